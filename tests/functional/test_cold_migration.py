@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base as executors
+from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
@@ -315,7 +316,8 @@ class AbortTestCase(WorkerCase):
         by.run_once(self.now)
         row = self.store.tasks.find_task(task.task_id)
         assert row is not None
-        self.assertEqual((TaskState.UNKNOWN, worker.ABORTING), (row.task.state, row.error))
+        self.assertEqual((TaskState.UNKNOWN, migration_deadlines.ABORTING),
+                         (row.task.state, row.error))
         self.wait_for(lambda: self.migrations(server)[0]['status'] == self.status,
                       'the end of the migration')
         by.run_once(self.now)
@@ -422,7 +424,7 @@ class OperatorAbortTestCase(RunningCase):
             by.run_once(self.now)
         row = self.store.tasks.find_task(task.task_id)
         assert row is not None
-        self.assertEqual(worker.ABORTING, row.error)
+        self.assertEqual(migration_deadlines.ABORTING, row.error)
         self.admin_api.api_delete(f'/servers/{server["id"]}/migrations/{running["id"]}')
         self.broken(server)
         self.assertIs(TaskState.CANCELLED, self.ended(by, task))

@@ -13,6 +13,7 @@
 
 """Hooks around real live migrations: a webhook and an Alertmanager on loopback."""
 
+from collections.abc import Callable
 import json
 import os
 import time
@@ -52,10 +53,10 @@ class HooksTestCase(test_alternates.AlternatesCase):
 
         return str(self.useFixture(fixtures.TempDir()).path)
 
-    def new_worker(self, name: str) -> worker.Worker:
+    def new_worker(self, name: str, clock: Callable[[], float] | None = None) -> worker.Worker:
         return worker.Worker(
             self.store, self.executor, self.worker._settings,
-            lambda event, result: self.told.append((event, result)), name=name,
+            lambda event, result: self.told.append((event, result)), clock=clock, name=name,
             hooks=(hook_runner.HookCatalogue.of(self.conf, lambda: self.connection),
                    hook_runner.build_settings(self.conf)))
 
@@ -117,10 +118,8 @@ class HooksTestCase(test_alternates.AlternatesCase):
             if self.asked:
                 break
             time.sleep(0.05)
-        self.worker = self.new_worker('w2')
         late = time.time() + self.worker._settings.claim_seconds + 1
-        self.worker._clock = self.worker._hooks._clock = self.worker._outcomes._clock = (
-            lambda: late)
+        self.worker = self.new_worker('w2', lambda: late)
         row = self.carried_out(task)
         self.wait_for(lambda: self.settled(task), 'the hooks after it')
         self.assertIs(model.TaskState.COMPLETED, row.task.state, row.error)

@@ -234,11 +234,11 @@ class Run:
             return True
         return False
 
-    def worker(self) -> worker.Worker:
-        name = self.uuid()
+    def worker(self, name: str = '', driver: base.Executor | None = None) -> worker.Worker:
+        name = name or self.uuid()
         return worker.Worker(
             Unreliable(self, self.store),  # type: ignore[arg-type]
-            Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
+            driver or Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
             SETTINGS, lambda event, result: self.told.append((event, result)),
             clock=database_clock.DatabaseClock(
                 lambda: self.now, lambda: self.now + self.skews.get(name, 0.0), lambda: self.now),
@@ -325,9 +325,9 @@ class Run:
         :param hangs: only the first pre-flight of this executor does.
         """
         self.faulty = False
-        self.workers = self.workers[:2]
-        for each in self.workers:
-            each._driver = SlowDriver(self, each.name, seconds, hangs)
+        self.workers = [
+            self.worker(each.name, SlowDriver(self, each.name, seconds, hangs))
+            for each in self.workers[:2]]
         self.plan(SCOPES[0])
         for _ in range(600):
             self.slow_step()

@@ -27,8 +27,24 @@ from typing import Any, Self
 
 from oslo_config import cfg
 
+from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.executors import nova_error_classes
+
+
+class UnexpectedError(exception.MigrationError):
+    """An exception outside the contract of the driver: a fault of the driver."""
+
+    code = 'kronos.migration.unexpected'
+    wire_type = 'UnexpectedError'
+
+
+def build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedError:
+    return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
+        f'the executor driver failed unexpectedly ({type(error).__name__}: '
+        f'{secret_mask.mask_text(str(error))}); '
+        'report this with the log'))
 
 
 class MigrationStage(enum.StrEnum):

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Pure rules for the end of a task whose migration record Nova never finishes.
+"""Pure rules for the end of a task: how it ends, and with which error.
 
-While Nova carries out a migration, the server has a task state of the migration. A record
-that is not over while the server has none was left behind: nova-compute was killed (Nova
-repairs records in ``running`` only), the instance was evacuated, or an administrator reset its
-state. The place of the instance decides how such a task ends:
+Nova never finishes some records. While Nova carries out a migration, the server has a task state
+of the migration. A record that is not over while the server has none was left behind: nova-compute
+was killed (Nova repairs records in ``running`` only), the instance was evacuated, or an
+administrator reset its state. The place of the instance decides how such a task ends:
 
 ==================  ===========================  ==================================
 Server is on        Server is                    Task ends
@@ -36,10 +36,7 @@ record then does not change, and an operator ends the task (``kronos task resolv
 Source: nova.compute.manager, _init_instance and _reset_live_migration (32 to 34).
 """
 
-from collections.abc import Callable
-import dataclasses
 import re
-import time
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -47,6 +44,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import nova_error_classes
 from kronos_nova.rebalancer.store import rows
 
 ERROR = 'ERROR'
@@ -61,8 +59,10 @@ BUSY_PATIENCE = 600.0
 ERROR_PATIENCE = 30.0
 #: libvirt's texts about an aborted job, as Nova records them.
 _ABORTED = re.compile(r'operation aborted|job:? cancell?ed|cancell?ed by client', re.IGNORECASE)
-#: Seconds that a record must stay unchanged before we note that.
-NOTED_AFTER = 60.0
+
+_ERROR_CLASSES = {nova_error_classes.FaultyPart.DESTINATION: exception.MigrationFailed,
+                  nova_error_classes.FaultyPart.INSTANCE: exception.InstanceRefused,
+                  nova_error_classes.FaultyPart.API: exception.NovaClientError}
 
 
 def judge_record(task: model.Task, migration: nova_api.Migration,
@@ -154,80 +154,36 @@ def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
     return exception.MigrationTimeout(instance_uuid=uuid, problem=problem)
 
 
-@dataclasses.dataclass(slots=True)
-class _SeenVersion:
-    """A version of a record that executors have seen since ``began``, by monotonic time.
+def build_failure_error(row: rows.TaskRow,
+                        progress: base.MigrationProgress) -> exception.MigrationError:
+    """Build the error of a failed migration.
 
-    ``note``: the newest note about this version, written at this age in minutes.
+    A failure found after the deadline is a timeout, and final. A failure by a rule of ours is the
+    error that pre-flight would have raised.
     """
+    if progress.rule is not None:
+        return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
+                                        rule=progress.rule, problem=progress.detail)
+    if progress.broken:
+        return exception.InstanceInError(
+            instance_uuid=row.task.instance_uuid,
+            problem=f'its migration from {row.task.from_host} to {row.task.to_host} failed '
+                    f'({progress.detail})')
+    kind: type[exception.MigrationError] = _ERROR_CLASSES[progress.fault]
+    if row.error_type == exception.MigrationTimeout.wire_type:
+        kind = exception.MigrationTimeout
+    return kind(instance_uuid=row.task.instance_uuid,
+                problem=progress.detail or 'the migration failed in Nova')
 
-    version: str
-    began: float
-    minutes: int = 0
-    note: tuple[float, str] | None = None
 
+def build_unexplained_error(row: rows.TaskRow, progress: base.MigrationProgress,
+                            seconds: float) -> exception.MigrationError:
+    """Build the error of a failure that Nova has not explained for so long.
 
-class UnchangedRecords:
-    """Versions of the migrations' records, and for how long executors have seen each.
-
-    Only monotonic time counts within an executor: the database's clock may jump. Nova's own time
-    of a record only tells one version from another, since our clock and Nova's may differ.
-
-    :param monotonic: returns seconds that no change of a clock affects.
+    After the deadline it is a timeout.
     """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._seen: dict[str, _SeenVersion] = {}
-
-    def find_note(self, row: rows.TaskRow, version: str | None, now: float,
-                  read_at: float) -> tuple[float, str] | None:
-        """Return ``doubt_since`` and ``doubt`` of a record that has not changed for NOTED_AFTER.
-
-        The note is another one each minute, until the task has lost its slots. None: the record
-        has changed since, or its version is unknown.
-
-        :param now: time by the database's clock.
-        :param read_at: monotonic time before the look: Nova may have changed the record since.
-        """
-        task_id, monotonic = row.task.task_id, self._monotonic()
-        if version is None:
-            self.forget(task_id)
-            return None
-        read_when = now - (monotonic - read_at)
-        seen = self._seen.get(task_id)
-        if seen is None:
-            seen = self._adopt_note(row, version, read_when, read_at) or _SeenVersion(
-                version, monotonic)
-        elif seen.version != version:
-            seen = _SeenVersion(version, monotonic)
-        self._seen[task_id] = seen
-        seconds = read_at - seen.began
-        minutes = int(min(seconds, rows.SLOT_SECONDS) // 60)
-        if seconds >= NOTED_AFTER and minutes != seen.minutes:
-            since = read_when - seconds
-            seen.minutes, seen.note = minutes, (
-                since, rows.note_unchanged(since, version, seconds))
-        return seen.note
-
-    @staticmethod
-    def _adopt_note(row: rows.TaskRow, version: str, read_when: float,
-                    read_at: float) -> _SeenVersion | None:
-        """Return the version of a predecessor's note; None: it noted none, or another one."""
-        since = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
-        if since is None or row.doubt is None:
-            return None
-        seen = _SeenVersion(version, read_at - rows.count_unchanged_seconds(
-            row.doubt, since, version, read_when))
-        if rows.has_lost_slots(row.doubt, since):
-            seen.minutes, seen.note = int(rows.SLOT_SECONDS // 60), (since, row.doubt)
-        return seen
-
-    def forget(self, task_id: str) -> None:
-        """Drop the record of a task: a new attempt has another one."""
-        self._seen.pop(task_id, None)
-
-    def forget_all_but(self, task_ids: set[str]) -> None:
-        """Drop the records of all other tasks."""
-        for task_id in self._seen.keys() - task_ids:
-            del self._seen[task_id]
+    if row.error_type == exception.MigrationTimeout.wire_type:
+        return build_failure_error(row, progress)
+    return exception.FailureUntold(
+        instance_uuid=row.task.instance_uuid, to_host=row.task.to_host, seconds=f'{seconds:.0f}',
+        problem=progress.detail)

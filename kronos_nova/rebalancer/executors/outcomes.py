@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Outcomes of tasks: their end, or the next attempt after a failure, and the notifications.
+"""Outcomes of a worker's steps: the task's next state, attempt or end, and the notifications.
 
 The row is committed first and is the truth; a notification only reports it.
 """
@@ -28,6 +28,8 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import api as clients
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import api
@@ -46,7 +48,7 @@ Notify = Callable[[str, model.TaskResult], object]
 
 
 class OutcomeWriter:
-    """Writer of the outcomes of one worker's tasks.
+    """Writer of the rows of one worker's tasks.
 
     :param measure: returns seconds of phases of an attempt that ends, where they are known better
         than from its marks.
@@ -63,6 +65,36 @@ class OutcomeWriter:
         self._worker = worker
         self._clock = clock
         self._tally = tally or tallies.DaemonTally()
+
+    def update_task(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
+                    **fields: str | float | None) -> bool:
+        """Write the state and fields of a task in flight.
+
+        :param states: those of which the task must still have one.
+        :returns: False: the task was not ours any more, and nothing was written.
+        """
+        kept = self._store.tasks.update_state(
+            row.task.task_id, self._worker, states, state, self._clock(), **fields)
+        if not kept:
+            self.lost(row.task)
+        return kept
+
+    def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
+                     state: TaskState | None = None, **fields: str | None) -> None:
+        """Write that a doubt about a task begins now: see :mod:`migration_uncertainty`.
+
+        :param state: its new state; None: the state stays.
+        """
+        self.update_task(row, state or row.task.state, [row.task.state], doubt_since=now,
+                         doubt=migration_uncertainty.encode_doubt(stage, now), **fields)
+
+    def return_task(self, row: rows.TaskRow) -> None:
+        """Return a task to the queue, unchanged."""
+        task, now = row.task, self._clock()
+        self._store.tasks.requeue_task(task.task_id, self._worker, now, not_before=task.not_before,
+                                       retry_count=task.retry_count, attempt=row.attempt,
+                                       marks=attempt_phases.begin_phase(row.marks,
+                                                                        attempt_phases.QUEUE, now))
 
     def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Go on with the next destination or a retry, or end the task (see :mod:`retry`)."""

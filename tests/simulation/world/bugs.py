@@ -47,6 +47,8 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import hook_runner
+from kronos_nova.rebalancer.executors import migration_deadlines
+from kronos_nova.rebalancer.executors import migration_watch
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import nova_error_classes as faults_of
 from kronos_nova.rebalancer.executors import outcomes
@@ -54,6 +56,8 @@ from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import stale_scheduler_view
 from kronos_nova.rebalancer.executors import stray_migrations
+from kronos_nova.rebalancer.executors import submission
+from kronos_nova.rebalancer.executors import unchanged_records
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.planning import move_dependencies
 from kronos_nova.rebalancer.store import api
@@ -344,11 +348,10 @@ def post_first(patch: Patch) -> None:
         marker = self._driver.pre_flight(row.task, self._read_known_facts(row.task))
         self._driver.submit(row.task)
         now = self._clock()
-        self._store.tasks.update_state(row.task.task_id, self.name, [TaskState.CLAIMED],
-                                       TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
-                                       deadline=retry.compute_deadline(row.task, now,
-                                                                       self._settings))
-    patch.setattr(worker.Worker, '_start', start)
+        self._outcomes.update_task(row, TaskState.SUBMITTING, [TaskState.CLAIMED], marker=marker,
+                                   submitted_at=now,
+                                   deadline=retry.compute_deadline(row.task, now, self._settings))
+    patch.setattr(submission.TaskSubmission, 'start_task', start)
 
 
 @bug('POST is lost on its way back')
@@ -392,7 +395,7 @@ def late_is_failed(patch: Patch) -> None:
             return False
         self._outcomes.end(row, TaskState.FAILED, 'MigrationTimeout', 'too late')
         return True
-    patch.setattr(worker.Worker, '_check_deadline', check)
+    patch.setattr(migration_deadlines.MigrationDeadlines, 'check_deadline', check)
 
 
 @bug('operator cancels a migration', 'migration is slow')
@@ -425,8 +428,8 @@ def error_is_failure(patch: Patch) -> None:
 @bug('database fails over after the commit')
 def silent_doubt(patch: Patch) -> None:
     """No warning names a task in doubt."""
-    patch.setattr(worker.LOG, 'warning', lambda *args: None)
-    patch.setattr(outcomes.LOG, 'warning', lambda *args: None)
+    for module in (worker, submission, migration_watch, migration_deadlines, outcomes):
+        patch.setattr(module.LOG, 'warning', lambda *args: None)
 
 
 # Rules.
@@ -629,7 +632,7 @@ def slot_by_clock(patch: Patch) -> None:
             rows.find_unchanged_since(doubt, doubt_since) or now) <= now - rows.SLOT_SECONDS)
         return real(connection, served, now, *limits)
     patch.setattr(task_claims, '_choose_queued_task', choose_queued_task)
-    patch.setattr(endings, 'NOTED_AFTER', 5.0)  # Noted before the outage begins.
+    patch.setattr(unchanged_records, 'NOTED_AFTER', 5.0)  # Noted before the outage begins.
 
 
 @bug(faults.DRAIN, faults.STOPPED, standstills.LOST)

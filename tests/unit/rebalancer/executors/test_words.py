@@ -21,8 +21,8 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova_error_classes
-from kronos_nova.rebalancer.executors import worker
 from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
@@ -46,7 +46,7 @@ def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
         *[base.MigrationStage.UNCONFIRMED] * 2, base.MigrationStage.COMPLETED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
     bench.plan()
-    with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors.worker'):
+    with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors'):
         bench.passes(4)
     task = bench.row().task
     said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
@@ -63,7 +63,7 @@ def test_error_about_a_driver_failure_names_instance_and_exception(bench):
     bench.plan()
     bench.passes(1)
     uuid = bench.tasks[0].instance_uuid
-    assert bench.row().error == str(worker.UnexpectedError(
+    assert bench.row().error == str(base.UnexpectedError(
         instance_uuid=uuid, problem='the executor driver failed unexpectedly '
                                     '(ZeroDivisionError: by nothing); report this with the log'))
     assert uuid in bench.row().error
@@ -167,14 +167,14 @@ def test_a_late_migration_found_again_stays_late_without_doubt(bench, caplog):
     assert said(caplog, 'deadline') == [
         ('WARNING', f'{about(bench)} is past its deadline; it keeps its slot and is watched until '
                     'Nova says how it ended. See its migration in Nova.')], 'once'
-    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.row().doubt_since is not None
     bench.passes(1)
     row = bench.row()
     assert (row.task.state, row.doubt_since, row.doubt, row.error) == (
-        TaskState.UNKNOWN, None, None, worker.LATE)
+        TaskState.UNKNOWN, None, None, migration_deadlines.LATE)
 
 
 @pytest.mark.parametrize(('fields', 'kind', 'problem'), [
@@ -203,7 +203,7 @@ def test_a_driver_failure_while_watching_names_the_task_and_is_retried(bench, ca
     bench.passes(3)
     task, = bench.tasks
     assert said(caplog, 'unexpectedly') == [('ERROR', f'Task {task.task_id}: ' + str(
-        worker.UnexpectedError(
+        base.UnexpectedError(
             instance_uuid=task.instance_uuid,
             problem='the executor driver failed unexpectedly (ZeroDivisionError: by nothing); '
                     'report this with the log')))]
@@ -233,7 +233,7 @@ def test_an_unreadable_migration_is_late_at_its_deadline(bench, failure):
     bench.driver.answers['look'] = [failure]
     bench.plan()
     bench.passes(70)
-    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
 
 
 def test_an_abort_at_the_deadline_fails_with_instance_and_cause(bench):
@@ -266,7 +266,7 @@ def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog,
     bench.passes(1)
     task, row = bench.tasks[0], bench.row()
     expected = failure if isinstance(failure, exception.AmbiguousSubmit) else (
-        worker.UnexpectedError(
+        base.UnexpectedError(
             instance_uuid=task.instance_uuid,
             problem='the executor driver failed unexpectedly (OSError: broken pipe); report this '
                     'with the log'))

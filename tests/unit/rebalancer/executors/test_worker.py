@@ -24,9 +24,9 @@ from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova_error_classes
 from kronos_nova.rebalancer.executors import retry
-from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import error
@@ -846,7 +846,8 @@ def test_a_late_migration_is_aborted_after_the_abort_is_committed(bench):
     assert bench.steps('abort') == []
     bench.passes(7, by=one)
     assert len(bench.steps('abort')) == 3, 'until it is accepted, and no longer'
-    assert [(r.task.state, r.error) for r in seen] == [(TaskState.UNKNOWN, worker.ABORTING)]
+    assert [(r.task.state, r.error) for r in seen] == [
+        (TaskState.UNKNOWN, migration_deadlines.ABORTING)]
     assert bench.state is TaskState.UNKNOWN, 'it keeps its slot until Nova says how it ended'
     bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(20, by=one)
@@ -876,7 +877,7 @@ def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench
     two = bench.new_worker('two', SETTINGS)
     bench.passes(3, by=two)
     row = bench.row()
-    assert (row.worker, row.error) == ('two', worker.ABORTING)
+    assert (row.worker, row.error) == ('two', migration_deadlines.ABORTING)
     assert len(bench.steps('abort')) == 1, 'the successor may not abort, and does not'
     bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(1, by=two)
@@ -901,7 +902,7 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
     assert bench.now > bench.row().task.deadline and bench.row().worker == two.name
     assert bench.steps('abort') == [] and bench.row().error is None
     bench.passes(1, by=two)
-    assert len(bench.steps('abort')) == 1 and bench.row().error == worker.ABORTING
+    assert len(bench.steps('abort')) == 1 and bench.row().error == migration_deadlines.ABORTING
 
 
 @pytest.mark.parametrize('settings', [SETTINGS, ABORTS])
@@ -911,7 +912,7 @@ def test_an_operators_abort_after_the_deadline_is_one(bench, settings):
     bench.plan(stopped if settings is ABORTS else cases.make_task)
     one = bench.new_worker('one', settings)
     bench.passes(70, by=one)
-    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
     bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(2, by=one)
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')

@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Deadlines of migrations: a task past its own is unknown, and the worker may abort its migration.
+
+The worker still watches the task, and the task keeps its slot.
+"""
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import endings
+from kronos_nova.rebalancer.executors import in_flight_migrations
+from kronos_nova.rebalancer.executors import migration_uncertainty
+from kronos_nova.rebalancer.executors import worker_collaborators
+from kronos_nova.rebalancer.store import rows
+
+LOG = logging.getLogger(__name__)
+
+LATE = 'The migration took longer than its deadline.'
+ABORTING = 'The migration took longer than its deadline and is being aborted.'
+
+
+class MigrationDeadlines:
+    """Deadlines of one worker's migrations, and the aborts after them."""
+
+    def __init__(self, shared: worker_collaborators.WorkerCollaborators) -> None:
+        self._driver, self._settings = shared.driver, shared.settings
+        self._outcomes, self._clock = shared.outcomes, shared.clock
+
+    def check_deadline(self, row: rows.TaskRow) -> bool:
+        """Set a task to unknown once it is past its deadline.
+
+        A row that says ABORTING keeps saying so: a predecessor, with another
+        ``abort_at_deadline``, may have asked.
+
+        :returns: False: the task is not late, or this executor has lost it.
+        """
+        if not self.is_late(row):
+            return False
+        wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
+        if row.error_type != exception.MigrationTimeout.wire_type:
+            LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
+                        'watched until Nova says how it ended. See its migration in Nova.',
+                        row.task.instance_uuid, row.task.task_id)
+        if (row.error, row.task.state) == (wanted, TaskState.UNKNOWN):
+            return True
+        return self._outcomes.update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
+                                          error_type=exception.MigrationTimeout.wire_type)
+
+    def is_late(self, row: rows.TaskRow) -> bool:
+        """Return whether the task is past its deadline, or we abort it since it was.
+
+        An abort is not undone: the database's clock may have been set back since.
+        """
+        return row.error == ABORTING or self._is_past_deadline(row)
+
+    def _is_past_deadline(self, row: rows.TaskRow) -> bool:
+        return row.task.deadline is not None and self._clock() >= row.task.deadline
+
+    def _may_abort(self, task: model.Task) -> bool:
+        return self._settings.abort_at_deadline and task.method is model.MoveMethod.LIVE
+
+    def abort_migration(self, row: rows.TaskRow,
+                        flight: in_flight_migrations.InFlightMigration) -> None:
+        """Ask Nova to abort a live migration past its deadline, until Nova accepts.
+
+        The row says so before the request, as with ``submitting``: a successor then knows who
+        ended the migration. An executor that cannot write this has lost the task and does not
+        abort.
+        """
+        task = row.task
+        if (not self._may_abort(task) or flight.has_been_aborted or self._clock.has_jumped()
+                or not self._is_past_deadline(row)):
+            return
+        try:
+            accepted = self._driver.abort(
+                task, self._driver.bind_marker(row.marker or '', row.reference))
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s It is tried again.', task.task_id,
+                        exception.format_sentence(e))
+            return
+        if accepted:
+            flight.has_been_aborted = True
+            LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
+                        'being aborted', task.instance_uuid, task.task_id)
+
+    def is_own_abort(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                     flight: in_flight_migrations.InFlightMigration) -> bool:
+        """Return whether the migration has ended because we aborted it."""
+        if row.error != ABORTING:
+            return False
+        if progress.stage is base.MigrationStage.CANCELLED:
+            return flight.has_been_aborted or progress.aborted_by is None
+        return endings.is_own_abort(row, progress, flight.has_been_aborted)
+
+    def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
+        """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(
+            row, base.MigrationStage.CANCELLED)
+        if progress.patience and since is None:
+            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED, now,
+                                        reference=row.reference)
+            return False
+        return since is None or now - since > progress.patience
+
+    def end_aborted_task(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+        """End a task whose migration we aborted, once Nova has done with the instance."""
+        if self.has_abort_ended(row, progress):
+            reset = progress.broken and self._reset_state(row.task)
+            self._outcomes.failed(row, endings.build_abort_error(row, progress, reset))
+
+    def _reset_state(self, task: model.Task) -> bool:
+        if not self._settings.reset_state_after_abort:
+            return False
+        try:
+            return self._driver.reset_state(task)
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s', task.task_id, exception.format_sentence(e))
+            return False
