@@ -47,11 +47,13 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import hook_runner
+from kronos_nova.rebalancer.executors import live
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import migration_watch
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import nova_error_classes as faults_of
 from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import preflight_check
 from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import stale_scheduler_view
@@ -384,7 +386,7 @@ def impatient(patch: Patch) -> None:
 @bug(*sorted(f for f in EVERYTHING - faults.ALONE if f.startswith(('operator', 'user'))))
 def no_pre_flight(patch: Patch) -> None:
     """The rules are not judged again on fresh data."""
-    patch.setattr(nova_executor.NovaExecutor, '_check_rules', lambda *args: None)
+    patch.setattr(preflight_check.PreFlightCheck, '_check_rules', lambda *args: None)
 
 
 @bug('migration is slow')
@@ -420,7 +422,7 @@ def error_is_nothing(patch: Patch) -> None:
 @bug('migration ends in error after the instance had moved')
 def error_is_failure(patch: Patch) -> None:
     """An end in error is not compared with where the instance is."""
-    patch.setattr(nova_executor.NovaExecutor, '_judge_failure',
+    patch.setattr(live.LiveMigration, '_judge_failure',
                   lambda self, task, migration, server: base.MigrationProgress(
                       base.MigrationStage.FAILED, 'error'))
 

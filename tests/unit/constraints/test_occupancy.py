@@ -21,7 +21,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import cluster_view
-from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.executors import preflight_check
 from tests.unit import clouds
 from tests.unit import trees
 
@@ -268,4 +268,4 @@ def test_those_that_come_are_placed_together():
 def test_an_executor_blames_the_destination_for_each_refusal_of_this_rule():
     said = {judge(cloud(host('a', 2), to, i=GPU), 'i').rule for to in (
         host('b', 0), host('b'), host('b', vcpus=0))}
-    assert said <= nova.NO_ROOM
+    assert said <= preflight_check.NO_ROOM

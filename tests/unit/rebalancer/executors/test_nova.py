@@ -25,8 +25,11 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import live
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import nova_error_classes
+from kronos_nova.rebalancer.executors import preflight_check
+from kronos_nova.rebalancer.executors import preflight_reader
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.executors import novas
 
@@ -687,9 +690,9 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf.set_override('aggregates', configured, 'engine')
-    driver = nova.NovaExecutor(conf, cloud)
-    named = driver._list_planned_aggregates(dataclasses.replace(novas.TASK, aggregate='blue'),
-                          base.StoredFacts(scopes=frozenset(leased)))
+    check = preflight_check.PreFlightCheck(conf, preflight_reader.FreshReader(conf, cloud))
+    named = check._list_planned_aggregates(dataclasses.replace(novas.TASK, aggregate='blue'),
+                                           base.StoredFacts(scopes=frozenset(leased)))
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
                             aggregates={'blue': ('a', 'b'), 'green': ('b',)})
@@ -882,7 +885,7 @@ def test_a_failed_abort_raises_with_novas_reason_and_the_policy(
     assert error.value.kwargs['instance_uuid'] == 'vm'
     assert error.value.kwargs['problem'].startswith(
         'Nova refused to abort its live migration: HTTP 403: no')
-    assert nova.ABORT_POLICY in error.value.kwargs['problem']
+    assert live.ABORT_POLICY in error.value.kwargs['problem']
     cloud.answers['/os-migrations'] = [answers.Response({}, 503)]
     with pytest.raises(exception.NovaClientError) as error:
         driver.abort(novas.TASK, novas.MARKER)

@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import preflight_check
 from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.rebalancer.executors import stale_scheduler_view
 from tests.unit.rebalancer.clients import answers
@@ -38,8 +39,9 @@ class Ready:
 
     def __init__(self) -> None:
         self.driver = novas.driver(answers.Answers())
-        self.driver._reader = self  # type: ignore[assignment]
-        self.driver._nova = self  # type: ignore[assignment]
+        self.nova = self
+        self.driver._pre_flight = preflight_check.PreFlightCheck(
+            self.driver._conf, self)  # type: ignore[arg-type]
         self.asked: list[Any] = []
         self.error: api.ApiError | None = None
         self.changed: dict[str, list[nova_api.Migration] | api.ApiError] = {}

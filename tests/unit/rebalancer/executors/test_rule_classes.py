@@ -15,12 +15,12 @@
 
 from kronos_nova import constraints
 from kronos_nova.constraints import rules
-from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.executors import preflight_check
 from kronos_nova.rebalancer.executors import retry
 from tests.unit import rule_names
 
 CLASSES = (retry.NOT_THE_INSTANCE, retry.FINAL, retry.PASSING, retry.WAITING, {retry.GONE},
-           nova.NO_ROOM, constraints.select_codes(rules.RetryClass.QUARANTINE))
+           preflight_check.NO_ROOM, constraints.select_codes(rules.RetryClass.QUARANTINE))
 
 
 def test_every_rule_that_an_executor_can_meet_is_in_one_class():
