@@ -38,6 +38,7 @@ from kronos_nova.rebalancer.engine import daemon
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import plan_webhook as webhooks
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker as workers
@@ -270,7 +271,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
         opened, driver.create(conf, lambda: open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
-        hooks=(hook_runner.HookCatalogue.of(conf, lambda: open_connection(conf)),
+        hooks=(hook_catalogue.HookCatalogue.of(conf, lambda: open_connection(conf)),
                hook_runner.build_settings(conf)))
     if found is None:
         return built, None

@@ -171,6 +171,7 @@ def carry_out_by_hand(*hosts: str) -> dict[str, Any]:
 def call_hook() -> dict[str, Any]:
     """Return the files in the hook's directory at each step of a migration that fails."""
     from kronos_nova.rebalancer.executors import base
+    from kronos_nova.rebalancer.executors import hook_catalogue
     from kronos_nova.rebalancer.executors import hook_runner
     from kronos_nova.rebalancer.executors import worker as workers
     from tests.unit.rebalancer.executors import benches
@@ -192,7 +193,7 @@ def call_hook() -> dict[str, Any]:
     bench.passes(3, by=workers.Worker(
         bench.store, bench.driver, benches.SETTINGS, clock=lambda: bench.now,
         monotonic=lambda: bench.now, name='w', hooks=(
-            hook_runner.HookCatalogue.of(conf, lambda: None), hook_runner.build_settings(conf))))
+            hook_catalogue.HookCatalogue.of(conf, lambda: None), hook_runner.build_settings(conf))))
     return {'during': seen[0], 'after': [path.name for path in directory.iterdir()],
             'instance': bench.tasks[0].instance_uuid, 'state': str(bench.state)}
 

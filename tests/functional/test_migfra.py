@@ -31,6 +31,7 @@ from kronos_nova import model
 from kronos_nova.conf import permits
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
@@ -501,7 +502,7 @@ class TestHooks(MigfraCase):
         super().setUp()
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
-        catalogue = hook_runner.HookCatalogue.of(self.conf, lambda: self.connection)
+        catalogue = hook_catalogue.HookCatalogue.of(self.conf, lambda: self.connection)
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),

@@ -20,10 +20,8 @@ worker: a process that is frozen inside the call of a hook for longer than ``cla
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
 import enum
-from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -31,9 +29,9 @@ from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova import plugins
 from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.clients import api as clients
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import attempt_phases
@@ -102,70 +100,6 @@ class _HooksAfter:
     until: float
 
 
-class HookCatalogue:
-    """Hooks by name, each made when first needed.
-
-    :param make: returns the hook of a name; raises PluginNotFound or ConfigError.
-    :param allowed: names of the hooks that may begin; None: all.
-    """
-
-    def __init__(self, make: Callable[[str], base.Hook],
-                 allowed: frozenset[str] | None = None) -> None:
-        self._make = make
-        self._allowed = allowed
-        self._made: dict[str, base.Hook] = {}
-
-    @classmethod
-    def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'HookCatalogue':
-        """Make the installed hooks that are enabled or that a task may bring.
-
-        They are made at once: some have to listen for a while before they are of use.
-
-        :raises PluginNotHooksResult: a hook is not installed.
-        :raises ConfigError: a hook cannot be used.
-        """
-        known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
-
-        def load_hook(name: str) -> base.Hook:
-            found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
-            return found
-
-        found = cls(load_hook, frozenset(known))
-        for name in known:
-            found[name]
-        return found
-
-    def __getitem__(self, name: str) -> base.Hook:
-        """Return a hook that may begin.
-
-        :raises NotAllowed: the options do not allow it before a migration.
-        """
-        if self._allowed is not None and name not in self._allowed:
-            raise base.NotAllowed(problem='is in neither [hooks] enabled nor on_request')
-        return self.installed(name)
-
-    def installed(self, name: str) -> base.Hook:
-        """Return a hook, even one that may not begin any more: it ends its earlier work."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def close(self) -> None:
-        for hook in self._made.values():
-            hook.close()
-
-
-def build_catalogue(found: Mapping[str, base.Hook]) -> HookCatalogue:
-    """Build a catalogue of existing hooks: for tests, simulations, and workers without hooks."""
-    def find_hook(name: str) -> base.Hook:
-        try:
-            return found[name]
-        except KeyError:
-            raise exception.PluginNotFound(
-                namespace=plugins.HOOKS, name=name, found=', '.join(sorted(found))) from None
-    return HookCatalogue(find_hook)
-
-
 class HookRunner:
     """Hooks of one worker.
 
@@ -173,10 +107,9 @@ class HookRunner:
     :param scopes: scopes whose hooks it ends when other executors have gone silent; None: all.
     """
 
-    def __init__(self, store: api.Store, catalogue: HookCatalogue, chosen: HookSettings,
-                 worker: str, *,
-                 scopes: frozenset[str] | None, claim_seconds: float,
-                 clock: Callable[[], float]) -> None:
+    def __init__(self, store: api.Store, catalogue: hook_catalogue.HookCatalogue,
+                 chosen: HookSettings, worker: str, *, scopes: frozenset[str] | None,
+                 claim_seconds: float, clock: Callable[[], float]) -> None:
         self._store, self._catalogue, self._chosen = store, catalogue, chosen
         self._worker, self._scopes, self._clock = worker, scopes, clock
         self._claim_seconds = claim_seconds

@@ -30,6 +30,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import executor_clock
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import in_flight_migrations
 from kronos_nova.rebalancer.executors import migration_watch
@@ -74,7 +75,7 @@ class Worker:
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.DaemonTally | None = None,
                  present: Callable[[bool], None] | None = None,
-                 hooks: tuple[hook_runner.HookCatalogue, hook_runner.HookSettings] | None = None,
+                 hooks: tuple[hook_catalogue.HookCatalogue, hook_runner.HookSettings] | None = None,
                  announce: service_breakers.Announce | None = None) -> None:
         self.name = name or process_identity.name_process()
         self.wake = wake or threading.Event()
@@ -87,7 +88,8 @@ class Worker:
         self._outcomes = outcomes.OutcomeWriter(
             store, settings, notify, self.name, clock, tally,
             functools.partial(migration_watch.read_phase_seconds, driver))
-        catalogue, chosen = hooks or (hook_runner.build_catalogue({}), hook_runner.HookSettings())
+        catalogue, chosen = hooks or (hook_catalogue.build_catalogue({}),
+                                      hook_runner.HookSettings())
         self._hooks = hook_runner.HookRunner(
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)

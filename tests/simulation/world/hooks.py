@@ -17,6 +17,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.hooks import base
 
@@ -58,11 +59,11 @@ class Hooks:
         return f'00000000-0000-4000-9000-{self._ids:012}'
 
     def of(self, process: 'processes.Process') -> \
-            tuple[hook_runner.HookCatalogue, hook_runner.HookSettings] | None:
+            tuple[hook_catalogue.HookCatalogue, hook_runner.HookSettings] | None:
         """What its worker is given."""
         if not self.present:
             return None
-        return hook_runner.build_catalogue({name: Hook(self, process, name)
+        return hook_catalogue.build_catalogue({name: Hook(self, process, name)
                                             for name in HOOKS}), SETTINGS
 
     def hit(self, chance: float) -> bool:

@@ -23,6 +23,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.hooks import base as hooks
@@ -93,7 +94,7 @@ class Bench(benches.Bench):
             self.store, self.driver, settings,
             lambda event, result: self.told.append((event, result)), clock=lambda: self.now,
             name=name, tally=self.tally,
-            hooks=(hook_runner.build_catalogue(self.hooks), self.settings))
+            hooks=(hook_catalogue.build_catalogue(self.hooks), self.settings))
 
     def use(self, *found, **kw):
         """Hooks, all enabled; and options."""
@@ -550,7 +551,7 @@ def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
     bench.use(Hook(bench), enabled=())
     make = bench.hooks.__getitem__
     bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('one'),)))
-    bench.worker._hooks._catalogue = hook_runner.HookCatalogue(make, frozenset())
+    bench.worker._hooks._catalogue = hook_catalogue.HookCatalogue(make, frozenset())
     bench.passes(1)
     row = bench.row()
     assert (str(row.task.state), row.error_type, row.task.retry_count) == (
@@ -560,7 +561,7 @@ def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
 
 def test_a_hook_that_is_no_longer_allowed_can_still_end(bench):
     bench.use(Hook(bench))
-    catalogue = hook_runner.HookCatalogue(bench.hooks.__getitem__, frozenset({'two'}))
+    catalogue = hook_catalogue.HookCatalogue(bench.hooks.__getitem__, frozenset({'two'}))
     with pytest.raises(hooks.StepFailed) as error:
         catalogue['one']
     assert str(error.value) == str(failed('is in neither [hooks] enabled nor on_request'))
