@@ -29,6 +29,7 @@ from kronos_nova import model
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.engine import placement_check
+from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.snapshots import recorder
@@ -75,7 +76,7 @@ class NestedCase(test_tools.ToolsCase):
         # What was moved, or was not, is to be planned again at once.
         settings = dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.0)
         self.worker = worker.Worker(
-            self.store, self.worker._driver, settings,
+            self.store, nova_executor.NovaExecutor(self.conf, self.connection), settings,
             lambda event, result: self.results.append((event, result)))
         self.writer = placement_writer.Writer(self.connection)
         self.writer.done('PUT', '/resource_classes/CUSTOM_LICENSE')
