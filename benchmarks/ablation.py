@@ -60,7 +60,7 @@ ROUTINES = {
     'variants': lambda: mock.patch.object(
         Search, '_search_variants', Search._search_single_plans),
     'exchanges': lambda: mock.patch.object(
-        exchanges.ExchangeSearch, 'best', find_no_exchange),
+        exchanges.ExchangeSearch, 'choose_exchange', find_no_exchange),
     'swaps': lambda: mock.patch.object(swaps, 'best_swap', lambda simulation: None),
     'greedy start of large clusters': lambda: mock.patch.object(
         portfolio, 'plan_large_cluster', lambda simulation, start, budget: []),

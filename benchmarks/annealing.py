@@ -38,7 +38,7 @@ class Problem:
 def problem(case):
     hosts = sorted(case.cluster.scope_hosts)
     uuids = sorted(case.cluster.instances)
-    policies = case.policies.enabled
+    policies = case.policies.enabled_policies
     values = [case.scores.policies[p.name] for p in policies]
     return Problem(
         score=np.array([[v.hosts[h] for h in hosts] for v in values]),

@@ -56,16 +56,16 @@ class Real:
 
     def combined(self):
         values = self.imbalances()
-        return sum(p.weight * values[p.name] for p in self.case.policies.enabled)
+        return sum(p.weight * values[p.name] for p in self.case.policies.enabled_policies)
 
     def excess(self):
         values = self.imbalances()
         return sum(p.weight * max(0.0, values[p.name] - p.threshold)
-                   for p in self.case.policies.enabled)
+                   for p in self.case.policies.enabled_policies)
 
     def over(self):
         values = self.imbalances()
-        return any(values[p.name] > p.threshold + FAR for p in self.case.policies.enabled)
+        return any(values[p.name] > p.threshold + FAR for p in self.case.policies.enabled_policies)
 
     def legal(self, u, to):
         """Claims, open destination, and hard anti-affinity."""
@@ -108,7 +108,7 @@ class Real:
         above = self.excess()
         before, limits = self.combined(), self.imbalances()
         limits = {p.name: max(limits[p.name], p.threshold) + FAR
-                  for p in self.case.policies.enabled}
+                  for p in self.case.policies.enabled_policies}
         free = [u for u in sorted(self.place) if u not in moved]
 
         def gain(*pairs):

@@ -96,7 +96,7 @@ def cluster(seed: int) -> tuple[model.Cluster, model.ClusterScores, policies.Pol
         hosts={n: model.Host(name=n) for n in names}, instances=instances,
         services={n: model.Service(host=n) for n in names}, scope_hosts=frozenset(names),
         placement_known=False)
-    policy_set = policies.parse({'policies': [
+    policy_set = policies.parse_policies({'policies': [
         {'name': name, 'mode': 'pack', 'weight': 0.5, 'imbalance_query': 'q',
          'capacity_query': 'q', 'vm_profile_query': 'q', 'capacity_threshold': CEILING,
          'max_migrations_per_cycle': INSTANCES} for name in NAMES]})
@@ -113,10 +113,11 @@ def cluster(seed: int) -> tuple[model.Cluster, model.ClusterScores, policies.Pol
 def pack(seed: int) -> tuple[int, list[int], float]:
     """(hosts emptied, moves by host emptied, CPU seconds) of the real planner."""
     found, scores, policy_set = cluster(seed)
-    request = planner.PlanRequest(
+    request = planner.PlanningInput(
         cluster=found, scores=scores, policies=policy_set, history=model.MoveHistory(),
-        strategies=[plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER],
-        options=model.PlanningOptions(dry_run=False, max_alternates=0), budget=policy_set.budget)
+        strategies=[plugins.load_plugin(plugins.STRATEGIES, name)() for name in planner.ORDER],
+        options=model.PlanningOptions(dry_run=False, max_alternates=0),
+        budget=policy_set.move_budget)
     started = time.process_time()
     plan = planner.plan(request)
     seconds = time.process_time() - started

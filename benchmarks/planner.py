@@ -80,13 +80,13 @@ PARITY = (
 GRID = 1 / 64
 
 
-def request(case: clusters.Case, budget: int) -> planner.PlanRequest:
-    return planner.PlanRequest(
+def request(case: clusters.Case, budget: int) -> planner.PlanningInput:
+    return planner.PlanningInput(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
         strategies=(spread.Spread(),), history=model.MoveHistory(), options=OPTIONS, budget=budget)
 
 
-def simulate(r: planner.PlanRequest) -> sim.Simulation:
+def simulate(r: planner.PlanningInput) -> sim.Simulation:
     return sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
 
 
@@ -111,8 +111,8 @@ def measure(spec: clusters.Spec, budget: int, runs: int, seed: int) -> dict[str,
         assert wrong == (), wrong[:3]
 
     def score(samples: dict[str, model.PolicySamples]) -> None:
-        for p in case.policies.enabled:
-            scoring.score(p, samples[p.name], case.cluster, now=0.0, staleness=300.0)
+        for p in case.policies.enabled_policies:
+            scoring.score_policy(p, samples[p.name], case.cluster, now=0.0, staleness=300.0)
 
     for _ in range(runs):
         state = timed('ingest', simulate, r)
@@ -162,7 +162,7 @@ def ancestor(python: str, case: clusters.Case, budget: int, limit: float) -> dic
     cluster, scores = case.cluster, case.scores.policies
     data = {
         'policies': [{'name': p.name, 'weight': p.weight, 'threshold': p.threshold,
-                      'max_migrations_per_cycle': budget} for p in case.policies.enabled],
+                      'max_migrations_per_cycle': budget} for p in case.policies.enabled_policies],
         # As its scorer hands them over: the highest first.
         'scores': {p: dict(sorted(s.hosts.items(), key=lambda item: item[1], reverse=True))
                    for p, s in scores.items()},

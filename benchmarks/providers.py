@@ -178,9 +178,10 @@ def measure(url: str, hosts: int, runs: int) -> dict[str, dict[str, float]]:
 
     def read(reader: provider_trees.TreeReader) -> None:
         with parallel_reads.ReadingContext(3600) as reads:
-            forest = reader.read(reads, placement.providers,
+            forest = reader.read(reads, placement.read_providers,
                                  provider_trees.read_sharing(reads, placement))
-        if len(forest.trees()) != hosts or len(forest.allocations()) < hosts * (INSTANCES - runs):
+        if len(forest.map_trees()) != hosts or len(forest.map_allocations()) < hosts * (INSTANCES
+                                                                                        - runs):
             raise SystemExit('Something was not read.')
 
     def least(before: Callable[[], provider_trees.TreeReader]) -> dict[str, float]:

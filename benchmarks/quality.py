@@ -74,7 +74,7 @@ STRATEGIES = (evacuate.Evacuate(), spread.Spread())
 
 def plan(case, budget, seed=0, strategies=STRATEGIES, **options):
     """Our plan, and how long it took (CPU and wall seconds)."""
-    request = planner.PlanRequest(
+    request = planner.PlanningInput(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
         strategies=strategies, history=model.MoveHistory(),
         options=model.PlanningOptions(dry_run=False, max_drain_fraction=1.0,
@@ -104,7 +104,7 @@ def ancestor(python, case, budget, drains=False):
         'flavors': {u: {'vcpus': i.vcpus, 'memory_mb': i.memory_mb, 'disk_gb': i.disk_gb}
                     for u, i in cluster.instances.items()},
         'policies': [{'name': p.name, 'weight': p.weight, 'threshold': p.threshold,
-                      'max_migrations_per_cycle': 100} for p in case.policies.enabled],
+                      'max_migrations_per_cycle': 100} for p in case.policies.enabled_policies],
         'instances': {u: {'host': i.host, 'weights': {
             n: s.usages[u] / s.capacity[i.host] for n, s in scores.items()}}
             for u, i in cluster.instances.items()},
@@ -164,7 +164,7 @@ def _long(case, budget, seed):
     tried = board.SearchBoard(state, *choice.choose_candidates(state, budget), budget)
     ruin_recreate.RuinRecreateSearch(tried, budget, seed, 10 * portfolio.ADDITIONS,
                                      lambda: False).run()
-    return tried.measure.combined(tried.score)
+    return tried.measure.compute_combined(tried.score)
 
 
 def optimum(options):

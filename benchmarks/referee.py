@@ -195,7 +195,7 @@ class Cloud:
 def _settings(mode: str, path: str | None,
               options: dict[str, Any]) -> planning_pipeline.PassSettings:
     """The policy file with ``options`` over its fields, and model.PlanningOptions."""
-    found = policy_files.load(path or str(HERE / 'referee_policies' / f'{mode}.yaml'))
+    found = policy_files.load_policies(path or str(HERE / 'referee_policies' / f'{mode}.yaml'))
     fields = type(found.policies[0]).model_fields
     changed = {k: options.pop(k) for k in list(options) if k in fields}
     if changed:
@@ -204,7 +204,7 @@ def _settings(mode: str, path: str | None,
     planning = {'dry_run': False, 'max_alternates': 0, 'settle_seconds': 0.0} | options
     return planning_pipeline.PassSettings(
         policies=found, options=model.PlanningOptions(**planning),
-        strategies=[plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER],
+        strategies=[plugins.load_plugin(plugins.STRATEGIES, name)() for name in planner.ORDER],
         deadline=600.0)
 
 
@@ -237,9 +237,10 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
             cooling={u: t - now for u, t in mem['cooling'].items()},
             scope_cooling=max(0.0, mem.get('scope_cooling', 0.0) - now),
             draining=mem.get('draining', frozenset()), completed=tuple(mem['completed']))
-        plan = planning_pipeline.run(cluster, cloud.samples(settings.policies.enabled), history,
-                                     settings,
-                                     now=now, clock=time.monotonic, seed=state.k).plan
+        plan = planning_pipeline.plan_scope(
+            cluster, cloud.samples(settings.policies.enabled_policies), history,
+            settings,
+            now=now, clock=time.monotonic, seed=state.k).plan
         mem['draining'] = plan.draining
         moves = []
         for move in plan.moves:
@@ -335,7 +336,7 @@ class _HostState:
     updated: datetime.datetime
 
 
-class _Scheduler(base.ScoreSource):
+class _Scheduler(base.MetricsSource):
     """The scheduler's side of the package in simulated time, and its source."""
 
     def __init__(self, state: Any, path: str, settle_seconds: int,
@@ -346,7 +347,7 @@ class _Scheduler(base.ScoreSource):
         conf.set_override('settle_seconds', settle_seconds, 'kronos')
         self._work = tempfile.TemporaryDirectory(prefix='kronos-referee-')
         if options:
-            found = policy_files.load(path).model_dump(mode='json', exclude_unset=True)
+            found = policy_files.load_policies(path).model_dump(mode='json', exclude_unset=True)
             for policy in found['policies']:
                 policy.update(options)
             path = f'{self._work.name}/boot.yaml'
@@ -370,14 +371,14 @@ class _Scheduler(base.ScoreSource):
             float(state.hosts.ram[h]), float(free_ram[h]),
             datetime.datetime.fromtimestamp(self._changed[h], datetime.UTC))
             for h in range(len(taken))]
-        self._ledger.note(states, self._now, self._now)
+        self._ledger.record_allocations(states, self._now, self._now)
         if state.k and self._asked != state.k and (state.place >= 0).any():
             self._asked = state.k
             past = state.hist(37)[:, :-1]
             self._cloud.look(_Before(state.k - 1, state.hosts, state.trace, state.place.copy(),
                                      past[:, -1], state.alive, past))
-            self._card.refresh(lambda: self)
-            self._card.show(self._ledger.tracks())
+            self._card.refresh_scores(lambda: self)
+            self._card.replace_reading(self._ledger.copy_tracks())
         self._states = states
         loads = depletion.project_loads(states, self._card.snapshot.loads, *request)
         return np.array([0.0 if load is None else 0.5 - min(1.0, max(0.0, load))

@@ -44,7 +44,7 @@ REPLAY = [sys.executable, '-c', 'import sys; from kronos_nova.cmd import replay;
                                 'sys.exit(replay.main())']
 
 
-class Generated(base.ScoreSource):
+class Generated(base.MetricsSource):
     """What a source would have answered for a generated case."""
 
     def __init__(self, case: clusters.Case) -> None:
@@ -73,7 +73,7 @@ class Cloud:
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
 
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         return self._cluster
 
 
@@ -83,15 +83,15 @@ def record(case: clusters.Case, directory: str) -> tuple[str, str]:
         'name': p.name, 'weight': p.weight, 'threshold': p.threshold,
         'imbalance_query': f'{p.name}_of_hosts', 'vm_profile_query': f'{p.name}_of_instances',
         'vm_profile_label_type': 'nova_instance_uuid', 'max_migrations_per_cycle': 100}
-        for p in case.policies.enabled]}
+        for p in case.policies.enabled_policies]}
     path = pathlib.Path(directory)
     (path / 'policies.yaml').write_text(yaml.safe_dump(shaped))
     (path / 'kronos.conf').write_text(
         f'[engine]\npolicies_file = {path / "policies.yaml"}\ninstance_cooldown = 0\n')
     recording = recorder.read_recording(
         Cloud(case.cluster), Generated(case), 'nothing was remembered',
-        policies.parse(shaped, 'policies.yaml'), ['scope'], lambda: NOW)
-    return writer.write(str(path / 'snapshots'), recording), str(path / 'kronos.conf')
+        policies.parse_policies(shaped, 'policies.yaml'), ['scope'], lambda: NOW)
+    return writer.write_snapshot(str(path / 'snapshots'), recording), str(path / 'kronos.conf')
 
 
 def replay(snapshot: str, conf: str) -> tuple[float, dict[str, Any]]:

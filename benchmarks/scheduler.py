@@ -77,7 +77,7 @@ INTERVAL = 30.0
 MEMBERS = 5
 
 
-class Source(base.ScoreSource):
+class Source(base.MetricsSource):
     """Scores that are there at once; the cost of asking is not measured here."""
 
     def __init__(self, names: list[str]) -> None:
@@ -132,7 +132,7 @@ def spec_of() -> Any:
 def asked(states: list[Any]) -> Any:
     """Whoever loads the source meanwhile gets one that knows these hosts."""
     source = Source([state.host for state in states])
-    return mock.patch.object(plugins, 'load', autospec=True,
+    return mock.patch.object(plugins, 'load_plugin', autospec=True,
                              return_value=lambda conf: source)
 
 
@@ -157,9 +157,10 @@ def prepare(states: list[Any], directory: str) -> None:
         expires_at=now + 3000))
     runtime.close()
     with asked(states):
-        wait(lambda: (groups := runtime.get_runtime().look(states))[0].snapshot is not None
+        wait(lambda: (groups := runtime.get_runtime().list_scored_groups(states))[
+            0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
-    wait(lambda: runtime.get_runtime().notices.look() is not None)
+    wait(lambda: runtime.get_runtime().notices.read_publication() is not None)
 
 
 def grow(states: list[Any], vcpus: int) -> None:
@@ -228,9 +229,9 @@ def refresh_cost(states: list[Any], rounds: int) -> float:
         runtime.close()
         board = runtime.get_runtime().scores
         # Its own thread asks once, then not for an hour.
-        wait(lambda: (groups := board.look(states))[0].snapshot is not None
+        wait(lambda: (groups := board.group_scored_hosts(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
-        found = cost({'refresh': board.refresh}, rounds, clock=time.process_time)['refresh']
+        found = cost({'refresh': board.refresh_scores}, rounds, clock=time.process_time)['refresh']
         runtime.close()
     return found
 
@@ -264,7 +265,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
         seconds = cost(runs, rounds, before={
-            REFRESHED: runtime.get_runtime().scores._update_snapshots,
+            REFRESHED: runtime.get_runtime().scores._update_readings,
             CHANGED: lambda: grow(states, next(more))})
         refresh = refresh_cost(states, min(rounds, 5))
         faults = dict(runtime.get_runtime().faults.counts)

@@ -46,7 +46,7 @@ START = 1793577600.0
 
 
 def policies(budget: int) -> policy.PolicySet:
-    return policy.parse({'policies': [
+    return policy.parse_policies({'policies': [
         {'name': name, 'weight': 0.5, 'imbalance_query': name, 'vm_profile_query': f'{name}_used',
          'vm_profile_unit': 'absolute', 'host_capacity': 'VCPU', 'threshold': 0.15,
          'vm_profile_label_type': 'nova_instance_uuid', 'max_migrations_per_cycle': budget}
@@ -75,7 +75,7 @@ def made(hosts: int, instances: int, window: ranges.QueryWindow,
         hosts=clouds, instances=found, taken_at=window.end,
         services={h: model.Service(h) for h in names})
     answers = {}
-    for one in policies(budget).enabled:
+    for one in policies(budget).enabled_policies:
         phase, size = rng.uniform(0, 2 * math.pi, instances), rng.uniform(0.05, 0.5, instances)
         day = np.arange(window.count) * window.step / 86400 * 2 * math.pi
         usage = (size * vcpus * (1 + 0.8 * np.sin(day[:, None] + phase))
@@ -114,7 +114,7 @@ def main() -> None:
         chosen, model.PlanningOptions(dry_run=False),
         [evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack()], deadline=math.inf),
         (model.UNASSIGNED,))
-    _was, seconds['history'] = timed(lambda: backtest_run.as_it_was(known, lambda k: None))
+    _was, seconds['history'] = timed(lambda: backtest_run.run_history(known, lambda k: None))
     found, seconds['candidate'] = timed(lambda: backtest_run.run_candidate(
         known, candidate, backtest_run.TimingAssumptions(), lambda k: None))
     row, seconds['review'] = timed(lambda: review.review_journey(

@@ -65,7 +65,7 @@ class HostNames:
                 for alias in aliases:
                     self._short[alias].add(name)
 
-    def find(self, label: str) -> str | None:
+    def find_service_host(self, label: str) -> str | None:
         """Return the service host, or None when no host or more than one fits."""
         if label in self._exact:
             return label
@@ -81,9 +81,9 @@ class HostNames:
             found = found if found == self._full.get(short) else set()
         return next(iter(found)) if len(found) == 1 else None
 
-    def map(self, series: Mapping[str, float]) -> MappedValues:
+    def map_answer(self, series: Mapping[str, float]) -> MappedValues:
         """Map a whole answer; two labels for one host leave it out."""
-        return _map_identities(series, self.find)
+        return _map_identities(series, self.find_service_host)
 
 
 def fold_host_name(name: str) -> str:

@@ -68,11 +68,11 @@ class LookbackWindow:
     pending: float | None = None
 
     @property
-    def total(self) -> float:
+    def total_seconds(self) -> float:
         """Seconds before its evaluation from which a query still uses samples."""
         return self.delay + self.ramp + self.slack + self.span + (self.pending or 0.0)
 
-    def applied(self, function: str, number: float | None) -> 'LookbackWindow':
+    def apply_function(self, function: str, number: float | None) -> 'LookbackWindow':
         """Return the lookback after ``function`` is applied to the pending range.
 
         :param number: the first argument of the function when it is a number.
@@ -91,7 +91,7 @@ class LookbackWindow:
             return dataclasses.replace(self, pending=None, ramp=self.ramp + seconds)
         return dataclasses.replace(self, pending=None, slack=self.slack + seconds)
 
-    def unseen(self, elapsed: float, ramp: float, *, arriving: bool) -> float:
+    def compute_unseen_part(self, elapsed: float, ramp: float, *, arriving: bool) -> float:
         """Compute the part, 0 to 1, of a load's change that a query does not show.
 
         The load is steady before and after the change. The p-quantile of a span shows a load that
@@ -119,7 +119,7 @@ class _OpenCall:
     def add(self, look: LookbackWindow) -> None:
         self.operands.append(look)
 
-    def change(self, **fields: float) -> None:
+    def change_operand(self, **fields: float) -> None:
         """Change fields of the operand that has just ended."""
         if self.operands:
             self.operands[-1] = dataclasses.replace(self.operands[-1], **fields)
@@ -132,12 +132,12 @@ class _OpenCall:
         """Apply the function, and return the operand that looks back farthest."""
         looks = self.operands
         if self.function:
-            looks = [look.applied(self.function, self.number) for look in looks]
+            looks = [look.apply_function(self.function, self.number) for look in looks]
         return _choose_farthest(looks)
 
 
 def _choose_farthest(looks: Sequence[LookbackWindow]) -> LookbackWindow:
-    return max(looks, key=lambda look: look.total, default=LookbackWindow())
+    return max(looks, key=lambda look: look.total_seconds, default=LookbackWindow())
 
 
 def parse_query(query: str) -> LookbackWindow:
@@ -161,10 +161,11 @@ def parse_query(query: str) -> LookbackWindow:
         elif token['range'] is not None:
             if not here.operands:
                 here.add(LookbackWindow())
-            here.change(pending=parse_duration(token['range']))
+            here.change_operand(pending=parse_duration(token['range']))
         elif token['offset']:
             sign = -1.0 if token['sign'] == '-' else 1.0
-            here.change(delay=max(0.0, here.last.delay + sign * parse_duration(token['offset'])))
+            here.change_operand(delay=max(0.0,
+                                          here.last.delay + sign * parse_duration(token['offset'])))
         elif token['number']:
             if here.number is None and not here.operands:
                 here.number = parse_duration(token['number'])
@@ -175,12 +176,12 @@ def parse_query(query: str) -> LookbackWindow:
     while len(calls) > 1:
         ended = calls.pop()
         calls[-1].add(ended.close())
-    return calls[0].close().applied('avg_over_time', None)
+    return calls[0].close().apply_function('avg_over_time', None)
 
 
 def compute_reach(query: str) -> float:
     """Return the seconds before its evaluation from which a query still uses samples."""
-    return parse_query(query).total
+    return parse_query(query).total_seconds
 
 
 def parse_duration(duration: str) -> float:

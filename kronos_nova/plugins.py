@@ -47,7 +47,7 @@ def all_classes(namespace: str) -> list[type]:
     return [ext.plugin for ext in sorted(manager, key=lambda ext: str(ext.name))]
 
 
-def load(namespace: str, name: str) -> Any:
+def load_plugin(namespace: str, name: str) -> Any:
     """Return the plugin of that name.
 
     :raises PluginNotFound: the namespace has no such plugin.

@@ -21,11 +21,11 @@ def count_noun(number: int, one: str, more: str | None = None) -> str:
     return f'{number:,} {one if number == 1 else more or one + "s"}'
 
 
-def choose(number: int, one: str, more: str) -> str:
+def choose_form(number: int, one: str, more: str) -> str:
     """Return the verb or pronoun that agrees with the number."""
     return one if number == 1 else more
 
 
 def count_with_verb(number: int, one: str) -> str:
     """Return ``1 instance is`` or ``2 instances are``."""
-    return f'{count_noun(number, one)} {choose(number, "is", "are")}'
+    return f'{count_noun(number, one)} {choose_form(number, "is", "are")}'

@@ -72,7 +72,7 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
     if result.error is not None:
         return {}, result.error, list(result.warnings)
     warnings = list(result.warnings)
-    mapped = names.map(result.series)
+    mapped = names.map_answer(result.series)
     scores = {}
     for host, value in mapped.values.items():
         if not math.isfinite(value):
@@ -82,7 +82,8 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
                         f'make {policy.name}\'s query return a ratio'), warnings
         else:
             scores[host] = min(1.0, max(0.0, value))
-    twice = {*mapped.ambiguous, *(h for d in result.duplicates if (h := names.find(d)))}
+    twice = {*mapped.ambiguous,
+             *(h for d in result.duplicates if (h := names.find_service_host(d)))}
     if twice:
         return {}, (f'more than one series for host {", ".join(sorted(twice))}; aggregate the '
                     f'query by ({policies.quote_label(policy.host_label)})'), warnings
@@ -130,9 +131,9 @@ def missing_limit(expected: int, configured: int | None) -> int:
     return configured if configured is not None else max(1, expected * 5 // 100)
 
 
-def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster, *,
-          now: float, staleness: float, require_age: bool = False,
-          max_missing_hosts: int | None = None) -> model.PolicyScores:
+def score_policy(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster, *,
+                 now: float, staleness: float, require_age: bool = False,
+                 max_missing_hosts: int | None = None) -> model.PolicyScores:
     """Compute one policy's scores over the cluster's scope.
 
     A score is expected of the scope's hosts whose service is up. Those without a score (or
@@ -184,7 +185,7 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
         means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
         dirty_rates=dirty_rates, coverage=coverage, missing=missing, untrusted=problem,
-        age=samples.age, warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
+        age=samples.age, warnings=tuple(dict.fromkeys(warnings)), window=policy.lookback_seconds,
         score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
 
 
@@ -219,7 +220,7 @@ def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples,
         result = samples.host_capacity
         if result is None or result.error is not None:
             return {}, (result.error if result else None) or 'it was not asked', []
-        mapped = names.map(result.series)
+        mapped = names.map_answer(result.series)
         if mapped.ambiguous:
             return {}, f'more than one series for host {", ".join(mapped.ambiguous)}', []
         good = {h: v for h, v in mapped.values.items() if math.isfinite(v) and v > 0}
@@ -229,7 +230,7 @@ def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples,
     resource_class = policy.host_capacity or DEFAULT_CAPACITY
     totals = {}
     for host in cluster.hosts.values():
-        total = host.total(resource_class)
+        total = host.sum_inventories(resource_class)
         if total > 0:
             totals[host.name] = float(total)
     if policy.host_capacity is not None:

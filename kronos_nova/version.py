@@ -17,7 +17,7 @@ from importlib import metadata
 DISTRIBUTION = 'kronos-nova'
 
 
-def release() -> str:
+def read_release() -> str:
     """Return the version that pbr gave the installed distribution, e.g. ``0.1.0.dev7``.
 
     ``unknown`` in a source tree that was never installed.

@@ -106,10 +106,10 @@ def samples(found: model.Cluster, rng: random.Random) -> dict[str, model.PolicyS
                                 * HOT.get(one.host, 1.0), 3)
         rss[one.uuid] = float(round(running * rng.uniform(0.5, 0.9) * one.memory_mb) * 1024**2)
     out = {}
-    policy_set = policies.load(str(EXAMPLE / 'policies.yaml'))
+    policy_set = policies.load_policies(str(EXAMPLE / 'policies.yaml'))
     for policy, usage, capacity in (
-            (policy_set.policy('cpu'), cores, float(CORES)),
-            (policy_set.policy('memory'), rss, float(MEMORY_MB * 1024**2))):
+            (policy_set.find_policy('cpu'), cores, float(CORES)),
+            (policy_set.find_policy('memory'), rss, float(MEMORY_MB * 1024**2))):
         scores = {host: round(min(1.0, 0.02 + math.fsum(
             usage[i.uuid] for i in found.instances.values() if i.host == host) / capacity), 6)
             for host in HOSTS}
@@ -132,8 +132,8 @@ def documents() -> dict[str, str]:
     found = cluster()
     contents = writer.build_documents(writer.SnapshotContent(
         now=NOW, scopes=('fast-storage', model.UNASSIGNED), cluster=found,
-        policies=policies.load(str(EXAMPLE / 'policies.yaml')), samples=samples(found, rng),
-        histories={}))
+        policies=policies.load_policies(str(EXAMPLE / 'policies.yaml')),
+        samples=samples(found, rng), histories={}))
     return {path: json.dumps(data, indent=1, sort_keys=True) + '\n'
             for path, data in contents.items()}
 

@@ -107,15 +107,15 @@ def answers(found: model.Cluster) -> dict[recorded_trace.Question, recorded_trac
         own = rng.uniform(0.7, 1.2)
         resident = rng.uniform(0.4, 0.8) * one.memory_mb
         for k in times:
-            hour = WINDOW.at(k) % 86400 / 3600
+            hour = WINDOW.compute_time(k) % 86400 / 3600
             cores[k, n] = round(min(1.0, own * busy(what, hour, rng)) * one.vcpus, 2)
             rss[k, n] = round(resident) * 1024.0**2
-    policy_set = policies.load(str(EXAMPLE / 'pack.yaml'))
+    policy_set = policies.load_policies(str(EXAMPLE / 'pack.yaml'))
     out = {}
     for name, usage, capacity, base in (
             ('cpu', cores, float(CORES), BASE_CPU),
             ('memory', rss, MEMORY_MB * 1024.0**2, BASE_MEMORY)):
-        questions = recorded_trace.list_questions(policy_set.policy(name))
+        questions = recorded_trace.list_questions(policy_set.find_policy(name))
         scores = np.stack([usage[:, [n for n, u in enumerate(uuids)
                                      if found.instances[u].host == h]].sum(axis=1)
                            for h in HOSTS], axis=1) / capacity + base
@@ -155,11 +155,11 @@ def main() -> int:
     target = str(EXAMPLE / 'trace.npz')
     wanted = made()
     if '--check' in sys.argv[1:]:
-        if same(trace.read(target), wanted):
+        if same(trace.read_trace(target), wanted):
             return 0
         print(f'{target} is not what this program writes; run it without --check')
         return 1
-    trace.write(target, wanted, policies.load(str(EXAMPLE / 'calm.yaml')))
+    trace.write_trace(target, wanted, policies.load_policies(str(EXAMPLE / 'calm.yaml')))
     (EXAMPLE / 'output.txt').write_text(output())
     return 0
 

@@ -80,7 +80,7 @@ def made() -> recorded_trace.RecordedTrace:
     usage = np.full((times, len(rows)), np.nan)
     for n, (one, first, kind) in enumerate(rows):
         for k in range(first, times):
-            hour = WINDOW.at(k) % 86400 / 3600
+            hour = WINDOW.compute_time(k) % 86400 / 3600
             part = {'busy': 0.8, 'idle': 0.04,
                     'office': 0.06 + 0.7 * math.exp(-((hour - 13.0) / 3.2) ** 2)}[kind]
             usage[k, n] = round(min(1.0, part * rng.uniform(0.9, 1.1)) * one.vcpus, 2)
@@ -102,7 +102,7 @@ def assembled(rows: list[tuple[model.Instance, int, str]],
     cloud = model.Cluster(
         hosts=hosts, instances={one.uuid: one for one, _, _ in rows},
         services={h: model.Service(host=h, zone='nova') for h in HOSTS}, taken_at=WINDOW.end)
-    policy = policies.load(str(EXAMPLE / 'policies.yaml')).policy('cpu')
+    policy = policies.load_policies(str(EXAMPLE / 'policies.yaml')).find_policy('cpu')
     scores = np.stack([np.nansum(usage[:, [n for n, (one, _, _) in enumerate(rows)
                                            if one.host == name]], axis=1)
                        for name in HOSTS], axis=1) / CORES + BASE
@@ -128,11 +128,11 @@ def main() -> int:
     target = str(EXAMPLE / 'trace.npz')
     wanted = made()
     if '--check' in sys.argv[1:]:
-        if same(trace.read(target), wanted):
+        if same(trace.read_trace(target), wanted):
             return 0
         print(f'{target} is not what this program writes; run it without --check')
         return 1
-    trace.write(target, wanted, policies.load(str(EXAMPLE / 'policies.yaml')))
+    trace.write_trace(target, wanted, policies.load_policies(str(EXAMPLE / 'policies.yaml')))
     (EXAMPLE / 'output.txt').write_text(output())
     return 0
 

@@ -87,7 +87,7 @@ def _find_send_problem(conf: Any, seconds: float) -> str | None:
 
     def send_message() -> None:
         try:
-            opened = transport.get(conf)
+            opened = transport.get_transport(conf)
             assert opened is not None, 'address() has found a broker'
             several = len(transport.parse_broker_url(conf).hosts) > 1
             retry = transport.count_retries(conf) if several else 0

@@ -31,7 +31,7 @@ def check(context: base.CheckContext, policy: policies.Policy,
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
     title = f'coverage: {policy.name}'
     # Use measured usages alone: a fallback would explain the whole load.
-    found = scoring.score(
+    found = scoring.score_policy(
         policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
         now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
     share = scoring.compute_explained_share(found.hosts, found.coverage) if found.coverage else None
@@ -49,7 +49,7 @@ def check(context: base.CheckContext, policy: policies.Policy,
     if not units.is_implausible(share):
         yield base.report_ok(title, text)
         return
-    mistake = units.of_usage(policy, share, cluster, found.capacity.values())
+    mistake = units.guess_usage_unit(policy, share, cluster, found.capacity.values())
     if mistake is not None:
         text += f': vm_profile_query is probably in {mistake.unit}'
     if share > scoring.HIGH_COVERAGE:

@@ -96,7 +96,7 @@ def _examine_query(context: base.CheckContext, policy: policies.Policy, field: s
         yield base.report_skip('labels', 'not compared with Nova, which could not be read')
         return
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
-    found = (survey.of_hosts if by_host else survey.of_instances)(policy, result, cluster)
+    found = (survey.compare_hosts if by_host else survey.compare_instances)(policy, result, cluster)
     show = functools.partial(_format_names, every=every)
     what = 'hosts' if by_host else 'instances'
     yield _check_labels(policy, found, what, show, every)
@@ -159,7 +159,7 @@ def _check_range(cluster: model.Cluster, field: str, found: survey.AnswerSurvey)
             return base.report_failure('range', f'{text}: a ratio is not negative',
                                        'Make the query return a ratio from 0 to 1.')
         if found.highest > 1.0 + scoring.ROUNDING:
-            mistake = queries.score_unit(cluster, found)
+            mistake = queries.guess_score_unit(cluster, found)
             return base.report_failure('range', f'{text}, outside [0, 1]' + (
                 f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Make the query return a ratio from 0 to 1.')

@@ -56,7 +56,7 @@ def _check_plan_webhook(context: base.CheckContext) -> base.CheckItem:
 def _check_hook(context: base.CheckContext, name: str, option: str) -> base.CheckItem:
     title = f'hook: {name}'
     try:
-        text = plugins.load(plugins.HOOKS, name).examine(
+        text = plugins.load_plugin(plugins.HOOKS, name).examine(
             context.conf, lambda: connection.make_connection(context.conf))
     except exception.PluginNotFound as e:
         return base.report_failure(title, f'[hooks] {option} names it: {e}',

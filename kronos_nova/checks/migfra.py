@@ -161,7 +161,7 @@ def _check_permit(context: base.CheckContext, title: str, permit: permits.Operat
                                       and model.UNASSIGNED in scopes
                                       else '') + '; by their names, as Nova has them.')
     found = _KnownProjects(context)
-    wrong, remedy, unsure = found.judge(sorted(permit.projects or ()))
+    wrong, remedy, unsure = found.find_unknown_projects(sorted(permit.projects or ()))
     if wrong:
         return base.report_failure(title, f'{text}Keystone has no project of the ID '
                                           f'{_format_names(wrong)}',
@@ -175,7 +175,7 @@ def _check_permit(context: base.CheckContext, title: str, permit: permits.Operat
         return base.report_ok(title, f'{text}which hosts these are is not known')
     try:
         served = {host for scope in permit.scopes or scopes
-                  for host in context.cluster.hosts_of(scope)}
+                  for host in context.cluster.list_hosts_of(scope)}
     except KeyError:
         # The check of Nova reports the aggregate that is missing.
         return base.report_ok(title, f'{text}Nova does not have all of its scopes')
@@ -196,7 +196,7 @@ class _KnownProjects:
         self._seen = set() if context.cluster is None else {
             instance.project_id for instance in context.cluster.instances.values()}
 
-    def judge(self, projects: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    def find_unknown_projects(self, projects: Sequence[str]) -> tuple[list[str], str, list[str]]:
         """Return the projects that do not exist, a remedy for the first, and the unknown ones."""
         wrong, unsure = [], []
         for project in projects:
@@ -236,7 +236,7 @@ def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base
     found: dict[str, list[str]] = collections.defaultdict(list)
     for scope in scopes:
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
-            for host in cluster.hosts_of(scope):
+            for host in cluster.list_hosts_of(scope):
                 found[host].append(scope)
     if foreign := sorted(host for host in found if not _is_topic_name(host)):
         yield base.report_warning('migfra: hosts',

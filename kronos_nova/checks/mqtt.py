@@ -104,10 +104,10 @@ def _check_limits(visit: 'BrokerConnection') -> Iterator[base.CheckItem]:
 def _check_rights(visit: 'BrokerConnection', where: str, conf: Any) -> Iterator[base.CheckItem]:
     """Check the rights to each topic, with our client name in place of a host's name."""
     heard, said = _list_test_topics(conf, visit.name)
-    refused = [f'hear {topic}' for topic in heard if not visit.may_hear(topic)]
+    refused = [f'hear {topic}' for topic in heard if not visit.may_subscribe(topic)]
     if conf.mqtt.protocol == '5':
         refused += [f'publish on {topic}' for topic, text in said.items()
-                    if not visit.may_say(topic, text)]
+                    if not visit.may_publish(topic, text)]
     if refused:
         yield base.report_failure('mqtt: rights', f'{where}: the broker does not let us '
                                           + ', nor '.join(refused), _RIGHTS)
@@ -140,9 +140,9 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
         request, response = (
             pscom_client.TopicTemplate(conf.mqtt.prefix, option, conf.hook_pscom[option])
             for option in ('request_topic', 'response_topic'))
-        heard.append(response.filter)
+        heard.append(response.topic_filter)
         # No instance has that name, and the message asks for nothing.
-        topic = request.render(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
+        topic = request.render_topic(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
         if topic is not None:
             said[topic] = ''
     return heard, said
@@ -193,7 +193,7 @@ class BrokerConnection:
             raise BrokerFault(f'it refuses us ({reason})',
                               _REMEDIES.get(reason.value, 'See the log of the broker.'))
 
-    def may_hear(self, topic: str) -> bool:
+    def may_subscribe(self, topic: str) -> bool:
         """Return whether the broker accepts a subscription with QoS 1.
 
         :raises BrokerFault: the broker does not answer.
@@ -201,7 +201,7 @@ class BrokerConnection:
         reason, = self._send_and_wait('subscribe', lambda: self._client.subscribe(topic, 1)[1])
         return bool(reason.value == 1)
 
-    def may_say(self, topic: str, text: str) -> bool:
+    def may_publish(self, topic: str, text: str) -> bool:
         """Return whether the broker accepts a message with QoS 1 and MQTT 5.
 
         The message expires after a second: later subscribers do not receive it.

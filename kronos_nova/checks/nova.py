@@ -31,7 +31,8 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         yield base.report_skip('nova', 'the token is missing')
         return
     try:
-        cluster = collector.CloudCollector(context.conf, context.connection).collect(time.time())
+        cluster = collector.CloudCollector(context.conf,
+                                           context.connection).collect_cluster(time.time())
     except exception.CollectError as e:
         yield base.report_failure(
             'nova', f'{e.kwargs["service"]}: {e.kwargs["what"]}: {e.kwargs["problem"]}',
@@ -69,16 +70,17 @@ def _check_scopes(context: base.CheckContext, cluster: model.Cluster) -> Iterato
             yield base.report_failure(f'aggregate: {name}', 'Nova has no aggregate of this name',
                                       'Correct [engine] aggregates, or aggregates in the policy '
                                       'file.')
-        elif not cluster.hosts_of(name):
+        elif not cluster.list_hosts_of(name):
             yield base.report_warning(f'aggregate: {name}', 'it has no host that can be planned',
                                       'Add hosts, or see [engine] hypervisor_types and '
                                       'availability_zone.')
         else:
             yield base.report_ok(f'aggregate: {name}',
-                                 plurals.count_noun(len(cluster.hosts_of(name)), 'host'))
+                                 plurals.count_noun(len(cluster.list_hosts_of(name)), 'host'))
     if engine.include_unassigned_hosts:
         yield base.report_ok('hosts in no aggregate',
-                             plurals.count_noun(len(cluster.hosts_of(model.UNASSIGNED)), 'host'))
+                             plurals.count_noun(len(cluster.list_hosts_of(model.UNASSIGNED)),
+                                                'host'))
 
 
 def _check_hosts(cluster: model.Cluster) -> Iterator[base.CheckItem]:

@@ -27,8 +27,8 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         return
     placement = placement_api.PlacementApi(context.connection)
     try:
-        placement.negotiate()
-        providers = placement.providers()
+        placement.negotiate_microversions()
+        providers = placement.read_providers()
     except api.ApiError as e:
         yield base.report_failure('placement', f'{e.what}: {e.problem}',
                                   'See that Placement answers, and the roles of the user of '
@@ -43,7 +43,7 @@ def _check_candidates(context: base.CheckContext) -> base.CheckItem:
     """Check the right to read allocation candidates. Only engines need it."""
     name = 'placement allocation candidates'
     try:
-        candidates_api.CandidatesApi(context.connection).refusal(
+        candidates_api.CandidatesApi(context.connection).find_refusal(
             [('resources', 'MEMORY_MB:1'), ('limit', '1')])
     except api.ApiError as e:
         return base.report_warning(name, e.problem, (

@@ -25,7 +25,7 @@ from kronos_nova.conf import policies as policy_files
 def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     path = context.conf.engine.policies_file
     try:
-        context.policy_set = policy_files.load(path)
+        context.policy_set = policy_files.load_policies(path)
     except exception.PolicyFileError as e:
         yield base.report_failure('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
                                   e.kwargs['remedy'])
@@ -43,12 +43,12 @@ def list_ignored(document: Any) -> Iterator[base.CheckItem]:
 
 def format_summary(policy_set: policies.PolicySet) -> str:
     return f'{policy_set.mode} by ' + ', '.join(
-        f'{p.name} ({p.weight:g})' for p in policy_set.enabled)
+        f'{p.name} ({p.weight:g})' for p in policy_set.enabled_policies)
 
 
 def check_risks(policy_set: policies.PolicySet) -> Iterator[base.CheckItem]:
     """Warn of settings that are valid but unwise."""
-    for policy in policy_set.enabled:
+    for policy in policy_set.enabled_policies:
         if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':
             yield base.report_warning(
                 f'policies: {policy.name}', 'instances are found by display names, which their '

@@ -56,7 +56,7 @@ class PrometheusConnection:
         self.remedy = 'Name a kronos.conf with --config-file to have its Prometheus asked.'
 
     def check(self, query: str) -> model.QueryResult | None:
-        """Check a query's syntax, by ``ScoreSource.check_syntax``; None: no server can."""
+        """Check a query's syntax, by ``MetricsSource.check_syntax``; None: no server can."""
         if not self._read:
             self._read = True
             self._source = self._connect_source()
@@ -76,7 +76,7 @@ class PrometheusConnection:
         :raises KronosException: kronos.conf cannot be used.
         """
         # The operator did not choose the default URL: without a file, ask no server.
-        return self._session.source if self._session.conf.config_file else None
+        return self._session.metrics_source if self._session.conf.config_file else None
 
 
 def lint_policy_files(session: config_sessions.ConfigSession, files: Sequence[str],
@@ -118,7 +118,7 @@ def _lint_file(path: str, server: PrometheusConnection,
             f'Run pip install "{version.DISTRIBUTION}[promql]". {server.remedy}')
     if problems:
         return
-    policy_set = policies.parse(document, path)
+    policy_set = policies.parse_policies(document, path)
     yield from policies_check.check_risks(policy_set)
     for note in policies.find_ignored(document):
         where = f'line {note.line}: ' if note.line is not None else ''
@@ -143,7 +143,7 @@ def _list_queries(document: Any) -> Iterator[tuple[str, str, Any]]:
             query = entry.get(name) if isinstance(entry, dict) else None
             # A longer query is an error already, and takes a parser too long.
             if isinstance(query, str) and query.strip() and len(query) <= policies.LONGEST_QUERY:
-                yield policies.field_name(('policies', index, name), document), query, entry
+                yield policies.format_location(('policies', index, name), document), query, entry
 
 
 def _lint_query(field: str, query: str, entry: Any, server: PrometheusConnection,
@@ -167,7 +167,7 @@ def _lint_query(field: str, query: str, entry: Any, server: PrometheusConnection
                             else ('host_label', 'host')))
         # A label that is no string is an error already.
         return [_make_finding_item(field, finding) for finding in promql_tree.list_findings(
-            promql.parse(query), label if isinstance(label, str) else None,
+            promql.parse_query(query), label if isinstance(label, str) else None,
             unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
     if answer is not None:

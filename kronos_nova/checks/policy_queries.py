@@ -40,7 +40,7 @@ def examine_policies(session: cloud_state.Session, path: str | None = None,
     """
     conf = session.conf
     path = path or conf.engine.policies_file
-    policy_set = policy_files.load(path)
+    policy_set = policy_files.load_policies(path)
     chosen = _choose_policies(policy_set, names, path)
     context = base.CheckContext(conf, policy_set=policy_set)
     try:
@@ -60,7 +60,7 @@ def _choose_policies(policy_set: policies.PolicySet, names: Sequence[str],
                 problem=f'no policy {name!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
-    return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
+    return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled_policies)
 
 
 def _list_details(context: base.CheckContext, chosen: list[policies.Policy],

@@ -63,7 +63,7 @@ class ParserFailed(Exception):
     """The parser itself failed, on a query that may be right."""
 
 
-def parse(query: str) -> Any:
+def parse_query(query: str) -> Any:
     """Parse a query.
 
     :returns: the root of its syntax tree.
@@ -98,7 +98,7 @@ def _silence_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def too_large(query: str) -> bool:
+def is_too_large(query: str) -> bool:
     """Return True if the query has too many operators to parse it in this process."""
     return sum(1 for token in _TOKEN.finditer(query)
                if _OPERATOR.fullmatch(token.group())) > MOST_OPERATORS
@@ -106,7 +106,7 @@ def too_large(query: str) -> bool:
 
 def find_fault(query: str) -> QueryError | None:
     """Return the query's error of syntax, or None."""
-    if too_large(query):
+    if is_too_large(query):
         return QueryError(f'it has more than {MOST_OPERATORS} operators', certain=False,
                           parsed=False)
     found = _find_problem(query)
@@ -119,7 +119,7 @@ def find_fault(query: str) -> QueryError | None:
 
 def _find_problem(query: str) -> str | None:
     try:
-        parse(query)
+        parse_query(query)
     except (ValueError, ParserFailed) as e:
         return ' '.join(str(e).split()) or 'it is not PromQL'
     return None

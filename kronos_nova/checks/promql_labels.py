@@ -67,7 +67,7 @@ class SyntaxNode:
     labels: LabelSet = ANY
 
 
-def read(root: Any) -> list[SyntaxNode]:
+def list_nodes(root: Any) -> list[SyntaxNode]:
     """Return all nodes, the root first.
 
     This does not recurse, and reads each node once: a query may be as deep as it is long.
@@ -110,9 +110,9 @@ def _find_labels(node: SyntaxNode) -> LabelSet:
     if isinstance(node.expr, pp.AggregateExpr):
         return _of_aggregate(node)
     if isinstance(node.expr, pp.BinaryExpr):
-        return _of_binary(node)
+        return _read_binary_labels(node)
     if isinstance(node.expr, pp.Call):
-        return _of_call(node)
+        return _read_call_labels(node)
     return node.inner[0].labels if node.inner else ANY
 
 
@@ -128,7 +128,7 @@ def _of_aggregate(node: SyntaxNode) -> LabelSet:
     return kept
 
 
-def _of_binary(node: SyntaxNode) -> LabelSet:
+def _read_binary_labels(node: SyntaxNode) -> LabelSet:
     (left, right), modifier = node.inner, node.expr.modifier
     vectors = [side.labels for side in node.inner if side.kind != 'scalar']
     if len(vectors) < 2 or modifier is None:
@@ -145,7 +145,7 @@ def _of_binary(node: SyntaxNode) -> LabelSet:
     return many.labels & ~taken | one.labels & taken
 
 
-def _of_call(node: SyntaxNode) -> LabelSet:
+def _read_call_labels(node: SyntaxNode) -> LabelSet:
     vectors = [a.labels for a in node.inner if a.kind in ('vector', 'matrix')]
     # The result of a call without a vector, such as vector(1), has no labels.
     labels = ANY if len(vectors) > 1 else [NONE, *vectors][-1]

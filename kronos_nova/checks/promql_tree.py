@@ -44,7 +44,7 @@ def list_findings(root: Any, label: str | None, *, unlabelled: bool,
     :param unlabelled: one series without the label is allowed.
     :param interval: seconds between two scrapes.
     """
-    nodes = promql_labels.read(root)
+    nodes = promql_labels.list_nodes(root)
     top = nodes[0]
     if top.kind != 'vector':
         by = '' if label is None else f' by ({policy.quote_label(label)})'

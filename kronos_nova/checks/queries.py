@@ -36,7 +36,7 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if context.policy_set is None or context.source is None:
         yield base.report_skip('queries', 'there are no policies, or no source to ask')
         return
-    for policy, samples in fetch_samples(context, context.policy_set.enabled):
+    for policy, samples in fetch_samples(context, context.policy_set.enabled_policies):
         if isinstance(samples, base.CheckItem):
             yield dataclasses.replace(samples, name=f'queries: {policy.name}')
             continue
@@ -83,7 +83,7 @@ def list_results(samples: model.PolicySamples) -> Iterator[tuple[str, model.Quer
             yield field, result
 
 
-def title_of(policy: policies.Policy, field: str) -> str:
+def format_title(policy: policies.Policy, field: str) -> str:
     return f'query: {policy.name} {field}'
 
 
@@ -101,7 +101,7 @@ def find_series_fault(title: str, label: str, result: model.QueryResult) -> base
 
 def _by_host(context: base.CheckContext, policy: policies.Policy, field: str,
              result: model.QueryResult) -> base.CheckItem:
-    title = title_of(policy, field)
+    title = format_title(policy, field)
     if (item := find_series_fault(title, policy.host_label, result)) is not None:
         return item
     if context.cluster is None:
@@ -109,12 +109,12 @@ def _by_host(context: base.CheckContext, policy: policies.Policy, field: str,
                                    f'{len(result.series)} series, not compared with Nova\'s hosts',
                                    'Put Nova right first.')
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
-    found = survey.of_hosts(policy, result, cluster)
+    found = survey.compare_hosts(policy, result, cluster)
     if field != 'host_capacity_query':
-        names = survey.host_names(policy, cluster)
+        names = survey.map_host_names(policy, cluster)
         _values, problem, _warnings = scoring.host_scores(policy, result, names)
         if problem is not None:
-            mistake = score_unit(cluster, found)
+            mistake = guess_score_unit(cluster, found)
             return base.report_failure(
                 title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Correct the query in the policy file.')
@@ -135,7 +135,7 @@ def _by_host(context: base.CheckContext, policy: policies.Policy, field: str,
 
 def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str,
                  result: model.QueryResult) -> base.CheckItem:
-    title = title_of(policy, field)
+    title = format_title(policy, field)
     none_there = context.cluster is not None and not context.cluster.instances
     item = find_series_fault(title, policy.vm_profile_label, result)
     if item is not None and result.error is None and none_there:
@@ -145,8 +145,8 @@ def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str
     if context.cluster is None:
         return base.report_warning(title, f'{len(result.series)} series, not compared with Nova\'s '
                                    'instances', 'Put Nova right first.')
-    found = survey.of_instances(policy, result,
-                                survey.restrict_scope(context.cluster, context.policy_set))
+    found = survey.compare_instances(policy, result,
+                                     survey.restrict_scope(context.cluster, context.policy_set))
     known = found.expected - len(found.missing)
     text = f'{known} of {found.expected} active instances have a value'
     if found.expected and not known:
@@ -164,15 +164,16 @@ def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str
     return base.report_ok(title, text)
 
 
-def score_unit(cluster: model.Cluster, found: survey.AnswerSurvey) -> units.UnitMistake | None:
+def guess_score_unit(cluster: model.Cluster,
+                     found: survey.AnswerSurvey) -> units.UnitMistake | None:
     """Guess the unit of host scores above 1; None when no score is above 1."""
-    cpus = max((h.total('VCPU') for h in cluster.hosts.values()), default=0)
-    return units.of_score(found.values.values(), cpus or None)
+    cpus = max((h.sum_inventories('VCPU') for h in cluster.hosts.values()), default=0)
+    return units.guess_score_unit(found.values.values(), cpus or None)
 
 
 def check_age(context: base.CheckContext, policy: policies.Policy,
               samples: model.PolicySamples) -> base.CheckItem:
-    title = title_of(policy, 'age_query')
+    title = format_title(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
             return base.report_failure(title, 'no query is set, and require_age is set',
@@ -203,10 +204,10 @@ def check_scores(context: base.CheckContext, policy: policies.Policy,
     if conf.engine.include_unassigned_hosts:
         scopes.append(model.UNASSIGNED)
     for scope in scopes:
-        cluster = context.cluster.scoped(scope, scopes)
+        cluster = context.cluster.replace_scope(scope, scopes)
         if not cluster.scope_hosts:
             continue
-        found = scoring.score(
+        found = scoring.score_policy(
             policy, samples, cluster, now=time.time(),
             staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
             max_missing_hosts=conf.engine.max_missing_hosts)
@@ -228,6 +229,6 @@ def _format_imbalance(context: base.CheckContext, policy: policies.Policy, clust
         engine_conf.build_options(context.conf))
     counted = int((simulated.givers | simulated.takers).sum())
     hosts = len(cluster.scope_hosts)
-    return (f'imbalance {simulated.imbalances()[0]:.4f}'
+    return (f'imbalance {simulated.compute_imbalances()[0]:.4f}'
             + (f' of {counted} of {hosts} hosts' if counted < hosts else '')
             + f', threshold {policy.threshold:.4f}')

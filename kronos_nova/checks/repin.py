@@ -37,7 +37,7 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         return
     try:
         pinned = vcpu_pinning.VcpuPinning(conf)
-        address = pinned.uri_of('host')
+        address = pinned.format_uri('host')
         libvirt = vcpu_pinning.require_libvirt()
     except exception.ConfigError as e:
         yield base.report_failure('repin', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
@@ -90,7 +90,7 @@ def _check_one_host(context: base.CheckContext, pinned: vcpu_pinning.VcpuPinning
     if not hosts:
         return base.report_skip('repin', 'no host of Nova\'s is known that could be asked')
     try:
-        uri = pinned.uri_of(hosts[0])
+        uri = pinned.format_uri(hosts[0])
     except exception.RepinRefused as e:
         return base.report_failure('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
                                    e.kwargs['remedy'])

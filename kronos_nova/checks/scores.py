@@ -25,7 +25,7 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     name = context.conf.engine.source
     title = f'source: {name}'
     try:
-        context.source = plugins.load(plugins.SOURCES, name)(context.conf)
+        context.source = plugins.load_plugin(plugins.SOURCES, name)(context.conf)
     except exception.ConfigError as e:
         yield base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                                   e.kwargs['remedy'])

@@ -55,19 +55,19 @@ class AnswerSurvey:
         return {label: name for name, label in sorted(self.names.items()) if label != name}
 
 
-def of_hosts(policy: policies.Policy, result: model.QueryResult,
-             cluster: model.Cluster) -> AnswerSurvey:
+def compare_hosts(policy: policies.Policy, result: model.QueryResult,
+                  cluster: model.Cluster) -> AnswerSurvey:
     """Compare an answer with Nova's hosts.
 
     A value is expected of each host under plan that is up; other hosts may have one as well.
     """
-    found = host_names(policy, cluster)
+    found = map_host_names(policy, cluster)
     up = {host for host in cluster.scope_hosts if cluster.services[host].up}
-    return _compare_series(result, found.map, up)
+    return _compare_series(result, found.map_answer, up)
 
 
-def of_instances(policy: policies.Policy, result: model.QueryResult,
-                 cluster: model.Cluster) -> AnswerSurvey:
+def compare_instances(policy: policies.Policy, result: model.QueryResult,
+                      cluster: model.Cluster) -> AnswerSurvey:
     def map_series(series: Mapping[str, float]) -> labels.MappedValues:
         return labels.map_instances(series, cluster.instances.values(),
                                     policy.vm_profile_label_type)
@@ -81,12 +81,12 @@ def restrict_scope(cluster: model.Cluster, policy_set: policies.PolicySet | None
     """Return the cluster with the policy file's hosts alone under plan."""
     named = policy_set.aggregates if policy_set is not None else ()
     hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
-             for host in cluster.hosts_of(name)}
+             for host in cluster.list_hosts_of(name)}
     return dataclasses.replace(cluster, scope_hosts=frozenset(
         hosts if named else filter(cluster.has_planned, cluster.hosts)))
 
 
-def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNames:
+def map_host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNames:
     return labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
                             policy.host_regex)
 

@@ -48,7 +48,7 @@ class UnitMistake:
     remedy: str
 
 
-def of_score(values: Iterable[float], cpus: float | None) -> UnitMistake | None:
+def guess_score_unit(values: Iterable[float], cpus: float | None) -> UnitMistake | None:
     """Guess the unit of host scores above 1; None when no score is above 1.
 
     :param cpus: number of CPUs of the host that has the most.
@@ -76,8 +76,8 @@ def is_implausible(explained: float) -> bool:
     return explained > scoring.HIGH_COVERAGE or explained < LEAST
 
 
-def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
-             capacity: Iterable[float]) -> UnitMistake | None:
+def guess_usage_unit(policy: policies.Policy, explained: float, cluster: model.Cluster,
+                     capacity: Iterable[float]) -> UnitMistake | None:
     """Guess the unit of usages that explain too much or too little of the hosts' scores.
 
     :param explained: the sum of the usages over that of the scores.
@@ -127,11 +127,12 @@ def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
 def _list_absolute_units(memory: bool, cluster: model.Cluster) -> Iterator[UnitMistake]:
     remedy = 'Set vm_profile_unit: absolute with a host capacity, or divide by the capacity.'
     if memory:
-        size = _compute_median(h.total('MEMORY_MB') for h in cluster.hosts.values())
+        size = _compute_median(h.sum_inventories('MEMORY_MB') for h in cluster.hosts.values())
         for factor, unit in ((1.0, 'MiB'), (KIB, 'KiB'), (MIB, 'bytes')):
             yield UnitMistake(size * factor, f'{unit}, not a ratio of the host', remedy)
     else:
-        yield UnitMistake(_compute_median(h.total('VCPU') for h in cluster.hosts.values()),
+        yield UnitMistake(_compute_median(h.sum_inventories('VCPU')
+                                          for h in cluster.hosts.values()),
                           'cores, not a ratio of the host', remedy)
 
 

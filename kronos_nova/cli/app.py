@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     kronos = KronosApplication(
         description='Inspect and steer kronos-nova.',
-        version=version.release(),
+        version=version.read_release(),
         command_manager=CommandCatalogue('kronos_nova.cli'),
         deferred_help=True,
     )

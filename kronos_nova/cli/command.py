@@ -121,7 +121,7 @@ class BaseCommand(cliff_command.Command):
         more = {'snapshot': snapshot} if snapshot else {}
         return kind(*args.config_file, configure=configure, notify=notify, **more)
 
-    def guarded(self, act: Callable[[], Any]) -> None:
+    def run_guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
 
         :raises SystemExit: ``act`` failed.
@@ -153,11 +153,11 @@ class TableCommand(BaseCommand, lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
         found: list[Row] = []
-        self.guarded(lambda: found.extend(
-            format_cells(parsed_args, row) for row in self.rows(parsed_args)))
+        self.run_guarded(lambda: found.extend(
+            format_cells(parsed_args, row) for row in self.render_rows(parsed_args)))
         return self.columns, found
 
-    def rows(self, args: argparse.Namespace) -> Iterable[Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[Row]:
         """Return the rows. Text from outside goes through :func:`format_printable_row`."""
         raise NotImplementedError
 

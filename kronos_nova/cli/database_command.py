@@ -40,7 +40,7 @@ class DatabaseCommand(command.BaseCommand):
                                    strict=False) as session:
                 act(session)
 
-        self.guarded(run)
+        self.run_guarded(run)
 
 
 class DatabaseTable(DatabaseCommand, lister.Lister):
@@ -53,10 +53,11 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
     ) -> tuple[tuple[str, ...], list[command.Row]]:
         found: list[command.Row] = []
         self.run_in_session(parsed_args, lambda session: found.extend(
-            command.format_cells(parsed_args, row) for row in self.rows(session, parsed_args)))
+            command.format_cells(parsed_args, row)
+            for row in self.render_rows(session, parsed_args)))
         return self.columns, found
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         """Return the rows. Text from outside goes through :func:`command.format_printable_row`."""
         raise NotImplementedError
 
@@ -76,11 +77,11 @@ class ShowStored(DatabaseCommand, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         found: list[Shown] = []
         self.run_in_session(parsed_args, lambda session: found.append(
-            self.look(session, parsed_args.uuid, command.is_nested_format(parsed_args))))
+            self.read_record(session, parsed_args.uuid, command.is_nested_format(parsed_args))))
         names, values = found[0]
         return names, command.format_cells(parsed_args, values)
 
-    def look(self, session: Any, uuid: str, nested: bool) -> Shown:
+    def read_record(self, session: Any, uuid: str, nested: bool) -> Shown:
         """Return the names and values to show.
 
         :param nested: lists and mappings for programs, else lines of text.

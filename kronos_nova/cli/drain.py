@@ -54,7 +54,7 @@ class CheckDrain(command.TableCommand):
                                  'never above what Placement allows.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             answer = drain_checks.check_drain(
                 session, args.host, mode=model.DrainMode(args.mode) if args.mode else None,
@@ -106,7 +106,7 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
         text = f'host {host} has no instances'
         return (('waits', f'{text}, but ' + '; '.join(answer.in_the_way)) if answer.in_the_way
                 else ('empty', text))
-    if answer.held:
+    if answer.is_held:
         return 'waits', check.plan.reason
     staying = [b for b in check.blocked if not b.later]
     if staying:
@@ -139,7 +139,7 @@ class StartDrain(command.BaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.guarded(lambda: self._start(parsed_args))
+        self.run_guarded(lambda: self._start(parsed_args))
 
     def _start(self, args: argparse.Namespace) -> None:
         with self.open_session(cloud_state.Session, args) as session:
@@ -193,15 +193,16 @@ class WatchDrain(command.TableCommand):
                                  'before; 3600 unless given.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         line = progress.ProgressLine(sys.stderr)
 
         def show_progress(found: list[Any]) -> None:
             gone = sum(row.state == 'completed' for row in found)
-            line.show(f'{gone} of {len(found)} have left', gone / len(found) if found else 1.0)
+            line.show_progress(f'{gone} of {len(found)} have left',
+                               gone / len(found) if found else 1.0)
 
         def print_message(text: str) -> None:
-            line.clear()
+            line.erase_line()
             sys.stderr.write(tools.format_printable(text) + '\n')
 
         with self.open_session(cloud_state.Session, args) as session:

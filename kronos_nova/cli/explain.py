@@ -45,7 +45,7 @@ class ExplainMove(command.TableCommand):
                             help='The database alone: the cloud is not read.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args, live=not args.stored) as session:
             found = move_verdicts.explain_move(session, args.task, stored=args.stored)
         return map(command.format_printable_row,
@@ -135,7 +135,7 @@ class WhyNot(command.TableCommand):
                                  'the policy file packs.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             answer = move_verdicts.judge_move(session, args.instance, args.host,
                                               model.Phase(args.phase) if args.phase else None)

@@ -46,10 +46,10 @@ class HostColumns:
         self._policies = sorted({name for line in self._lines if line.scores
                                  for name in line.scores.policies})
         self._weighers = [name for name in self._shown.weighers if self._whole or any(
-            name in line.weights and line.weights[name].product
+            name in line.weights and line.weights[name].weighted_share
             for line in self._shown.lines)]
 
-    def names(self) -> tuple[str, ...]:
+    def list_column_names(self) -> tuple[str, ...]:
         if self._form in NESTED:
             return ('host', 'node', 'aggregates', 'rank', 'sum', 'instances', 'filtered_by',
                     'why', 'scores', 'headroom', 'weighers', *(['with_set'] if self._after else []))
@@ -63,12 +63,12 @@ class HostColumns:
             *(head for name in self._weighers for head in self._list_weigher_heads(name)),
             'Filtered by', 'Why')
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def render_host_rows(self) -> list[tuple[Any, ...]]:
         if self._form in NESTED:
             return [self._build_nested_row(line) for line in self._lines]
         return [self._build_flat_row(line) for line in self._lines]
 
-    def notes(self) -> list[str]:
+    def list_notes(self) -> list[str]:
         """Return the notes to print beside the rows."""
         found = list(self._before.notes)
         left = [name for name in self._shown.weighers if name not in self._weighers]
@@ -136,12 +136,12 @@ class HostColumns:
             if weight is None:
                 return [None] * 5
             return [weight.raw, weight.normalised, weight.multiplier,
-                    ', '.join(weight.aggregates), weight.product]
+                    ', '.join(weight.aggregates), weight.weighted_share]
         if weight is None:
             return [None]
         # Adding 0.0 turns a -0.0 into 0.0.
         text = (f'{weight.normalised + 0.0:.3f} x {weight.multiplier:g} = '
-                f'{weight.product + 0.0:.3f}')
+                f'{weight.weighted_share + 0.0:.3f}')
         if self._whole:
             text = f'{weight.raw:g}: {text}'
         if weight.aggregates:
@@ -167,7 +167,7 @@ def escape_unprintable(text: str) -> str:
 def _build_weights(line: findings.HostLine) -> dict[str, Any]:
     return {name: {'raw': _drop_infinite(w.raw), 'normalised': _drop_infinite(w.normalised),
                    'multiplier': _drop_infinite(w.multiplier), 'aggregates': list(w.aggregates),
-                   'product': _drop_infinite(w.product)}
+                   'product': _drop_infinite(w.weighted_share)}
             for name, w in line.weights.items()}
 
 

@@ -42,7 +42,7 @@ class ListHosts(command.TableCommand):
         command.add_scope(parser)
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         nested = command.is_nested_format(args)
         with self.open_session(cloud_state.Session, args) as session:
             scopes = cloud_views.list_hosts(session, args.scope)
@@ -83,7 +83,7 @@ class ShowInstance(command.BaseCommand, show.ShowOne):
                 found = cloud_views.read_instance(session, parsed_args.instance)
             shown.extend(_render_fields(found, command.is_nested_format(parsed_args)))
 
-        self.guarded(read_fields)
+        self.run_guarded(read_fields)
         return tuple(name for name, _ in shown), command.format_cells(
             parsed_args, (value for _, value in shown))
 

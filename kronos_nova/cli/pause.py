@@ -88,7 +88,7 @@ class ListPauses(database_command.DatabaseTable):
     columns = ('Scope', 'Since', 'Until', 'By', 'Reason')
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for p in stored_views.list_pauses(session):
             yield command.format_printable_row((
                 'everything' if p.scope is None else p.scope, times.format_time(p.since),

@@ -49,12 +49,12 @@ class ListPlans(database_command.DatabaseTable):
                             metavar='N', help=f'At most so many; {SHOWN} unless told.')
         return parser
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for found in stored_views.list_plans(session, args.scope, args.limit):
             row, plan = found.row, found.row.plan
             yield (row.plan_id, tools.format_printable(plan.scope),
                    times.format_time(row.created_at), row.dry_run, len(plan.moves),
-                   found.task_states, plan.measured, plan.combined_after,
+                   found.task_states, plan.measured_imbalance, plan.combined_after,
                    tools.format_printable(plan.reason or ''),
                    tools.format_printable(found.asked_by))
 
@@ -64,7 +64,7 @@ class ShowPlan(database_command.ShowStored):
 
     kind = 'plan'
 
-    def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
+    def read_record(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
         return _render_plan(stored_views.read_plan(session, uuid), nested)
 
 
@@ -84,8 +84,8 @@ def _render_plan(found: Any, nested: bool) -> database_command.Shown:
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
         row.plan_id, tools.format_printable(plan.scope), times.format_time(row.created_at),
-        row.dry_run, tools.format_printable(plan.reason or ''), plan.measured, plan.combined_after,
-        found.realised,
+        row.dry_run, tools.format_printable(plan.reason or ''), plan.measured_imbalance,
+        plan.combined_after, found.realised,
         plan_text.format_policies(plan.policies, nested), moves, rejections,
         plan_text.format_texts([no.detail for no in plan.held], nested),
         plan_text.format_texts(sorted(plan.draining), nested),
@@ -154,15 +154,16 @@ class DecisionCommand(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def apply_decision(session: Any) -> None:
-            for task in self.decide(session, parsed_args.plan,
-                                    command.format_single_line(parsed_args.reason),
-                                    parsed_args.move):
+            for task in self.record_decision(session, parsed_args.plan,
+                                             command.format_single_line(parsed_args.reason),
+                                             parsed_args.move):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
 
         self.run_in_session(parsed_args, apply_decision)
 
-    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+    def record_decision(self, session: Any, plan: str, reason: str,
+                        instances: Sequence[str]) -> list[Any]:
         """Return the tasks that the decision concerned."""
         raise NotImplementedError
 
@@ -177,7 +178,8 @@ class ApprovePlan(DecisionCommand):
     past, reason_help = 'approved', None
     examples = ('PLAN', 'PLAN --move INSTANCE --move INSTANCE')
 
-    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+    def record_decision(self, session: Any, plan: str, reason: str,
+                        instances: Sequence[str]) -> list[Any]:
         tasks, unserved = operator_decisions.approve_plan(session, plan, reason=reason,
                                                           instances=instances)
         if unserved is not None:
@@ -198,7 +200,8 @@ class RejectPlan(DecisionCommand):
     examples = ('PLAN --reason "not in office hours"',
                 'PLAN --move INSTANCE --reason "its owner asked"')
 
-    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+    def record_decision(self, session: Any, plan: str, reason: str,
+                        instances: Sequence[str]) -> list[Any]:
         return operator_decisions.reject_plan(session, plan, reason=reason, instances=instances)
 
 
@@ -212,5 +215,6 @@ class CancelPlan(DecisionCommand):
     past = 'cancelled'
     examples = ('PLAN --reason "the rack is being worked on"',)
 
-    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+    def record_decision(self, session: Any, plan: str, reason: str,
+                        instances: Sequence[str]) -> list[Any]:
         return operator_decisions.cancel_plan(session, plan, reason=reason, instances=instances)

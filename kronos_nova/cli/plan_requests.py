@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
 
 
-class RequestTable(command.TableCommand):
+class RequestedMoveTable(command.TableCommand):
     """A table of requested moves.
 
     ``stored_note`` and ``refused_note``: what standard error says after a plan was stored, or not.
@@ -33,7 +33,7 @@ class RequestTable(command.TableCommand):
     stored_note: str
     refused_note: str
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             found = self.request_moves(session, args, command.format_single_line(args.reason))
         # Programs read the table on standard output.
@@ -46,7 +46,7 @@ class RequestTable(command.TableCommand):
         return [command.format_printable_row(dataclasses.astuple(row)) for row in found.rows]
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        """Return the plan_requests.RepeatVerdicts; store the plan unless it is a dry run."""
+        """Return the plan_requests.RepeatResult; store the plan unless it is a dry run."""
         raise NotImplementedError
 
     def is_refused(self, found: Any, dry_run: bool) -> bool:
@@ -54,7 +54,7 @@ class RequestTable(command.TableCommand):
         return not dry_run
 
 
-class RepeatCommand(RequestTable):
+class RepeatCommand(RequestedMoveTable):
     """A request for moves of a stored plan."""
 
     stored_note = ('Its instances cool down afterwards; then the engine may plan them again '

@@ -22,7 +22,7 @@ from kronos_nova.wiring import tools
 
 def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     if nested:
-        return [{'name': tools.format_printable(p.name), 'imbalance_measured': p.measured,
+        return [{'name': tools.format_printable(p.name), 'imbalance_measured': p.measured_imbalance,
                  'imbalance_before': p.imbalance_before,
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
                  'skipped': p.skipped, 'reason': _format_reason(p.reason), 'age_seconds': p.age}
@@ -30,7 +30,8 @@ def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     return '\n'.join(
         f'{tools.format_printable(p.name)}: ' + (
             _format_reason(p.reason) or 'skipped' if p.skipped else
-            f'{tools.format_printable(p.measured)} to {tools.format_printable(p.imbalance_after)} '
+            f'{tools.format_printable(p.measured_imbalance)} to '
+            f'{tools.format_printable(p.imbalance_after)} '
             f'(threshold {p.threshold:.4f})')
         + _format_sample_age(p) for p in reports)
 
@@ -42,8 +43,8 @@ def format_measured_policies(reports: Sequence[model.PolicyReport], nested: bool
     return '\n'.join(
         f'{tools.format_printable(p.name)}: ' + (
             _format_reason(p.reason) or 'skipped' if p.skipped else
-            f'measured {tools.format_printable(p.measured)} (threshold {p.threshold:.4f})'
-            + ('' if p.imbalance_after == p.measured else
+            f'measured {tools.format_printable(p.measured_imbalance)} (threshold {p.threshold:.4f})'
+            + ('' if p.imbalance_after == p.measured_imbalance else
                f', planned {tools.format_printable(p.imbalance_after)}'))
         + _format_sample_age(p) for p in reports)
 

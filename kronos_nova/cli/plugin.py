@@ -36,7 +36,7 @@ class ListPlugins(command.TableCommand):
     examples = ('',)
     config = None
 
-    def rows(self, args: argparse.Namespace) -> Iterator[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterator[command.Row]:
         """Return one row per entry point, in the order of NAMESPACES, then by name."""
         tools.native_threads()  # a plug-in may load oslo.service, which would choose
         return _render_rows()

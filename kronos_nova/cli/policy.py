@@ -51,7 +51,7 @@ class LintPolicies(command.TableCommand):
                                  'samples (default: 60).')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(config_sessions.ConfigSession, args, live=False) as session:
             found = policy_lint.lint_policy_files(session, args.files, args.scrape_interval)
         states = {row.item.status for row in found}
@@ -71,12 +71,12 @@ class ListPresets(command.TableCommand):
     examples = ('', '-f json')
     config = None
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         nested = command.is_nested_format(args)
-        for name in presets.names():
-            about = presets.about(name)
+        for name in presets.list_presets():
+            about = presets.describe_preset(name)
             yield (name, about.purpose, _format_names(about.exporters, nested),
-                   _format_names(_list_policies(presets.read(name)), nested))
+                   _format_names(_list_policies(presets.read_preset(name)), nested))
 
 
 class ShowPreset(command.BaseCommand):
@@ -91,7 +91,7 @@ class ShowPreset(command.BaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.guarded(lambda: sys.stdout.write(_read_preset(parsed_args.name)))
+        self.run_guarded(lambda: sys.stdout.write(_read_preset(parsed_args.name)))
 
 
 def _read_preset(name: str) -> str:
@@ -100,12 +100,12 @@ def _read_preset(name: str) -> str:
     :raises ConfigError: the preset does not exist.
     """
     try:
-        return presets.read(name)
+        return presets.read_preset(name)
     except KeyError:
         raise exception.ConfigError(
             path='command line', field='NAME',
             problem=f'no preset {tools.format_printable(name)!r}',
-            remedy=f'There are: {", ".join(presets.names())}.') from None
+            remedy=f'There are: {", ".join(presets.list_presets())}.') from None
 
 
 def _list_policies(text: str) -> list[str]:

@@ -46,7 +46,7 @@ class TestPolicies(command.TableCommand):
                             help='Every name, not the first five.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             tools.silence_libraries(session.conf)
             details = policy_queries.examine_policies(

@@ -31,9 +31,9 @@ class ProgressLine:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.clear()
+        self.erase_line()
 
-    def show(self, what: str, part: float) -> None:
+    def show_progress(self, what: str, part: float) -> None:
         """Show that ``part`` in [0, 1] of ``what`` is done."""
         if self._stream is None:
             return
@@ -44,7 +44,7 @@ class ProgressLine:
             self._stream.flush()
             self._last = line
 
-    def clear(self) -> None:
+    def erase_line(self) -> None:
         """Erase the line."""
         if self._stream is not None and self._last:
             self._stream.write(f'\r{"":<79}\r')

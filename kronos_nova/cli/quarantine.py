@@ -39,7 +39,7 @@ class ListQuarantines(database_command.DatabaseTable):
     columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for q in stored_views.list_quarantines(session):
             yield command.format_printable_row((q.kind, q.name, times.format_time(q.since),
                                                  '' if q.until is None

@@ -62,7 +62,7 @@ class WriteReport(command.BaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.guarded(lambda: self._write(parsed_args))
+        self.run_guarded(lambda: self._write(parsed_args))
 
     def _write(self, args: argparse.Namespace) -> None:
         if args.output != '-':

@@ -97,7 +97,7 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
         found: list[simulations.PolicyComparison] = []
-        self.guarded(lambda: found.append(self._simulate(parsed_args)))
+        self.run_guarded(lambda: found.append(self._simulate(parsed_args)))
         rows = found[0].list_rows()
         if parsed_args.formatter == 'table':
             rows = [(label, *(_format_cell(value) for value in values)) for label, *values in rows]
@@ -109,7 +109,7 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
                 progress.ProgressLine(sys.stderr) as line:
             found = simulations.simulate_policies(
                 session, parse_source(args), args.policies, _parse_question(args),
-                progress=line.show)
+                progress=line.show_progress)
         for text in found.past.warnings:
             sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
         if args.report:
@@ -135,7 +135,8 @@ def _parse_question(args: argparse.Namespace) -> simulations.SimulationQuestion:
         ceiling=parse_number('--ceiling', args.ceiling, 0.0, 1.0),
         return_seconds=parse_option('--return-within', times.parse_duration, args.return_within),
         lag=parse_lag(args.lag), bandwidth=parse_bandwidth(args.bandwidth),
-        curve=parse_option('--power', lambda text: power.parse(text, args.empty_hosts == 'off'),
+        curve=parse_option('--power',
+                           lambda text: power.parse_power_curve(text, args.empty_hosts == 'off'),
                            args.power), power_policy=args.power_policy)
 
 
@@ -182,7 +183,7 @@ def _load_plotter(path: str | None) -> Callable[..., None] | None:
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
         raise past_loads.make_option_error(
             '--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}', 'Name such a file')
-    return plot.write
+    return plot.write_plot
 
 
 @contextlib.contextmanager

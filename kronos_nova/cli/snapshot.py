@@ -60,4 +60,4 @@ class AnonymiseSnapshot(command.BaseCommand):
                     'or in what follows their first part\n')
             sys.stdout.write(f'{path}\n')
 
-        self.guarded(run)
+        self.run_guarded(run)

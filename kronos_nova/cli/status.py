@@ -42,7 +42,7 @@ class ShowStatus(database_command.DatabaseTable):
                'Policies', 'Tasks', 'Overdue', 'Executors', 'Draining', 'Paused')
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         nested = command.is_nested_format(args)
         for state in stored_views.list_scope_states(session):
             yield _render_row(state, nested)

@@ -19,7 +19,7 @@ from kronos_nova.cli import plan_requests
 from kronos_nova.rebalancer.operations import instance_swaps
 
 
-class SwapInstances(plan_requests.RequestTable):
+class SwapInstances(plan_requests.RequestedMoveTable):
     """Have two instances change places, both or none.
 
     Directly where one has room beside the other; else one instance waits on a third host until the

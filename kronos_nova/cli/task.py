@@ -46,7 +46,7 @@ class ListTasks(database_command.DatabaseTable):
                             help='How many tasks to show; 100 by default.')
         return parser
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for row in stored_views.list_tasks(session, args.limit if args.ended else 0):
             task = row.task
             yield command.format_printable_row((
@@ -60,7 +60,7 @@ class ShowTask(database_command.ShowStored):
 
     kind = 'task'
 
-    def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
+    def read_record(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
         row, owed = stored_views.read_task(session, uuid)
         return _render_task(row, nested, owed)
 

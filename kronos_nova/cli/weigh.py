@@ -80,7 +80,7 @@ class ExplainWeights(command.BaseCommand, lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         found: list[Table] = []
-        self.guarded(lambda: found.append(explain_request(
+        self.run_guarded(lambda: found.append(explain_request(
             parsed_args, bool(getattr(self.app_args, 'debug', False)))))
         return found[0]
 
@@ -108,10 +108,10 @@ def explain_request(args: argparse.Namespace, debug: bool,
     found = explanation.explain_choice(conf, order, args.wait, args.settings, args.aggregate)
     table = explanation_columns.HostColumns(found.before, found.after, found.hosts,
                                             args.formatter, args.long)
-    for text in table.notes():
+    for text in table.list_notes():
         sys.stderr.write('kronos weigh explain: '
                          f'{explanation_columns.escape_unprintable(text)}\n')
-    return table.names(), table.rows()
+    return table.list_column_names(), table.render_host_rows()
 
 
 def _parse_hint(text: str) -> tuple[str, str]:
@@ -186,7 +186,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         found: list[Table] = []
-        self.guarded(lambda: found.append(self._tune(parsed_args)))
+        self.run_guarded(lambda: found.append(self._tune(parsed_args)))
         return found[0]
 
     def _tune(self, args: argparse.Namespace) -> Table:
@@ -206,7 +206,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
                 ceiling=simulate.parse_number('--ceiling', args.ceiling, 0.0, 1.0),
                 lag=simulate.parse_lag(args.lag),
                 bandwidth=simulate.parse_bandwidth(args.bandwidth),
-                rebalanced=not args.without_moves, progress=line.show)
+                rebalanced=not args.without_moves, progress=line.show_progress)
         for text in (*found.warnings,
                      f'Recommended: kronos_weight_multiplier = {found.advice.multiplier:g}: '
                      f'{found.advice.why}'):

@@ -47,7 +47,7 @@ class WhyNothing(_PlanningCommand):
     columns = ('Scope', 'What', 'Detail')
     examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd')
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             scopes = plan_comparisons.plan_scopes_today(session, args.scope)
         for scope in scopes:
@@ -89,7 +89,7 @@ class WhatIf(_PlanningCommand):
                                  'more.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             scopes = plan_comparisons.compare_plans(session, plan_comparisons.Supposition(
                 added=args.add_host, removed=args.remove_host, drained=args.drain,
@@ -128,12 +128,12 @@ def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
     plan = scope.today.plan
     for report in plan.policies:
         yield f'policy {report.name}', report.reason or (
-            f'imbalance {report.measured:.4f}, threshold {report.threshold:.4f}: '
-            + ('above it' if report.measured > report.threshold else 'not above it')
+            f'imbalance {report.measured_imbalance:.4f}, threshold {report.threshold:.4f}: '
+            + ('above it' if report.measured_imbalance > report.threshold else 'not above it')
             + (f'; {report.imbalance_before:.4f} once the plan that waits is done'
                if scope.waits else
                f'; {report.imbalance_before:.4f} once the moves under way are done'
-               if abs(report.imbalance_before - report.measured) > 5e-5 else ''))
+               if abs(report.imbalance_before - report.measured_imbalance) > 5e-5 else ''))
     for rule, number in plan.rejections.items():
         yield f'rule {rule}', f'refused {plurals.count_noun(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):

@@ -67,7 +67,7 @@ def _run(conf: Any) -> int:
             daemons.make_metrics_page(conf, health, tally, 'engine_port'))
         return _run_daemon(
             conf, built, monitor,
-            daemons.make_results_listener(conf, built.scope_names(), built.on_result),
+            daemons.make_results_listener(conf, built.scope_names(), built.log_result),
             daemons.make_cycles(conf, built, health))
     finally:
         close()
@@ -86,7 +86,7 @@ def _run_daemon(conf: Any, built: Any, monitor: Any, heard: Any, cycles: Any) ->
     cycles.start()
     LOG.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
-    while (taken := signals.wait()) not in signals.LEAVE:
+    while (taken := signals.wait_for_signal()) not in signals.LEAVE:
         if taken == signals.REPORT:
             error_reports.print_report(PROG)
         else:

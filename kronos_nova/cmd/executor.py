@@ -60,7 +60,7 @@ def _run(conf: Any) -> int:
              ' (dry run: no move begins, running moves are watched)'
              if conf.engine.dry_run else '')
     health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
-    worker.tell(health)
+    worker.set_health_registry(health)
     monitor = http_server.start_monitor(conf, health, 'executor_port',
                                         daemons.make_metrics_page(conf, health, tally,
                                                                   'executor_port'))
@@ -69,7 +69,7 @@ def _run(conf: Any) -> int:
     if listeners is not None:
         listeners.start()
     try:
-        while (taken := signals.wait()) not in signals.LEAVE:
+        while (taken := signals.wait_for_signal()) not in signals.LEAVE:
             if taken == signals.REPORT:
                 error_reports.print_report(PROG)
     finally:

@@ -143,4 +143,4 @@ def _print_audit(conf: Any) -> int:
 def _read_query_window(conf: Any) -> float:
     """Return the seconds that queries look back; 0 without a policy file."""
     path = conf.engine.policies_file
-    return policies.load(path).window if os.path.exists(path) else 0.0
+    return policies.load_policies(path).lookback_seconds if os.path.exists(path) else 0.0

@@ -56,7 +56,7 @@ def _run(conf: Any) -> int:
     thread = threading.Thread(target=built.run, name='kronos-migfra')
     thread.start()
     try:
-        while (taken := signals.wait()) not in signals.LEAVE:
+        while (taken := signals.wait_for_signal()) not in signals.LEAVE:
             if taken == signals.REPORT:
                 error_reports.print_report(PROG)
     finally:

@@ -61,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
-    policy_set = policies.load(conf.engine.policies_file)
+    policy_set = policies.load_policies(conf.engine.policies_file)
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
     collector = collectors.CloudCollector(conf, connection.make_connection(conf))
-    source = plugins.load(plugins.SOURCES, conf.engine.source)(conf)
+    source = plugins.load_plugin(plugins.SOURCES, conf.engine.source)(conf)
     store = _open_store(conf)
     try:
         recording = recorder.read_recording(collector, source, store, policy_set, scopes, time.time)
@@ -74,7 +74,7 @@ def _run(conf: Any) -> int:
         source.close()
         if not isinstance(store, str):
             store.close()
-    path = writer.write(conf.output_dir, recording)
+    path = writer.write_snapshot(conf.output_dir, recording)
     for text in recorder.list_unknown_parts(recording):
         sys.stderr.write(f'{PROG}: recorded as unknown: {text}\n')
     print(path)

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check_policies(conf: Any) -> tuple[str, str]:
     """Check that the policy file loads with this release; return (code, details)."""
     try:
-        policies.load(conf.engine.policies_file)
+        policies.load_policies(conf.engine.policies_file)
     except exception.PolicyFileError as error:
         return 'FAILURE', str(error)
     return _check_scheduler(conf)
@@ -122,7 +122,7 @@ def check_nova(conf: Any) -> tuple[str, str]:
 def check_leftovers(conf: Any) -> tuple[str, str]:
     """Check for parts of Kronos 0.2.0 that are still there; return (code, details)."""
     try:
-        found = policies.load(conf.engine.policies_file)
+        found = policies.load_policies(conf.engine.policies_file)
     except exception.PolicyFileError:
         found = None  # the check of the policies reports this
     return upgrades.check_leftovers(_list_config_files(conf), found)

@@ -47,7 +47,7 @@ NOVA_OPTS = (
 Verdict = tuple[str, str]
 
 
-def make_verdict(failures: list[str], warnings: list[str]) -> Verdict:
+def make_check_result(failures: list[str], warnings: list[str]) -> Verdict:
     """Return (code, details): the worst code, and all problems."""
     code = 'FAILURE' if failures else 'WARNING' if warnings else 'SUCCESS'
     return code, ' '.join(failures + warnings)
@@ -58,8 +58,8 @@ def check_options(files: list[str]) -> Verdict:
 
     :param files: readable configuration files; a nova.conf may be among them.
     """
-    return make_verdict([], [f'{path}: {finding.text}'
-                             for path, finding in option_names.judge_files(files)])
+    return make_check_result([], [f'{path}: {finding.text}'
+                                  for path, finding in option_names.judge_files(files)])
 
 
 def check_nova(arguments: list[str]) -> Verdict:
@@ -76,21 +76,21 @@ def check_nova(arguments: list[str]) -> Verdict:
     ours = [name for name in enabled if name.startswith('Kronos')]
     mentioned = [name for name in (*available, *weighers, *enabled)
                  if name.startswith('kronos_nova.')]
-    if not (ours or mentioned or _sets_ours(conf)):
+    if not (ours or mentioned or _has_our_options(conf)):
         return 'SUCCESS', ''
     warnings = list(_list_traps(enabled, weighers))
     if not any(name.startswith('kronos_nova.') for name in weighers) and (
             not ours or _has_multiplier(conf)):
         warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
                         'load of hosts does not decide where new instances go.')
-    return make_verdict([*_cannot_start(available, enabled, ours),
-                         *_not_there('available_filters', available, 'kronos_nova.filters',
-                                     OUR_FILTERS),
-                         *_not_there('weight_classes', weighers, 'kronos_nova.weighers',
-                                     OUR_WEIGHERS)], warnings)
+    return make_check_result([*_cannot_start(available, enabled, ours),
+                              *_list_missing_names('available_filters', available,
+                                                   'kronos_nova.filters', OUR_FILTERS),
+                              *_list_missing_names('weight_classes', weighers,
+                                                   'kronos_nova.weighers', OUR_WEIGHERS)], warnings)
 
 
-def _sets_ours(conf: Any) -> bool:
+def _has_our_options(conf: Any) -> bool:
     """Return True if the files set options of the weighers or of [kronos]."""
     return _has_multiplier(conf) or any(
         'kronos' in sections
@@ -131,7 +131,7 @@ def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> 
                    f'not have; it has {", ".join(sorted(shipped))}.')
 
 
-def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterator[str]:
+def _list_missing_names(option: str, names: list[str], group: str, whole: str) -> Iterator[str]:
     """Yield the names of our package in an option that this release does not have.
 
     With such a name nova-scheduler does not start.
@@ -201,7 +201,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
                 'share of the host (host_ratio), as Kronos 0.2.0 took it. If it gives cores or '
                 'bytes, say vm_profile_unit: absolute; otherwise say vm_profile_unit: '
                 'host_ratio.')
-    return make_verdict(failures, warnings)
+    return make_check_result(failures, warnings)
 
 
 def _changed_defaults(files: list[str]) -> Iterator[str]:

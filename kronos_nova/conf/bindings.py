@@ -51,7 +51,7 @@ class PolicyBindings:
         for other in whole[1:]:
             self.overlaps[whole[0], other] = 'both name no aggregates'
 
-    def split(self, hosts: list[Any]) -> list[tuple[int | None, list[Any]]]:
+    def group_hosts_by_index(self, hosts: list[Any]) -> list[tuple[int | None, list[Any]]]:
         """Group the hosts of a request by the index of their file, or None.
 
         :param hosts: HostState objects.
@@ -85,7 +85,7 @@ class PolicyBindings:
                 groups[chosen] = [host]
         return list(groups.items())
 
-    def of_names(self, aggregates: tuple[str, ...]) -> int | None:
+    def find_file_index(self, aggregates: tuple[str, ...]) -> int | None:
         """Return the index of the file of a host in these aggregates, or None."""
         named = [self._first[name] for name in aggregates if name in self._first]
         if named:
@@ -107,7 +107,8 @@ def find_contradiction(policy_set: policies.PolicySet, multiplier: float) -> str
     return 'packed' if multiplier < 0 else 'spread'
 
 
-def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -> list[str]:
+def check_bindings(loaded: Sequence[tuple[str, policies.PolicySet]],
+                   multiplier: float) -> list[str]:
     """Return a sentence on each fault of files that shows without the cloud's aggregates.
 
     :param multiplier: the option; aggregates may override it.

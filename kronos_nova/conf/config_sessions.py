@@ -108,14 +108,14 @@ class ConfigSession:
 
         :raises ConfigError: the file cannot be used.
         """
-        return policy_files.load(self.conf.engine.policies_file)
+        return policy_files.load_policies(self.conf.engine.policies_file)
 
     @functools.cached_property
-    def source(self) -> Any:
+    def metrics_source(self) -> Any:
         """The source of metrics that [engine] source names.
 
         :raises PluginNotFound: no package has it.
         """
-        source = plugins.load(plugins.SOURCES, self.conf.engine.source)(self.conf)
+        source = plugins.load_plugin(plugins.SOURCES, self.conf.engine.source)(self.conf)
         self._close_at_end(source.close)
         return source

@@ -39,7 +39,7 @@ class FreezeWindow:
     def __str__(self) -> str:
         return self.text
 
-    def ends(self, now: float, zone: datetime.tzinfo) -> float | None:
+    def find_window_end(self, now: float, zone: datetime.tzinfo) -> float | None:
         """Return when the window that is open now ends (epoch), or None.
 
         ``cron`` follows the clocks of ``zone``. The window keeps its length when these are put
@@ -73,7 +73,7 @@ class WindowType(value_type.ValueType):
         if not window.seconds:
             raise ValueError(f'{value!r}: the window has no length')
         try:
-            window.ends(0.0, datetime.UTC)
+            window.find_window_end(0.0, datetime.UTC)
         except ImportError:
             pass  # replay ignores windows and needs no extra
         except (ValueError, KeyError) as e:
@@ -102,7 +102,7 @@ def find_open_window(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
                      now: float) -> str | None:
     """Return a sentence on the open freeze window that ends last, or None."""
     found = [(end, window) for window in windows
-             if (end := window.ends(now, zone)) is not None]
+             if (end := window.find_window_end(now, zone)) is not None]
     if not found:
         return None
     end, window = max(found, key=lambda pair: pair[0])

@@ -86,7 +86,8 @@ class KnownOptions:
     theirs: dict[str, frozenset[str]]
     libraries: dict[str, frozenset[str]]
 
-    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[NameFinding]:
+    def find_unknown_options(
+            self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[NameFinding]:
         """Find the options and groups of a file that have no effect, in the order of groups.
 
         :param sections: group -> names of its options, as written -> values.
@@ -103,7 +104,7 @@ class KnownOptions:
                         yield NameFinding(text, group not in SHARED, group, name)
             elif alone and group in self.libraries:
                 for name in sections[group]:
-                    for text in self._of_library(group, name):
+                    for text in self._is_library_group(group, name):
                         yield NameFinding(text, False, group, name)
             elif group not in NOT_MISSPELT and (near := _find_nearest(group, self.ours, NEAR)):
                 yield NameFinding(
@@ -117,7 +118,7 @@ class KnownOptions:
                     'its options have no effect, unless a plug-in of yours reads them. Remove '
                     'or correct it.', False, group)
 
-    def _of_library(self, group: str, name: str) -> Iterator[str]:
+    def _is_library_group(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.libraries[group], name.replace('-', '_')
         near = None if plain in known else _find_nearest(plain, known, VERY_NEAR)
         if near is not None:
@@ -157,7 +158,7 @@ def judge_files(files: Iterable[str]) -> Iterator[tuple[str, NameFinding]]:
     """Yield the path and each finding of the files that a configuration was read from."""
     known = of_this_release()
     for path, sections in read_sections(files):
-        for finding in known.judge(sections):
+        for finding in known.find_unknown_options(sections):
             yield path, finding
 
 

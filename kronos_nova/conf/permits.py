@@ -35,7 +35,7 @@ class OperationPermit:
     projects: frozenset[str] | None
     scopes: frozenset[str] | None
 
-    def covers(self, operation: str, scope: str) -> bool:
+    def permits_operation(self, operation: str, scope: str) -> bool:
         return operation in self.operations and (self.scopes is None or scope in self.scopes)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ def list_permitted_projects(permits: Sequence[OperationPermit], operation: str,
     """Return the projects whose instances the operation may concern in the scope; None: all."""
     found: frozenset[str] = frozenset()
     for permit in permits:
-        if permit.covers(operation, scope):
+        if permit.permits_operation(operation, scope):
             if permit.projects is None:
                 return None
             found |= permit.projects

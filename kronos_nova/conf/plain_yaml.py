@@ -207,7 +207,7 @@ def _check_expanded_size(root: yaml.Node, deepest: int, most: int) -> None:
     measure_node(root)
 
 
-def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
+def load_yaml(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
     """Return the content of a text.
 
     :param depth: of nesting, at most.

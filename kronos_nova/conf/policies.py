@@ -34,13 +34,13 @@ MAX_DEPTH = 20
 MAX_NODES = 20_000
 
 
-def load(path: str) -> policy.PolicySet:
+def load_policies(path: str) -> policy.PolicySet:
     """Read and validate a policy file. Log a warning for each field without effect.
 
     :raises PolicyFileError: names file, line or field, and remedy.
     """
     content = read_document(path)
-    found = policy.parse(content, path)
+    found = policy.parse_policies(content, path)
     for note in policy.find_ignored(content):
         LOG.warning('%s: %s', path, note)
     return found

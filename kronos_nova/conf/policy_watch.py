@@ -33,7 +33,7 @@ class PolicyWatch:
     def __init__(self, path: str) -> None:
         self._path = path
         self._seen = self._read_file_stamp()
-        self.current: policy.PolicySet = policies.load(path)
+        self.current: policy.PolicySet = policies.load_policies(path)
 
     def refresh(self) -> policy.PolicySet:
         """Read the file again if it changed. Refuse a bad one, and log that once."""
@@ -41,7 +41,7 @@ class PolicyWatch:
         if stamp != self._seen:
             self._seen = stamp
             try:
-                self.current = policies.load(self._path)
+                self.current = policies.load_policies(self._path)
                 LOG.info('Policies were read again from %s', self._path)
             except exception.PolicyFileError as e:
                 LOG.error('%s The last good policies stay in force.', e)

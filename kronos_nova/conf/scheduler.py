@@ -191,10 +191,10 @@ def check_policy_files(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileE
     errors, loaded = [], []
     for path in dict.fromkeys(conf.kronos.policies_file):
         try:
-            loaded.append((path, policies.load(path)))
+            loaded.append((path, policies.load_policies(path)))
         except exception.PolicyFileError as e:
             errors.append(e)
-    return errors, bindings.check(loaded, conf.filter_scheduler.kronos_weight_multiplier)
+    return errors, bindings.check_bindings(loaded, conf.filter_scheduler.kronos_weight_multiplier)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

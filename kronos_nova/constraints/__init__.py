@@ -43,7 +43,7 @@ from kronos_nova.constraints.rules import RetryClass
 from kronos_nova.constraints.rules import Rule
 from kronos_nova.constraints.rules import RuleKind
 
-#: Every rule, the cheap and informative ones first: ``check`` reports the first rejection.
+#: Every rule, the cheap and informative ones first: ``judge_move`` reports the first rejection.
 ALL: tuple[Rule, ...] = (
     instance.IDENTITY_RULE,
     instance.STATE_RULE,
@@ -94,8 +94,8 @@ CODES: Mapping[str, RejectionCode] = {
     name: code for rule in ALL for name, code in rule.codes.items()}
 
 
-def check(view: views.CloudView, move: model.Move,
-          rules: Sequence[Rule] = RULES) -> model.Rejection | None:
+def judge_move(view: views.CloudView, move: model.Move,
+               rules: Sequence[Rule] = RULES) -> model.Rejection | None:
     """Return the first rejection; None when the move is legal."""
     for rule in rules:
         rejection = rule.judge(view, move)
@@ -109,8 +109,8 @@ def check_alone(view: views.CloudView, move: model.Move) -> model.Rejection | No
     return next((no for rule in ALONE if (no := rule.judge(view, move)) is not None), None)
 
 
-def check_all(view: views.CloudView, move: model.Move,
-              rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
+def list_rejections(view: views.CloudView, move: model.Move,
+                    rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
     """Return every rejection; empty when the move is legal.
 
     Stop after a rejection by ``identity``: the other rules need an instance on its source host.

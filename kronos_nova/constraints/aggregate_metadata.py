@@ -36,32 +36,32 @@ class HostAggregates:
                 self._of[host].append(name)
         self._values: dict[str, Mapping[str, frozenset[str]]] = {}
 
-    def of(self, host: str) -> Collection[str]:
+    def list_with_metadata(self, host: str) -> Collection[str]:
         """Return the aggregates that have metadata and contain the host."""
         return self._of.get(host, ())
 
-    def values(self, host: str) -> Mapping[str, frozenset[str]]:
+    def map_metadata_values(self, host: str) -> Mapping[str, frozenset[str]]:
         """Return the values of the host's aggregates by key; commas in a value separate several.
 
         Source: nova.scheduler.filters.utils, aggregate_metadata_get_by_host.
         """
         if host not in self._values:
             found: dict[str, set[str]] = defaultdict(set)
-            for name in self.of(host):
+            for name in self.list_with_metadata(host):
                 for key, value in self.metadata[name].items():
                     found[key].update(part.strip() for part in value.split(','))
             self._values[host] = {key: frozenset(values) for key, values in found.items()}
         return self._values[host]
 
-    def tenants(self, host: str) -> frozenset[str]:
+    def list_tenants(self, host: str) -> frozenset[str]:
         """Return the projects that the host is reserved for; empty: every project may use it.
 
         Source: nova.scheduler.filters.aggregate_multitenancy_isolation.
         """
-        return frozenset(project for key, values in self.values(host).items()
+        return frozenset(project for key, values in self.map_metadata_values(host).items()
                          if key.startswith(TENANT) for project in values)
 
-    def for_tenant(self, project_id: str) -> frozenset[str]:
+    def list_for_tenant(self, project_id: str) -> frozenset[str]:
         """Return the aggregates that Nova asks Placement for when this project boots an instance.
 
         Source: nova.scheduler.request_filter, require_tenant_aggregate: a value is one project
@@ -71,11 +71,11 @@ class HostAggregates:
                          if project_id in metadata.values()
                          and any(key.startswith(TENANT) for key in metadata))
 
-    def isolating(self, host: str) -> frozenset[str]:
+    def list_isolating_traits(self, host: str) -> frozenset[str]:
         """Return the traits that an instance must require to enter the host's aggregates.
 
         Source: nova.scheduler.request_filter, isolate_aggregates.
         """
-        return frozenset(key.removeprefix('trait:') for name in self.of(host)
+        return frozenset(key.removeprefix('trait:') for name in self.list_with_metadata(host)
                          for key, value in self.metadata[name].items()
                          if key.startswith('trait:') and value == 'required')

@@ -34,7 +34,7 @@ def extra_specs(view: views.CloudView, move: model.Move) -> model.Rejection | No
 
     The rule reads extra specs with the scope of ``SCOPE``, and those without any scope.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if EXTRA_SPECS not in view.options.nova_enabled_filters or instance is None:
         return None
     values = None
@@ -43,7 +43,7 @@ def extra_specs(view: views.CloudView, move: model.Move) -> model.Rejection | No
         if colon and scope != SCOPE:
             continue
         if values is None:
-            values = view.aggregates.values(move.to_host)
+            values = view.aggregates.map_metadata_values(move.to_host)
         if not any(extra_specs_ops.matches_extra_spec(value, required)
                    for value in values.get(rest if colon else key, ())):
             return model.Rejection(
@@ -66,10 +66,10 @@ EXTRA_SPECS_RULE = rules.Rule(
 
 def tenants(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is reserved for other projects."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if TENANTS not in view.options.nova_enabled_filters or instance is None:
         return None
-    allowed = view.aggregates.tenants(move.to_host)
+    allowed = view.aggregates.list_tenants(move.to_host)
     if not allowed or instance.project_id in allowed:
         return None
     return model.Rejection('aggregate-tenant', f'host {move.to_host} is kept for other projects '
@@ -89,11 +89,11 @@ TENANTS_RULE = rules.Rule(
 
 def image_properties(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates give a property of the image other values."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if (IMAGES not in view.options.nova_enabled_filters or instance is None
             or not instance.image_properties):
         return None
-    values = view.aggregates.values(move.to_host)
+    values = view.aggregates.map_metadata_values(move.to_host)
     for name, texts in images.parse_properties(instance.image_properties).items():
         allowed = values.get(name)
         if allowed is not None and texts and allowed.isdisjoint(texts):

@@ -24,7 +24,7 @@ def placement_refused(view: views.CloudView, move: model.Move) -> model.Rejectio
     The engine asked Placement about this instance on this host
     (:mod:`kronos_nova.rebalancer.engine.placement_check`).
     """
-    if not view.refused(move.instance_uuid, move.to_host):
+    if not view.is_refused_by_placement(move.instance_uuid, move.to_host):
         return None
     return model.Rejection('placement-refused', f'Placement had no allocation candidate, or no '
                                                 f'answer, for instance {move.instance_uuid} on '

@@ -30,15 +30,15 @@ def claims(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     request by its root. Root and children that have the same class are left to Nova: no driver
     reports such a tree.
     """
-    instance = view.instance(move.instance_uuid)
-    host = view.host(move.to_host)
-    if not view.options.enforce_placement_claims or not view.claims_known() or instance is None:
+    instance = view.find_instance(move.instance_uuid)
+    host = view.find_host(move.to_host)
+    if not view.options.enforce_placement_claims or not view.has_known_claims() or instance is None:
         return None
     if host is None or host.provider is None:
         return model.Rejection('no-provider', f'host {move.to_host} has no resource provider in '
                                               'Placement')
     occupancy = view.occupancy
-    if occupancy.flat(host):
+    if occupancy.has_root_alone(host):
         return _on_root(view, instance, host, host.provider)
     needed = [name for name, amount in sorted(instance.claims.items()) if amount]
     if needed and host.provider.inventories.keys().isdisjoint(needed):
@@ -46,9 +46,9 @@ def claims(view: views.CloudView, move: model.Move) -> model.Rejection | None:
             'no-inventory', f'resource provider {host.provider.uuid} of host {host.name} has '
                             f'none of {", ".join(needed)}: Nova takes no host that would not '
                             'serve something on its root')
-    if occupancy.fits(instance.uuid, host):
+    if occupancy.has_room_for(instance.uuid, host):
         return None
-    for demand in occupancy.demands(instance.uuid, host):
+    for demand in occupancy.build_demands(instance.uuid, host):
         no = _refuse_demand(view, instance, host, demand)
         if no is not None:
             return no
@@ -94,9 +94,9 @@ def _on_root(view: views.CloudView, instance: model.Instance, host: model.Host,
             return model.Rejection('no-inventory', f'{where} has no {resource_class}, instance '
                                                    f'{instance.uuid} needs {amount}')
         for part in _list_part_amounts(instance, resource_class, amount):
-            if not provider_assignment.in_units(inventory, part):
+            if not provider_assignment.is_allocated_whole(inventory, part):
                 return _no_unit(where, resource_class, part)
-        used = view.used(host.name, resource_class)
+        used = view.sum_allocated(host.name, resource_class)
         if used + amount > inventory.capacity:
             return model.Rejection('no-room',
                                    _format_shortage(where, instance, resource_class, amount,
@@ -126,15 +126,16 @@ def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.
                             f'{" and ".join(name for name, _ in judged)}, instance '
                             f'{instance.uuid} needs {needs} of one')
     fitting = [s for s in have
-               if all(provider_assignment.in_units(s.provider.inventories[name], amount)
+               if all(provider_assignment.is_allocated_whole(s.provider.inventories[name], amount)
                                       for name, amount in judged)]
     if not fitting:
         where = f'resource provider {have[0].provider.uuid} of host {host.name}'
         return next(_no_unit(where, name, amount) for name, amount in judged
-                    if not provider_assignment.in_units(have[0].provider.inventories[name], amount))
+                    if not provider_assignment.is_allocated_whole(
+                            have[0].provider.inventories[name], amount))
     best: tuple[float, str] | None = None
     for space in fitting:
-        left = {name: space.provider.inventories[name].capacity - view.occupancy.used_of(
+        left = {name: space.provider.inventories[name].capacity - view.occupancy.sum_allocated_of(
             host, space, name)
                 for name, _ in judged}
         short = next(((name, amount) for name, amount in judged if left[name] < amount), None)

@@ -31,8 +31,8 @@ from kronos_nova.constraints import placement_overlay
 class ClusterView:
     """A Cluster with moves laid over it. Mutable; one user at a time.
 
-    A move either lands at once (``land``, ``undo``: planning is sequential) or departs (``depart``,
-    ``recall``: while under way it counts at both ends).
+    A move either lands at once (``land_move``, ``undo_landing``: planning is sequential) or departs
+    (``begin_departure``, ``revert_departure``: while under way it counts at both ends).
 
     :param scores: the view adds completed moves that their samples do not show yet.
     :param ceilings: highest fill of a destination by policy name.
@@ -53,91 +53,91 @@ class ClusterView:
         self.occupancy = self.placement.occupancy
         self._tied: dict[str, set[str]] | None = None
         # Rules ask these very often: bound here, each costs one call.
-        self.host_of = self.placement.host_of
-        self.places = self.placement.places
-        self.in_flight = self.placement.in_flight
-        self.unscheduled = self.placement.unscheduled
-        self.groups_of = self.placement.groups_of
-        self.members_on = self.placement.members_on
-        self.unscored = self.load.unscored
-        self.frozen = self.load.frozen
-        self.ceilings = self.load.ceilings
-        self.fills = self.load.fills
+        self.find_host_of = self.placement.find_host_of
+        self.list_possible_hosts = self.placement.list_possible_hosts
+        self.is_in_flight = self.placement.is_in_flight
+        self.has_unknown_destination = self.placement.has_unknown_destination
+        self.list_groups_of = self.placement.list_groups_of
+        self.list_members_on = self.placement.list_members_on
+        self.judge_missing_scores = self.load.judge_missing_scores
+        self.judge_frozen_host = self.load.judge_frozen_host
+        self.map_projected_fills = self.load.map_projected_fills
+        self.map_known_fills = self.load.map_known_fills
 
     # Queries of the rules.
 
-    def instance(self, uuid: str) -> model.Instance | None:
+    def find_instance(self, uuid: str) -> model.Instance | None:
         return self.cluster.instances.get(uuid)
 
-    def host(self, name: str) -> model.Host | None:
+    def find_host(self, name: str) -> model.Host | None:
         return self.cluster.hosts.get(name)
 
-    def service(self, host: str) -> model.Service | None:
+    def find_service(self, host: str) -> model.Service | None:
         return self.cluster.services.get(host)
 
-    def in_scope(self, host: str) -> bool:
+    def is_in_scope(self, host: str) -> bool:
         return host in self.cluster.scope_hosts
 
-    def other_zone(self, host: str) -> str | None:
+    def find_other_zone(self, host: str) -> str | None:
         """Return the zone that keeps the host out of every scope; None: no zone does."""
         if host not in self.cluster.hosts or self.cluster.has_planned(host):
             return None
-        return self.cluster.zone_of(host)
+        return self.cluster.find_zone_of(host)
 
     @functools.cached_property
     def aggregates(self) -> aggregate_metadata.HostAggregates:
         return aggregate_metadata.HostAggregates(
             self.cluster.aggregates, self.cluster.aggregate_metadata)
 
-    def sharing(self, host: str) -> Collection[model.Provider]:
+    def list_sharing_providers(self, host: str) -> Collection[model.Provider]:
         return [self.cluster.sharing[uuid] for uuid in sorted(self.cluster.hosts[host].sharing)
                 if uuid in self.cluster.sharing]
 
-    def tied(self, uuid: str) -> Collection[str]:
+    def list_hinted_instances(self, uuid: str) -> Collection[str]:
         if self._tied is None:
             self._tied = hints.build_hint_ties(self.cluster.instances,
                                                self.options.nova_enabled_filters)
         return self._tied.get(uuid, ())
 
-    def used(self, host: str, resource_class: str) -> float:
-        return self.occupancy.used(self.cluster.hosts[host], resource_class)
+    def sum_allocated(self, host: str, resource_class: str) -> float:
+        return self.occupancy.sum_allocated(self.cluster.hosts[host], resource_class)
 
-    def claims_known(self) -> bool:
+    def has_known_claims(self) -> bool:
         return self.cluster.placement_known
 
-    def held(self, uuid: str) -> model.Rejection | None:
+    def judge_history(self, uuid: str) -> model.Rejection | None:
         return next(history_holds.list_hold_reasons(self.history, uuid), None)
 
-    def fresh(self, uuid: str) -> float:
+    def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
 
-    def refused(self, uuid: str, host: str) -> bool:
+    def is_refused_by_placement(self, uuid: str, host: str) -> bool:
         return host in self.history.refused.get(uuid, ())
 
-    def closed(self, host: str) -> model.Rejection | None:
+    def judge_closed_host(self, host: str) -> model.Rejection | None:
         if host in self.draining:
             return model.Rejection('host-draining', f'host {host} is being emptied')
         if host in self.history.quarantined_hosts:
             return model.Rejection('host-quarantined', f'host {host} refused moves lately')
         return None
 
-    def keeps_disks(self, host: str) -> bool:
+    def has_local_disks(self, host: str) -> bool:
         return host in self.history.local_disk_hosts
 
-    def apart(self, one: str, other: str) -> bool:
+    def are_hosts_apart(self, one: str, other: str) -> bool:
         return (min(one, other), max(one, other)) in self.history.other_cells
 
     # Changes by a planner or checker.
 
-    def land(self, move: model.Move) -> None:
+    def land_move(self, move: model.Move) -> None:
         """Move the instance from its source to its destination."""
         self._move_instance(move.instance_uuid, move.from_host, move.to_host)
 
-    def undo(self, move: model.Move) -> None:
-        """Revert the last ``land`` of this move."""
+    def undo_landing(self, move: model.Move) -> None:
+        """Revert the last ``land_move`` of this move."""
         self._move_instance(move.instance_uuid, move.to_host, move.from_host)
 
-    def depart(self, move: model.Move) -> None:
+    def begin_departure(self, move: model.Move) -> None:
         """Count the instance at both ends from now on.
 
         One move may end at any of several hosts: depart to each, and the instance counts at each.
@@ -145,8 +145,8 @@ class ClusterView:
         self.placement.add_departure(move.instance_uuid, move.to_host)
         self.load.add_instance(move.instance_uuid, move.to_host, 1)
 
-    def recall(self, move: model.Move) -> None:
-        """Revert ``depart``, once for each host departed to.
+    def revert_departure(self, move: model.Move) -> None:
+        """Revert ``begin_departure``, once for each host departed to.
 
         Afterwards the instance is at its source only.
         """

@@ -32,7 +32,7 @@ def has_local_storage(options: model.PlanningOptions) -> bool:
         options.instance_storage == 'auto' and options.enforce_placement_disk is True)
 
 
-def own_gb(instance: model.Instance, sharing: Container[str]) -> int:
+def sum_local_gb(instance: model.Instance, sharing: Container[str]) -> int:
     """Return the GiB of disks on the instance's own host; where unknown, an upper bound.
 
     :param sharing: UUIDs of sharing providers. Where one holds the instance's DISK_GB, its disks
@@ -50,12 +50,12 @@ def copies_disk(view: views.CloudView, move: model.Move) -> model.Rejection | No
     Drains and repairs copy where they must. An instance with unknown disks counts as having some.
     """
     options = view.options
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if (move.phase not in metrics.IMBALANCE or options.allow_disk_copy
             or options.instance_storage == 'shared'
             or instance is None or instance.local_disk_gb == 0):
         return None
-    if options.instance_storage != 'local' and not view.keeps_disks(move.from_host):
+    if options.instance_storage != 'local' and not view.has_local_disks(move.from_host):
         return None
     return model.Rejection(
         'copies-disk', f'instance {instance.uuid} has disks on {move.from_host} itself, which '

@@ -38,17 +38,17 @@ def hints(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     The rule reads every host where the other instances are, were before this plan, or may come to
     be. So neither the order of the plan's moves nor the end of a move under way matters.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if instance is None or not instance.scheduler_hints:
         return None
     enabled = view.options.nova_enabled_filters
     apart = instance.scheduler_hints.get('different_host', ())
-    if DIFFERENT in enabled and any(move.to_host in view.places(u) for u in apart):
+    if DIFFERENT in enabled and any(move.to_host in view.list_possible_hosts(u) for u in apart):
         return model.Rejection('different-host', f'instance {instance.uuid} was booted apart from '
                                                  f'an instance on {move.to_host}')
     beside = instance.scheduler_hints.get('same_host', ())
     if SAME in enabled and beside and not any(
-            set(view.places(u)) == {move.to_host} for u in beside):
+            set(view.list_possible_hosts(u)) == {move.to_host} for u in beside):
         return model.Rejection('same-host-hint', f'instance {instance.uuid} was booted beside '
                                                  f'instances that are not on {move.to_host}')
     return None
@@ -76,10 +76,10 @@ def hint_in_flight(view: views.CloudView, move: model.Move) -> model.Rejection |
     The hint of the instance in flight names this one; or this one's hint names the instance in
     flight, and Nova has not scheduled that yet.
     """
-    for uuid in view.tied(move.instance_uuid):
-        instance = view.instance(move.instance_uuid)
-        if instance is not None and view.in_flight(uuid) and must_wait_for(
-                instance, view.instance(uuid), view.unscheduled(uuid)):
+    for uuid in view.list_hinted_instances(move.instance_uuid):
+        instance = view.find_instance(move.instance_uuid)
+        if instance is not None and view.is_in_flight(uuid) and must_wait_for(
+                instance, view.find_instance(uuid), view.has_unknown_destination(uuid)):
             return model.Rejection('hint-in-flight', f'instance {uuid}, to which a scheduler hint '
                                                      'ties it, is migrating')
     return None

@@ -34,8 +34,8 @@ def hypervisor(view: views.CloudView, move: model.Move) -> model.Rejection | Non
 
     A vGPU also needs a version of MEDIATED on both hosts. An unknown version (0) refuses nothing.
     """
-    instance = view.instance(move.instance_uuid)
-    source, destination = view.host(move.from_host), view.host(move.to_host)
+    instance = view.find_instance(move.instance_uuid)
+    source, destination = view.find_host(move.from_host), view.find_host(move.to_host)
     if (instance is None or source is None or destination is None
             or statuses.choose_method(instance.status) is model.MoveMethod.COLD):
         return None

@@ -21,10 +21,11 @@ from kronos_nova.constraints import view as views
 def identity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move whose instance does not exist, is not on the source, or stays there."""
     uuid = move.instance_uuid
-    if view.instance(uuid) is None:
+    if view.find_instance(uuid) is None:
         return model.Rejection('no-such-instance', f'instance {uuid} is not in Nova')
-    if view.host_of(uuid) != move.from_host:
-        return model.Rejection('moved-away', f'instance {uuid} is on {view.host_of(uuid)}, not '
+    if view.find_host_of(uuid) != move.from_host:
+        return model.Rejection('moved-away',
+                               f'instance {uuid} is on {view.find_host_of(uuid)}, not '
                                              f'on {move.from_host}')
     if move.from_host == move.to_host:
         return model.Rejection('same-host', f'instance {uuid} is on {move.to_host} already')
@@ -54,7 +55,7 @@ def state(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     A drain also moves instances in other statuses that Nova can move (see :mod:`statuses`). Nova
     lets an administrator migrate a locked instance, so this rule must respect the lock.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     assert instance is not None, 'identity runs first'
     uuid = instance.uuid
     if instance.locked:
@@ -69,7 +70,7 @@ def state(view: views.CloudView, move: model.Move) -> model.Rejection | None:
         return model.Rejection('opted-out', f'instance {uuid} is in pinned_instances')
     if instance.pinned is not None:
         return model.Rejection('pinned', f'instance {uuid}: {instance.pinned}')
-    if view.in_flight(uuid):
+    if view.is_in_flight(uuid):
         return model.Rejection('in-flight', f'instance {uuid} is migrating already, or its task '
                                             'is not over')
     return None
@@ -106,7 +107,7 @@ STATE_RULE = rules.Rule(
 
 def history(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an instance that its history holds: cooling, quarantined, refused everywhere."""
-    return view.held(move.instance_uuid)
+    return view.judge_history(move.instance_uuid)
 
 
 HISTORY_RULE = rules.Rule(

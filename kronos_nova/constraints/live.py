@@ -68,7 +68,7 @@ def _uses_one_time_device(instance: model.Instance, host: model.Host) -> bool:
 
 def devices(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that the instance's devices, encrypted memory or power state prevent."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if instance is None:
         return None
     uuid = instance.uuid
@@ -76,7 +76,7 @@ def devices(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     if extra_specs.get('accel:device_profile'):
         return model.Rejection('accelerators', f'instance {uuid} has accelerators of Cyborg, with '
                                                'which Nova moves nothing')
-    source = view.host(move.from_host)
+    source = view.find_host(move.from_host)
     if source is not None and _uses_one_time_device(instance, source):
         return model.Rejection('one-time-use', f'instance {uuid} has a PCI device for one use: '
                                                'a move uses up one more')
@@ -157,11 +157,11 @@ def destination_devices(view: views.CloudView, move: model.Move) -> model.Reject
     _filter_pools_for_live_migratable_devices. Where the source's devices lack the trait, too, its
     nova-compute may be one that does not report the trait: Nova judges.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if (instance is None or requests.PCI_ALIAS not in (instance.extra_specs or {})
             or statuses.choose_method(instance.status) is model.MoveMethod.COLD):
         return None
-    source, destination = view.host(move.from_host), view.host(move.to_host)
+    source, destination = view.find_host(move.from_host), view.find_host(move.to_host)
     if source is None or destination is None:
         return None
     for name, amount in instance.claims.items():

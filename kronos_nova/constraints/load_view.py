@@ -50,27 +50,27 @@ class LoadView:
 
     # Queries of the rules.
 
-    def unscored(self, move: model.Move) -> model.Rejection | None:
+    def judge_missing_scores(self, move: model.Move) -> model.Rejection | None:
         """Return why metrics do not support an imbalance move."""
         for name, policy in self.scores.items():
             if policy.untrusted:
                 return model.Rejection('policy-untrusted', f'{name}: {policy.untrusted}')
             for host in (move.from_host, move.to_host):
-                if not policy.knows(host):
+                if not policy.has_imbalance_values(host):
                     return _lacks_score(host, name)
             if move.instance_uuid not in policy.usages:
                 return model.Rejection(
                     'no-profile', f'instance {move.instance_uuid} has no usage in {name}')
         return None
 
-    def frozen(self, host: str) -> model.Rejection | None:
+    def judge_frozen_host(self, host: str) -> model.Rejection | None:
         """Return why the host receives nothing: it lacks a score that the others have."""
-        if not self.trusted:
+        if not self.has_trusted_scores:
             return None
         return next((_lacks_score(host, name) for name, policy in self.scores.items()
-                     if not policy.knows(host)), None)
+                     if not policy.has_imbalance_values(host)), None)
 
-    def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
+    def map_projected_fills(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         """Return (projected fill, ceiling) of the destination by policy."""
         out = {}
         for name, ceiling in self._ceilings.items():
@@ -78,45 +78,46 @@ class LoadView:
             fill = self._fill.get(name, {}).get(move.to_host)
             if policy is None or policy.untrusted or fill is None:
                 continue
-            out[name] = (fill + self.ratio(name, move.instance_uuid, move.to_host), ceiling)
+            out[name] = (fill + self.compute_load_ratio(name, move.instance_uuid, move.to_host),
+                         ceiling)
         return out
 
-    def fills(self, host: str) -> Mapping[str, float]:
+    def map_known_fills(self, host: str) -> Mapping[str, float]:
         """Return the host's known fills by policy."""
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
 
     # Queries of a planner.
 
     @property
-    def trusted(self) -> bool:
+    def has_trusted_scores(self) -> bool:
         """True when there are scores and all policies' can be trusted; otherwise claims decide."""
         return bool(self.scores) and not any(p.untrusted for p in self.scores.values())
 
-    def fullness(self, host: str) -> float:
+    def compute_fullness(self, host: str) -> float:
         """Return the highest fill of a policy; 0 where nothing is known.
 
         Without trusted scores, return the highest allocation ratio of a resource class.
         """
-        if self.trusted:
+        if self.has_trusted_scores:
             return max((fill[host] for fill in self._fill.values() if host in fill),
                        default=0.0)
         known = self._cluster.hosts.get(host)
         return 0.0 if known is None else max(
-            (self._placement.occupancy.used(known, name) / capacity
-             for name, capacity in known.capacities().items() if capacity > 0), default=0.0)
+            (self._placement.occupancy.sum_allocated(known, name) / capacity
+             for name, capacity in known.sum_capacities().items() if capacity > 0), default=0.0)
 
-    def filled(self, policy: str) -> Mapping[str, float]:
+    def map_filled_hosts(self, policy: str) -> Mapping[str, float]:
         """Return the known fill of each host under a policy. The caller must not change it."""
         return self._fill[policy]
 
-    def unseen(self, policy: str, host: str) -> metric_lag.UnseenChange:
+    def compute_unseen_load(self, policy: str, host: str) -> metric_lag.UnseenChange:
         """Return the bounds of the load that the host's score does not show yet.
 
         The load comes from moves in flight or just completed.
         """
         return self._unseen[policy].get(host, _NOTHING)
 
-    def level(self, policy: str, host: str) -> float | None:
+    def compute_level(self, policy: str, host: str) -> float | None:
         """Return the host's score plus the load that it does not show yet.
 
         Where only bounds are known, return the value nearest to the mean. None: the host is frozen
@@ -124,28 +125,31 @@ class LoadView:
         """
         return self._levels_by_policy[policy].get(host)
 
-    def levels(self, policy: str) -> Mapping[str, float]:
-        """Return :meth:`level` of every host that has one. The caller must not change it."""
+    def map_levels(self, policy: str) -> Mapping[str, float]:
+        """Return :meth:`compute_level` of every host that has one.
+
+        The caller must not change it.
+        """
         return self._levels_by_policy[policy]
 
-    def doubt(self, policy: str, host: str) -> float:
+    def compute_fill_doubt(self, policy: str, host: str) -> float:
         """Return by how much the host's fill may be too high.
 
         The samples show an unknown part of the moves that have just completed.
         """
         return self._doubt[policy].get(host, 0.0)
 
-    def leaving(self, policy: str, host: str) -> float:
+    def sum_leaving_load(self, policy: str, host: str) -> float:
         """Return the load that moves in flight will take from the host's score.
 
         The score still contains this load, so no rule counts on it. A strategy that levels loads
         must count it, or it overshoots.
         """
-        return sum(self.ratio(policy, uuid, host)
+        return sum(self.compute_load_ratio(policy, uuid, host)
                    for uuid, to_host in self._placement.flying.items()
-                   if to_host is not None and self._placement.host_of(uuid) == host)
+                   if to_host is not None and self._placement.find_host_of(uuid) == host)
 
-    def ratio(self, policy: str, uuid: str, host: str) -> float:
+    def compute_load_ratio(self, policy: str, uuid: str, host: str) -> float:
         """Return the load that the instance adds to the host's score; 0 when unknown."""
         scores = self.scores[policy]
         capacity = scores.capacity.get(host)
@@ -157,7 +161,7 @@ class LoadView:
         """Add the instance's load, times the factor, to the host's fills."""
         for name, fill in self._fill.items():
             if host in fill:
-                fill[host] += factor * self.ratio(name, uuid, host)
+                fill[host] += factor * self.compute_load_ratio(name, uuid, host)
 
     def _lay_departures(self) -> None:
         """Add the moves that are under way already.
@@ -169,8 +173,8 @@ class LoadView:
                 continue
             self.add_instance(uuid, to_host, 1)
             for name in self.scores:
-                added = self.ratio(name, uuid, to_host)
-                self._add_unseen(name, to_host, added, added)
+                added = self.compute_load_ratio(name, uuid, to_host)
+                self._add_unseen_load(name, to_host, added, added)
             for host in alternates:
                 self.add_instance(uuid, host, 1)
 
@@ -184,7 +188,7 @@ class LoadView:
         chains: dict[str, list[tuple[model.Move, float]]] = defaultdict(list)
         for move, completed_at in reversed(history.completed):
             uuid = move.instance_uuid
-            if place.get(uuid, self._placement.host_of(uuid)) != move.to_host:
+            if place.get(uuid, self._placement.find_host_of(uuid)) != move.to_host:
                 place[uuid] = None  # another actor has moved the instance since
                 continue
             place[uuid] = move.from_host
@@ -194,13 +198,13 @@ class LoadView:
                 for share in metric_lag.compute_host_shares(moves, policy, policy.fill_look,
                                                             sampled_at, settle):
                     if share.host in policy.fill:
-                        usage = self.ratio(name, uuid, share.host)
+                        usage = self.compute_load_ratio(name, uuid, share.host)
                         self._fill[name][share.host] += usage * share.most
                         self._doubt[name][share.host] += usage * (share.most - share.least)
                 for share in metric_lag.compute_host_shares(moves, policy, policy.score_look,
                                                             sampled_at, settle):
-                    usage = self.ratio(name, uuid, share.host)
-                    self._add_unseen(name, share.host, usage * share.least, usage * share.most)
+                    usage = self.compute_load_ratio(name, uuid, share.host)
+                    self._add_unseen_load(name, share.host, usage * share.least, usage * share.most)
 
     @functools.cached_property
     def _levels_by_policy(self) -> dict[str, dict[str, float]]:
@@ -216,19 +220,20 @@ class LoadView:
         An uncertain load makes a host neither hot nor cold.
         """
         policy = self.scores[name]
-        known = {h: policy.hosts[h] for h in sorted(self._cluster.scope_hosts) if policy.knows(h)}
+        known = {h: policy.hosts[h] for h in sorted(self._cluster.scope_hosts)
+                 if policy.has_imbalance_values(h)}
         if not self._unseen[name]:
             return known
         bounds = {}
         for host, score in known.items():
-            least, most = self.unseen(name, host)
+            least, most = self.compute_unseen_load(name, host)
             bounds[host] = score + least, score + most
         middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
         return {h: metric_lag.clamp_to_bounds(middle, low, high)
                 for h, (low, high) in bounds.items()}
 
-    def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
-        known = self.unseen(policy, host)
+    def _add_unseen_load(self, policy: str, host: str, least: float, most: float) -> None:
+        known = self.compute_unseen_load(policy, host)
         self._unseen[policy][host] = metric_lag.UnseenChange(known.least + least, known.most + most)
 
 

@@ -15,7 +15,7 @@
 A query over a range of W seconds, asked at T of samples that are A seconds old, covers the time
 from T - A - W to T - A. It shows nothing of a move that completed at C before C + A, and all of the
 move from C + A + W on. In between a mean shows the part of W that has passed, while a peak has
-risen already and not fallen yet (:meth:`lookback.LookbackWindow.unseen`).
+risen already and not fallen yet (:meth:`lookback.LookbackWindow.compute_unseen_part`).
 
 Where A is not measured, or a recording rule may hide a range, no single such time exists: then only
 the bounds of the unseen part are known.
@@ -83,10 +83,10 @@ def compute_unseen_part(policy: model.PolicyScores, look: lookback.LookbackWindo
         return UnseenChange(0.0, 0.0)
     since = taken_at - completed_at
     youngest = 0.0 if policy.age is None else compute_sample_age(policy)
-    least = look.unseen(since - youngest, look.ramp, arriving=arriving)
-    most = look.unseen(since - compute_sample_age(policy),
-                       max(settle_seconds, look.ramp + look.slack),
-                       arriving=arriving)
+    least = look.compute_unseen_part(since - youngest, look.ramp, arriving=arriving)
+    most = look.compute_unseen_part(since - compute_sample_age(policy),
+                                    max(settle_seconds, look.ramp + look.slack),
+                                    arriving=arriving)
     return UnseenChange(least, max(least, most))
 
 

@@ -27,7 +27,8 @@ def scored(view: views.CloudView, move: model.Move) -> model.Rejection | None:
 
     Refuse any other move to a host that lacks a score while the others' can be trusted.
     """
-    return view.unscored(move) if move.phase in IMBALANCE else view.frozen(move.to_host)
+    return view.judge_missing_scores(move) if move.phase in IMBALANCE else view.judge_frozen_host(
+        move.to_host)
 
 
 SCORED_RULE = rules.Rule(
@@ -53,8 +54,8 @@ def ceiling(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     Imbalance limits a spread instead: it may go to a host above the ceiling when its source is
     worse off.
     """
-    source = view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {}
-    for name, (fill, limit) in view.ceilings(move).items():
+    source = view.map_known_fills(move.from_host) if move.phase is model.Phase.SPREAD else {}
+    for name, (fill, limit) in view.map_projected_fills(move).items():
         if fill > max(limit, source.get(name, limit)) + ROUNDING:
             return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
                                               f'{name}, above {limit:.2f}')

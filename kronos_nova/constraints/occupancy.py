@@ -63,43 +63,46 @@ class ProviderOccupancy:
 
     # Queries.
 
-    def flat(self, host: model.Host) -> bool:
+    def has_root_alone(self, host: model.Host) -> bool:
         """Return True when a move to the host can use nothing but its root."""
         return not host.nested and host.name not in self._pools
 
-    def used(self, host: model.Host, resource_class: str) -> float:
+    def sum_allocated(self, host: model.Host, resource_class: str) -> float:
         """Return the amount allocated on all providers of the host's tree."""
         if host.provider is None:
             return 0
-        if self.flat(host):
+        if self.has_root_alone(host):
             return (host.provider.used.get(resource_class, 0)
                     + self._extra.get((host.name, resource_class), 0))
-        return sum(self.used_of(host, space, resource_class) for space in self.spaces(host))
+        return sum(self.sum_allocated_of(host, space, resource_class)
+                   for space in self.list_tree_providers(host))
 
-    def limit(self, host: model.Host, resource_class: str) -> float:
+    def sum_capacity(self, host: model.Host, resource_class: str) -> float:
         """Return the capacity of the whole tree.
 
         A provider's excess over its capacity takes no room from the others.
         """
         return sum(max(space.provider.inventories[resource_class].capacity,
-                       self.used_of(host, space, resource_class))
-                   for space in self.spaces(host) if resource_class in space.provider.inventories)
+                       self.sum_allocated_of(host, space, resource_class))
+                   for space in self.list_tree_providers(host)
+                   if resource_class in space.provider.inventories)
 
-    def used_of(self, host: model.Host, space: provider_assignment.ProviderSpace,
-                resource_class: str) -> float:
+    def sum_allocated_of(self, host: model.Host, space: provider_assignment.ProviderSpace,
+                         resource_class: str) -> float:
         """Return the amount allocated on a provider that serves the host, arrivals included.
 
         Where the arrivals do not all have room, each counts where it still finds room, else in a
         space without room.
         """
         district = self._pools[host.name] if space.key in self._usable else host.name
-        coming = self._coming_to(district)
+        coming = self._sum_arrivals(district)
         if coming is None:
-            coming = self._one_by_one(district)
+            coming = self._place_arrivals_singly(district)
         return self._sum_certain_use(space,
                                      resource_class) + coming.get((space.key, resource_class), 0)
 
-    def spaces(self, host: model.Host) -> tuple[provider_assignment.ProviderSpace, ...]:
+    def list_tree_providers(self, host: model.Host) -> tuple[provider_assignment.ProviderSpace,
+                                                             ...]:
         """Return the providers of the host's tree, the root first."""
         found = self._spaces.get(host.name)
         if found is None and host.provider is not None:
@@ -108,8 +111,8 @@ class ProviderOccupancy:
                 *(provider_assignment.ProviderSpace(p.uuid, p) for p in host.nested))
         return found or ()
 
-    def shared(self, host: model.Host, uuid: str,
-               name: str) -> tuple[provider_assignment.ProviderSpace, ...]:
+    def list_sharing_providers(self, host: model.Host, uuid: str,
+                               name: str) -> tuple[provider_assignment.ProviderSpace, ...]:
         """Return the sharing providers that may serve a class.
 
         Those that the instance is on come first; then by UUID.
@@ -122,31 +125,33 @@ class ProviderOccupancy:
         return tuple(provider_assignment.ProviderSpace(u, self._cluster.sharing[u])
                      for u in sorted(found, key=lambda u: (u not in own, u)))
 
-    def demands(self, uuid: str, host: model.Host) -> list[provider_assignment.PieceDemand]:
+    def build_demands(self, uuid: str, host: model.Host) -> list[provider_assignment.PieceDemand]:
         """Return the instance's demands on a host, with the providers that could serve each.
 
         Where the host has sharing providers with a class, these serve the amount that the instance
         has on sharing providers. The tree serves everything else.
         """
-        return [provider_assignment.PieceDemand(piece, (piece.shared and self.shared(
-            host, uuid, piece.resources[0][0])) or self.spaces(host))
-            for piece in self._pieces_of(uuid)]
+        return [provider_assignment.PieceDemand(piece,
+                                                (piece.shared and self.list_sharing_providers(
+                                                    host, uuid, piece.resources[0][0]))
+                                                or self.list_tree_providers(host))
+            for piece in self._list_pieces(uuid)]
 
-    def fits(self, uuid: str, host: model.Host) -> bool:
+    def has_room_for(self, uuid: str, host: model.Host) -> bool:
         """Return True when the host has room for the instance beside all arrivals."""
         by_district: dict[str, list[provider_assignment.PieceDemand]] = {}
-        for demand in self.demands(uuid, host):
+        for demand in self.build_demands(uuid, host):
             by_district.setdefault(self._find_district(host, demand), []).append(demand)
         return all(self._has_room_for(district, demands) for district,
                    demands in by_district.items())
 
-    def pooled(self, uuid: str) -> bool:
+    def needs_sharing_provider(self, uuid: str) -> bool:
         """Return True when a sharing provider may have to serve a part of the instance."""
-        return bool(self._pools) and any(piece.shared for piece in self._pieces_of(uuid))
+        return bool(self._pools) and any(piece.shared for piece in self._list_pieces(uuid))
 
     # Changes.
 
-    def leave_home(self, uuid: str, sign: int = 1) -> None:
+    def remove_home_allocation(self, uuid: str, sign: int = 1) -> None:
         """Take the instance from the providers that Placement names; -1: put it back."""
         instance = self._cluster.instances[uuid]
         home = self._cluster.hosts.get(instance.host)
@@ -161,14 +166,14 @@ class ProviderOccupancy:
                 self._extra[instance.host, name] -= sign * amount
         self._placed.pop(instance.host, None)
 
-    def come(self, uuid: str, name: str, sign: int = 1) -> None:
+    def add_arrival(self, uuid: str, name: str, sign: int = 1) -> None:
         """Add one arrival of the instance at a host; -1: remove one."""
         host = self._cluster.hosts.get(name)
-        if host is None or host.provider is None or self.flat(host):
+        if host is None or host.provider is None or self.has_root_alone(host):
             for resource_class, amount in self._cluster.instances[uuid].claims.items():
                 self._extra[name, resource_class] += sign * amount
             return
-        for district in {self._find_district(host, d) for d in self.demands(uuid, host)}:
+        for district in {self._find_district(host, d) for d in self.build_demands(uuid, host)}:
             coming = self._coming[district]
             coming[name, uuid] += sign
             if not coming[name, uuid]:
@@ -184,7 +189,7 @@ class ProviderOccupancy:
 
     def _has_room_for(self, district: str,
                       demands: Sequence[provider_assignment.PieceDemand]) -> bool:
-        coming = self._coming_to(district)
+        coming = self._sum_arrivals(district)
         if coming is None:
             return False  # an earlier arrival lacks room: a further one waits
 
@@ -194,9 +199,10 @@ class ProviderOccupancy:
         if provider_assignment.find_spaces(demands, sum_used_with_arrivals, self.free) is not None:
             return True
         return bool(coming) and provider_assignment.find_spaces(
-            [*self._demands_in(district), *demands], self._sum_certain_use, self.free) is not None
+            [*self._list_demands_in(district), *demands], self._sum_certain_use,
+            self.free) is not None
 
-    def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
+    def _sum_arrivals(self, district: str) -> Mapping[tuple[str, str], int] | None:
         """Return the amounts that a district's arrivals take, by (key, class).
 
         None: they do not all have room.
@@ -204,30 +210,31 @@ class ProviderOccupancy:
         if not self._coming.get(district):
             return {}
         if district not in self._placed:
-            demands = list(self._demands_in(district))
+            demands = list(self._list_demands_in(district))
             chosen = provider_assignment.find_spaces(demands, self._sum_certain_use, self.free)
             self._placed[district] = (
                 None if chosen is None else provider_assignment.sum_demands(chosen, demands))
         return self._placed[district]
 
-    def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
+    def _place_arrivals_singly(self, district: str) -> Counter[tuple[str, str]]:
         """Place arrivals singly: where each still finds room, else in a space without room."""
         found: Counter[tuple[str, str]] = Counter()
 
         def sum_used_so_far(space: provider_assignment.ProviderSpace, name: str) -> float:
             return self._sum_certain_use(space, name) + found[space.key, name]
 
-        for demand in self._demands_in(district):
+        for demand in self._list_demands_in(district):
             one = [demand]
             found.update(provider_assignment.sum_demands(
                 provider_assignment.find_spaces(one, sum_used_so_far, self.free)
                 or provider_assignment.choose_fallback_spaces(one), one))
         return found
 
-    def _demands_in(self, district: str) -> Iterator[provider_assignment.PieceDemand]:
+    def _list_demands_in(self, district: str) -> Iterator[provider_assignment.PieceDemand]:
         for (name, uuid), times in sorted(self._coming[district].items()):
             host = self._cluster.hosts[name]
-            own = [d for d in self.demands(uuid, host) if self._find_district(host, d) == district]
+            own = [d for d in self.build_demands(uuid, host) if self._find_district(host, d)
+                   == district]
             for _ in range(times):
                 yield from own
 
@@ -235,7 +242,7 @@ class ProviderOccupancy:
         pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
         return self._pools[host.name] if pooled else host.name
 
-    def _pieces_of(self, uuid: str) -> tuple[provider_assignment.RequestPiece, ...]:
+    def _list_pieces(self, uuid: str) -> tuple[provider_assignment.RequestPiece, ...]:
         found = self._pieces.get(uuid)
         if found is None:
             instance = self._cluster.instances[uuid]

@@ -24,7 +24,7 @@ from kronos_nova.constraints import view as views
 
 def opted_out(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to move an instance that is opted out, also by drains and repairs."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if instance is None:
         return None
     if instance.project_id and instance.project_id in view.options.opted_out_projects:

@@ -20,8 +20,8 @@ from kronos_nova.constraints import view as views
 def scope(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that leaves the scope: between aggregates, or to and from the pool."""
     for host in (move.from_host, move.to_host):
-        if view.host(host) is None or not view.in_scope(host):
-            zone = view.other_zone(host)
+        if view.find_host(host) is None or not view.is_in_scope(host):
+            zone = view.find_other_zone(host)
             return model.Rejection('out-of-scope', f'host {host} is not in this scope' + (
                 '' if zone is None else f': it is in availability zone {zone}'))
     return None
@@ -41,8 +41,8 @@ def zone(view: views.CloudView, move: model.Move) -> model.Rejection | None:
 
     Nova demands this. Other instances change zone unless ``restrict_to_az``.
     """
-    source, destination = view.service(move.from_host), view.service(move.to_host)
-    instance = view.instance(move.instance_uuid)
+    source, destination = view.find_service(move.from_host), view.find_service(move.to_host)
+    instance = view.find_instance(move.instance_uuid)
     if source is None or destination is None or instance is None:
         return None
     if instance.pinned_zone is not None and destination.zone != instance.pinned_zone:
@@ -77,12 +77,12 @@ def cell(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     The operator names the cells. Answers of Nova that show two cells count even where the names
     show one.
     """
-    source, destination = view.host(move.from_host), view.host(move.to_host)
+    source, destination = view.find_host(move.from_host), view.find_host(move.to_host)
     if source is None or destination is None:
         return None
     if None not in (source.cell, destination.cell) and source.cell != destination.cell:
         return model.Rejection('cell-differs', f'{move.to_host} is in another cell')
-    if not view.apart(move.from_host, move.to_host):
+    if not view.are_hosts_apart(move.from_host, move.to_host):
         return None
     advice = ('see [engine] cell_metadata_key' if None in (source.cell, destination.cell)
               else 'metadata of aggregates says that both are in one: correct it')

@@ -61,7 +61,7 @@ class PlacementOverlay:
 
     # Queries.
 
-    def host_of(self, uuid: str) -> str | None:
+    def find_host_of(self, uuid: str) -> str | None:
         """Return the instance's host; an instance in flight is still on its source."""
         moved = self._moved.get(uuid)
         if moved is not None:
@@ -69,32 +69,32 @@ class PlacementOverlay:
         instance = self.cluster.instances.get(uuid)
         return instance.host if instance is not None else None
 
-    def places(self, uuid: str) -> Collection[str]:
+    def list_possible_hosts(self, uuid: str) -> Collection[str]:
         """Return every host where the instance is, was at first, or may come to be."""
-        now = self.host_of(uuid)
+        now = self.find_host_of(uuid)
         if now is None:
             return ()
         return {self.cluster.instances[uuid].host, now, *self._ends.get(uuid, ())}
 
-    def in_flight(self, uuid: str) -> bool:
+    def is_in_flight(self, uuid: str) -> bool:
         return uuid in self.flying
 
-    def unscheduled(self, uuid: str) -> bool:
+    def has_unknown_destination(self, uuid: str) -> bool:
         """Return True when the instance is in flight to an unknown destination."""
         return uuid in self.flying and self.flying[uuid] is None
 
-    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
+    def list_groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
         return self._groups.get(uuid, ())
 
-    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+    def list_members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
         """Return the UUIDs of members on the host, coming to it or leaving it."""
-        return self._members_of(group).get(host, ())
+        return self._map_members(group).get(host, ())
 
-    def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
+    def map_members_by_host(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
         """Return the members by host; hosts without one are left out."""
-        return {h: m for h, m in self._members_of(group).items() if m}
+        return {h: m for h, m in self._map_members(group).items() if m}
 
-    def _members_of(self, group: model.ServerGroup) -> dict[str, set[str]]:
+    def _map_members(self, group: model.ServerGroup) -> dict[str, set[str]]:
         """Return the members by host, at first those of the cluster.
 
         Each method that moves a member changes this mapping, so that no move is missed.
@@ -118,35 +118,35 @@ class PlacementOverlay:
         home = self.cluster.instances[uuid].host
         for host, sign in ((from_host, -1), (to_host, 1)):
             if host != home:
-                self.occupancy.come(uuid, host, sign)
+                self.occupancy.add_arrival(uuid, host, sign)
             else:
-                self.occupancy.leave_home(uuid, -sign)
+                self.occupancy.remove_home_allocation(uuid, -sign)
 
     def add_departure(self, uuid: str, to_host: str) -> None:
         """Record that the instance is in flight, and count it at its destination, too."""
         self.flying[uuid] = to_host
-        self._add_end(uuid, to_host)
+        self._add_flight_end(uuid, to_host)
 
     def remove_departure(self, uuid: str, to_host: str) -> None:
         """Record that the instance is not in flight, and count it at its source only."""
         self.flying.pop(uuid, None)
         self._ends[uuid].discard(to_host)
-        self.occupancy.come(uuid, to_host, -1)
+        self.occupancy.add_arrival(uuid, to_host, -1)
         self._discard_group_member(uuid, to_host)
 
-    def _add_end(self, uuid: str, host: str, charged: bool = False) -> None:
+    def _add_flight_end(self, uuid: str, host: str, charged: bool = False) -> None:
         self._ends[uuid].add(host)
         if not charged:
-            self.occupancy.come(uuid, host, 1)
+            self.occupancy.add_arrival(uuid, host, 1)
         self._add_group_member(uuid, host)
 
     def _add_group_member(self, uuid: str, host: str) -> None:
         for group in self._groups.get(uuid, ()):
-            self._members_of(group)[host].add(uuid)
+            self._map_members(group)[host].add(uuid)
 
     def _discard_group_member(self, uuid: str, host: str) -> None:
         for group in self._groups.get(uuid, ()):
-            self._members_of(group)[host].discard(uuid)
+            self._map_members(group)[host].discard(uuid)
 
     # Moves that were under way at first.
 
@@ -178,6 +178,6 @@ class PlacementOverlay:
         uuid, to_host, charged, alternates = departure
         self.flying[uuid] = to_host
         if to_host is not None:
-            self._add_end(uuid, to_host, charged)
+            self._add_flight_end(uuid, to_host, charged)
             for host in alternates:
-                self._add_end(uuid, host)
+                self._add_flight_end(uuid, host)

@@ -32,14 +32,14 @@ def tenant_aggregates(view: views.CloudView, move: model.Move) -> model.Rejectio
 
     A project without aggregates goes anywhere, or nowhere if aggregates are required.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if TENANTS not in view.options.nova_prefilters or instance is None:
         return None
-    theirs = view.aggregates.for_tenant(instance.project_id)
+    theirs = view.aggregates.list_for_tenant(instance.project_id)
     if not theirs and TENANTS_REQUIRED in view.options.nova_prefilters:
         return model.Rejection('tenant-without-aggregate', f'the project of instance '
                                f'{instance.uuid} has no aggregate, and Nova demands one')
-    if not theirs or not theirs.isdisjoint(view.aggregates.of(move.to_host)):
+    if not theirs or not theirs.isdisjoint(view.aggregates.list_with_metadata(move.to_host)):
         return None
     return model.Rejection('tenant-aggregate', f'host {move.to_host} is in no aggregate of the '
                                                f'project of instance {instance.uuid}')
@@ -67,15 +67,16 @@ def isolated_aggregates(view: views.CloudView, move: model.Move) -> model.Reject
     Nova does not show the traits that an image requires. A trait that isolates the source, too, is
     one that the instance must have required when it got there.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if (ISOLATED not in view.options.nova_prefilters or instance is None
             or instance.extra_specs is None):
         return None
-    wanted = view.aggregates.isolating(move.to_host)
+    wanted = view.aggregates.list_isolating_traits(move.to_host)
     if not wanted:
         return None
-    lacking = wanted - view.aggregates.isolating(move.from_host) - requests.list_required_traits(
-        instance.extra_specs)
+    lacking = wanted - view.aggregates.list_isolating_traits(
+        move.from_host) - requests.list_required_traits(
+            instance.extra_specs)
     if not lacking:
         return None
     return model.Rejection('isolated-aggregate', f'host {move.to_host} is kept for instances '

@@ -82,7 +82,7 @@ def split_allocation(instance: model.Instance, is_root: Callable[[str], bool],
     return (*roots, *nested, *shared)
 
 
-def in_units(inventory: model.Inventory, amount: int) -> bool:
+def is_allocated_whole(inventory: model.Inventory, amount: int) -> bool:
     """Return True when Placement would allocate this amount in one piece."""
     return (inventory.min_unit <= amount <= inventory.max_unit
             and amount % inventory.step_size == 0)
@@ -104,7 +104,7 @@ def find_spaces(demands: Sequence[PieceDemand], used: Used, free: Container[str]
             if name in free:
                 continue
             inventory = space.provider.inventories.get(name)
-            if (inventory is None or not in_units(inventory, amount)
+            if (inventory is None or not is_allocated_whole(inventory, amount)
                     or used(space, name) + laid.get((space.key, name), 0) + amount
                     > inventory.capacity):
                 return False

@@ -32,7 +32,7 @@ def just_booted(view: views.CloudView, move: model.Move) -> model.Rejection | No
     """
     if move.phase not in metrics.IMBALANCE:
         return None
-    left = view.fresh(move.instance_uuid)
+    left = view.compute_fresh_seconds(move.instance_uuid)
     if left <= 0:
         return None
     return model.Rejection('just-booted', f'instance {move.instance_uuid} has just booted and '

@@ -32,8 +32,8 @@ def required_traits(view: views.CloudView, move: model.Move) -> model.Rejection 
     with it; a group with a suffix has all its traits on one provider. A root without any trait
     means that the traits were not read: the rule judges nothing.
     """
-    instance = view.instance(move.instance_uuid)
-    host = view.host(move.to_host)
+    instance = view.find_instance(move.instance_uuid)
+    host = view.find_host(move.to_host)
     if instance is None or not instance.extra_specs or host is None or host.provider is None:
         return None
     groups = requests.parse_groups(instance.extra_specs)
@@ -44,7 +44,7 @@ def required_traits(view: views.CloudView, move: model.Move) -> model.Rejection 
         return None
     providers = [(root, frozenset(host.provider.inventories)),
                  *((p.traits, frozenset(p.inventories))
-                   for p in (*host.nested, *view.sharing(move.to_host)))]
+                   for p in (*host.nested, *view.list_sharing_providers(move.to_host)))]
     for suffix, group in groups.items():
         able = [(has, holds) for has, holds in providers if group.forbidden.isdisjoint(has)]
         if suffix:

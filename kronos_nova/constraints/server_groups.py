@@ -24,10 +24,10 @@ from kronos_nova.constraints import view as views
 
 def anti_affinity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that has ``max_server_per_host`` other members already."""
-    for group in view.groups_of(move.instance_uuid):
+    for group in view.list_groups_of(move.instance_uuid):
         if group.policy is not model.GroupPolicy.ANTI_AFFINITY:
             continue
-        others = [u for u in view.members_on(group, move.to_host) if u != move.instance_uuid]
+        others = [u for u in view.list_members_on(group, move.to_host) if u != move.instance_uuid]
         if len(others) >= group.max_server_per_host:
             return model.Rejection(
                 'anti-affinity', f'server group {group.uuid} has {len(others)} members on '
@@ -50,12 +50,12 @@ def affinity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     Nova admits only hosts that hold a member and ignores the source, so a group whose members share
     one host cannot be live-migrated at all.
     """
-    for group in view.groups_of(move.instance_uuid):
+    for group in view.list_groups_of(move.instance_uuid):
         if group.policy is not model.GroupPolicy.AFFINITY:
             continue
-        if any(u != move.instance_uuid for u in view.members_on(group, move.to_host)):
+        if any(u != move.instance_uuid for u in view.list_members_on(group, move.to_host)):
             continue
-        elsewhere = any(view.host_of(u) not in (None, move.from_host) for u in group.members)
+        elsewhere = any(view.find_host_of(u) not in (None, move.from_host) for u in group.members)
         if elsewhere:
             return model.Rejection('affinity', f'server group {group.uuid} has no member on '
                                                f'{move.to_host}')
@@ -84,8 +84,8 @@ def group_in_flight(view: views.CloudView, move: model.Move) -> model.Rejection 
     Nova reads a group's hosts when it schedules: two members under way at once can pass each other
     unseen.
     """
-    for group in view.groups_of(move.instance_uuid):
-        under_way = [u for u in group.members if u != move.instance_uuid and view.in_flight(u)]
+    for group in view.list_groups_of(move.instance_uuid):
+        under_way = [u for u in group.members if u != move.instance_uuid and view.is_in_flight(u)]
         if under_way:  # sets have no order, and a replay must report the same
             return model.Rejection('group-in-flight', f'instance {min(under_way)} of server group '
                                                       f'{group.uuid} is migrating')

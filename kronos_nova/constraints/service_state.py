@@ -28,14 +28,14 @@ def service_state(view: views.CloudView, move: model.Move) -> model.Rejection | 
     the rule with Nova's ComputeFilter.
     """
     for host in (move.from_host, move.to_host):
-        service = view.service(host)
+        service = view.find_service(host)
         if service is None:
             return model.Rejection('service-unknown', f'host {host} has no nova-compute service')
         if not service.up:
             why = 'forced down' if service.forced_down else 'down'
             return model.Rejection('service-down', f'host {host}: nova-compute is {why}')
-    destination = view.service(move.to_host)
-    source = view.service(move.from_host)
+    destination = view.find_service(move.to_host)
+    source = view.find_service(move.from_host)
     assert destination is not None and source is not None
     if not destination.enabled:
         return model.Rejection('service-disabled', f'host {move.to_host}: nova-compute is '
@@ -69,7 +69,7 @@ SERVICE_STATE_RULE = rules.Rule(
 
 def closed_host(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is being emptied, or that refuses moves."""
-    return view.closed(move.to_host)
+    return view.judge_closed_host(move.to_host)
 
 
 CLOSED_HOST_RULE = rules.Rule(
@@ -87,7 +87,7 @@ CLOSED_HOST_RULE = rules.Rule(
 
 def drain_over(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a drain's move, also a planned one, when its host is enabled again."""
-    source = view.service(move.from_host)
+    source = view.find_service(move.from_host)
     if move.phase is model.Phase.EVACUATE and source is not None and source.enabled:
         return model.Rejection('drain-over', f'host {move.from_host} is enabled again: its drain '
                                              'is over')

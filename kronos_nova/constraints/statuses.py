@@ -48,7 +48,7 @@ def is_method_accepted(method: model.MoveMethod, status: str) -> bool:
     """Return True when Nova accepts the method for an instance of this status."""
     if method is model.MoveMethod.OFFLINE:
         return status in (ACTIVE, STOPPED)
-    return (status == STOPPED) == method.cold
+    return (status == STOPPED) == method.is_cold
 
 
 def is_movable(instance: model.Instance, phase: model.Phase,

@@ -26,7 +26,7 @@ def cpu_traits(view: views.CloudView, move: model.Move) -> model.Rejection | Non
     """
     if not view.options.require_cpu_compatibility:
         return None
-    source, destination = view.host(move.from_host), view.host(move.to_host)
+    source, destination = view.find_host(move.from_host), view.find_host(move.to_host)
     if source is None or destination is None:
         return model.Rejection('cpu-traits', 'a host is unknown to Nova')
     lacking = sorted(t for t in source.traits - destination.traits if t.startswith(PREFIX))

@@ -31,89 +31,89 @@ class CloudView(Protocol):
     #: Allocations by provider, for the rule ``claims``.
     occupancy: occupancy.ProviderOccupancy
 
-    def instance(self, uuid: str) -> model.Instance | None: ...
+    def find_instance(self, uuid: str) -> model.Instance | None: ...
 
-    def host(self, name: str) -> model.Host | None: ...
+    def find_host(self, name: str) -> model.Host | None: ...
 
-    def service(self, host: str) -> model.Service | None: ...
+    def find_service(self, host: str) -> model.Service | None: ...
 
-    def in_scope(self, host: str) -> bool: ...
+    def is_in_scope(self, host: str) -> bool: ...
 
-    def other_zone(self, host: str) -> str | None: ...
+    def find_other_zone(self, host: str) -> str | None: ...
 
     @property
     def aggregates(self) -> aggregate_metadata.HostAggregates:
         """Metadata of the hosts' aggregates."""
 
-    def sharing(self, host: str) -> Collection[model.Provider]:
+    def list_sharing_providers(self, host: str) -> Collection[model.Provider]:
         """Return the providers that share with the host's tree."""
 
-    def host_of(self, uuid: str) -> str | None:
+    def find_host_of(self, uuid: str) -> str | None:
         """Return the instance's host; a departed instance is still on its source."""
 
-    def places(self, uuid: str) -> Collection[str]:
+    def list_possible_hosts(self, uuid: str) -> Collection[str]:
         """Return every host where the instance is, was before this plan, or may come to be.
 
         A move under way may end on several hosts. Empty: the instance is not known.
         """
 
-    def in_flight(self, uuid: str) -> bool: ...
+    def is_in_flight(self, uuid: str) -> bool: ...
 
-    def unscheduled(self, uuid: str) -> bool:
+    def has_unknown_destination(self, uuid: str) -> bool:
         """Return True when the instance is in flight to an unknown destination."""
 
-    def tied(self, uuid: str) -> Collection[str]:
+    def list_hinted_instances(self, uuid: str) -> Collection[str]:
         """Return the instances that its scheduler hints name, or whose hints name it.
 
         Only hints of enabled filters count.
         """
 
-    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
+    def list_groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
 
-    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+    def list_members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
         """Return the UUIDs of members on the host, coming to it or leaving it."""
 
-    def used(self, host: str, resource_class: str) -> float:
+    def sum_allocated(self, host: str, resource_class: str) -> float:
         """Return the amount allocated on all providers of the host's tree.
 
         Moves in flight count at both ends.
         """
 
-    def claims_known(self) -> bool:
+    def has_known_claims(self) -> bool:
         """Return False only for snapshots without Placement data."""
 
-    def held(self, uuid: str) -> model.Rejection | None:
+    def judge_history(self, uuid: str) -> model.Rejection | None:
         """Return the reason in the history that forbids moving the instance.
 
         Reasons are cooling, quarantine, and answers of Placement.
         """
 
-    def fresh(self, uuid: str) -> float:
+    def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""
 
-    def refused(self, uuid: str, host: str) -> bool:
+    def is_refused_by_placement(self, uuid: str, host: str) -> bool:
         """Return True when Placement lately had no allocation candidate, or no answer.
 
         Both count for this instance on this host.
         """
 
-    def closed(self, host: str) -> model.Rejection | None:
+    def judge_closed_host(self, host: str) -> model.Rejection | None:
         """Return why the host may not receive although its service is available."""
 
-    def keeps_disks(self, host: str) -> bool:
+    def has_local_disks(self, host: str) -> bool:
         """Return True when Nova lately said that instances' disks are the host's own."""
 
-    def apart(self, one: str, other: str) -> bool:
+    def are_hosts_apart(self, one: str, other: str) -> bool:
         """Return True when Nova lately did not find one host from the other."""
 
-    def unscored(self, move: model.Move) -> model.Rejection | None:
+    def judge_missing_scores(self, move: model.Move) -> model.Rejection | None:
         """Return why metrics do not support an imbalance move."""
 
-    def frozen(self, host: str) -> model.Rejection | None:
+    def judge_frozen_host(self, host: str) -> model.Rejection | None:
         """Return why the host receives nothing: it lacks a score that the others have."""
 
-    def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
+    def map_projected_fills(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         """Return (projected fill, ceiling) of the destination by policy."""
 
-    def fills(self, host: str) -> Mapping[str, float]:
+    def map_known_fills(self, host: str) -> Mapping[str, float]:
         """Return the host's known fills by policy."""

@@ -127,7 +127,7 @@ class MemcachedStore:
             tls_context=_make_tls(conf, self._allowance))
 
     def get(self, key: str) -> bytes | None:
-        self._allowance.renew()
+        self._allowance.renew_allowance()
         value = self._client.get(key)
         if value is REFUSED:
             raise RecordRefused(key=key, problem='its flags are not 0')
@@ -135,11 +135,11 @@ class MemcachedStore:
         return found
 
     def set(self, key: str, value: bytes, expire: int = 0) -> None:
-        self._allowance.renew()
+        self._allowance.renew_allowance()
         self._client.set(key, value, expire=expire)
 
     def delete(self, key: str) -> None:
-        self._allowance.renew()
+        self._allowance.renew_allowance()
         self._client.delete(key)
 
 
@@ -163,9 +163,9 @@ class OperationAllowance:
     def __init__(self, seconds: float, max_bytes: int) -> None:
         self.seconds = seconds
         self._max_bytes = max_bytes
-        self.renew()
+        self.renew_allowance()
 
-    def renew(self) -> None:
+    def renew_allowance(self) -> None:
         self._deadline = time.monotonic() + self.seconds
         # Protocol lines come on top of the record.
         self._left = self._max_bytes + 4096
@@ -177,7 +177,7 @@ class OperationAllowance:
             raise TimeoutError(f'memcached did not answer within {self.seconds:g} s')
         return left
 
-    def count(self, received: int) -> None:
+    def count_operations(self, received: int) -> None:
         """Raise ValueError when the server sends more than a record may have."""
         self._left -= received
         if self._left < 0:
@@ -193,7 +193,7 @@ class BoundedSocket(socket.socket):
     def recv(self, *arguments: Any) -> bytes:
         self.settimeout(self.allowance.find_time_left())
         data = super().recv(*arguments)
-        self.allowance.count(len(data))
+        self.allowance.count_operations(len(data))
         return data
 
     def sendall(self, *arguments: Any) -> None:

@@ -122,7 +122,7 @@ class UsageCorrections:
     def __bool__(self) -> bool:
         return bool(self._extras)
 
-    def of(self, vcpus: float, memory_mb: float) -> tuple[float, float]:
+    def sum_corrections(self, vcpus: float, memory_mb: float) -> tuple[float, float]:
         """Return the (vCPUs, MiB) to add to this change; 0 when no flavors explain it."""
         known = self._known.get((vcpus, memory_mb))
         if known is None:

@@ -48,7 +48,7 @@ def jitter_interval(interval: float) -> float:
 class FaultCounters:
     """Counters of our own errors by kind; the first error of a kind is logged.
 
-    ``swallow`` never raises, even when the error's text or a log handler does.
+    ``count_swallowed_error`` never raises, even when the error's text or a log handler does.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FaultCounters:
         #: Epoch seconds of the newest error, by kind.
         self.newest: dict[str, float] = {}
 
-    def swallow(self, where: str, error: Exception) -> None:
+    def count_swallowed_error(self, where: str, error: Exception) -> None:
         """Count an error that must not reach Nova."""
         kind = f'{where}: {type(error).__name__}'
         self.counts[kind] += 1
@@ -68,7 +68,7 @@ class FaultCounters:
                       'this kind are counted, not logged.', where, type(error).__name__, error)
             LOG.debug('kronos: where %s failed', where, exc_info=error)
 
-    def describe(self) -> dict[tuple[str, str], worker_records.FaultCount]:
+    def describe_counts(self) -> dict[tuple[str, str], worker_records.FaultCount]:
         """Return the counts by place and name of the exception."""
         newest = self.newest.copy()
         found = {}
@@ -86,10 +86,10 @@ class FaultCounters:
 class BackgroundRefresher:
     """A daemon thread that calls ``work`` every ``interval`` seconds.
 
-    No thread runs until the first :meth:`ensure`, because nova-scheduler forks its workers after it
-    has made the plug-ins; a child that calls it gets a thread of its own.
+    No thread runs until the first :meth:`ensure_running`, because nova-scheduler forks its workers
+    after it has made the plug-ins; a child that calls it gets a thread of its own.
 
-    :param on_wake: called on the same thread soon after :meth:`wake`.
+    :param on_wake: called on the same thread soon after :meth:`request_wake`.
     """
 
     def __init__(self, name: str, interval: Callable[[], float], work: Callable[[], None],
@@ -109,7 +109,7 @@ class BackgroundRefresher:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def ensure(self) -> None:
+    def ensure_running(self) -> None:
         """Start the thread of this process unless it runs."""
         thread = self._thread
         if (thread is not None and thread.is_alive()) or self._stopped:
@@ -119,12 +119,12 @@ class BackgroundRefresher:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
-    def wake(self) -> None:
+    def request_wake(self) -> None:
         """Request a call of ``on_wake``, without waiting for it."""
         self._wake.set()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """End the thread; :meth:`ensure` does not start it again."""
+        """End the thread; :meth:`ensure_running` does not start it again."""
         self._stopped = True
         self._wake.set()
         if self._thread is not None:
@@ -140,11 +140,11 @@ class BackgroundRefresher:
         try:
             return jitter_interval(self._interval())
         except Exception as e:
-            self._faults.swallow(self._name, e)
+            self._faults.count_swallowed_error(self._name, e)
             return PAUSE_AFTER_ERROR
 
     def _wait_until_due(self, due: float) -> None:
-        """Wait until ``due``; call ``on_wake`` when :meth:`wake` ends the wait early."""
+        """Wait until ``due``; call ``on_wake`` when :meth:`request_wake` ends the wait early."""
         while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
             self._wake.clear()
             if self._stopped:
@@ -156,4 +156,4 @@ class BackgroundRefresher:
         try:
             function()
         except Exception as e:
-            self._faults.swallow(self._name, e)
+            self._faults.count_swallowed_error(self._name, e)

@@ -114,7 +114,7 @@ class WorkerIdentity:
         self._pid = 0
         self._started_at = 0.0
 
-    def sign(self, **fields: Any) -> WorkerRecord:
+    def make_record(self, **fields: Any) -> WorkerRecord:
         """Return a record of this process, written now."""
         now = time.time()
         if self._pid != os.getpid():
@@ -176,7 +176,7 @@ class RecordReader:
         self._conf = conf
         self._cache: raw_cache.RawCache | None = None
 
-    def renew(self) -> None:
+    def renew_connection(self) -> None:
         """Use another connection from now on."""
         self._cache = None
 

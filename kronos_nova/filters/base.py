@@ -43,7 +43,7 @@ class KronosFilter(filters.BaseHostFilter, abc.ABC):
 
     @guard.pass_hosts_on_error
     def filter_all(self, filter_obj_list: list[Any], spec_obj: Any) -> list[Any]:
-        if utils.request_is_rebuild(spec_obj) or is_pinned(spec_obj):
+        if utils.request_is_rebuild(spec_obj) or has_named_destination(spec_obj):
             return filter_obj_list
         return self.judge(filter_obj_list, spec_obj, is_move(spec_obj))
 
@@ -57,7 +57,7 @@ class KronosFilter(filters.BaseHostFilter, abc.ABC):
         """
 
 
-def is_pinned(spec: Any) -> bool:
+def has_named_destination(spec: Any) -> bool:
     """Return whether an operator (or our executor) has named the destination."""
     destination = _find_destination(spec)
     if destination is not None and 'host' in destination and destination.host:

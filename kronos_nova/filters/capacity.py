@@ -46,14 +46,14 @@ class KronosCapacityFilter(base.KronosFilter):
         door = runtime.get_runtime()
         admitted: list[Any] = []
         passing: list[Any] = []
-        groups = door.look(hosts)
+        groups = door.list_scored_groups(hosts)
         if door.conf.kronos.unknown_hosts == 'exclude':
             groups = _drop_unscored_hosts(groups)
         for group in groups:
             if group.snapshot is not None:
                 admitted += group.hosts
                 passing += _filter_by_ceilings(group.hosts, group.snapshot, spec)
-            elif group.reason and door.conf.kronos.fail_closed and door.scores.answered:
+            elif group.reason and door.conf.kronos.fail_closed and door.scores.has_queried_source:
                 LOG.warning('kronos: instance %s is refused %s, because fail_closed is '
                             'set and there are no scores: %s', spec.instance_uuid,
                             plurals.count_noun(len(group.hosts), 'host'), group.reason)
@@ -76,12 +76,12 @@ def _drop_unscored_hosts(groups: list[score_cache.ScoredHosts]) -> list[score_ca
     return found if any(group.hosts for group in found) else groups
 
 
-def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot,
+def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.ScoreReading,
                         spec: Any) -> list[Any]:
     """Return the hosts that no ceiling refuses; hosts without a score pass."""
     for ceiling in snapshot.ceilings:
         loads = depletion.project_loads(hosts, ceiling.loads,
-                                        *ceiling.expected(spec.vcpus, spec.memory_mb))
+                                        *ceiling.compute_expected_use(spec.vcpus, spec.memory_mb))
         hosts = [host for host, load in zip(hosts, loads, strict=True)
                  if load is None or load <= ceiling.limit]
     return hosts

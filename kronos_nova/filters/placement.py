@@ -48,7 +48,7 @@ class KronosPlacementFilter(base.KronosFilter):
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
         door = runtime.get_runtime()
-        notice = door.notices.look()
+        notice = door.notices.read_publication()
         if notice is None:
             return hosts
         open_hosts = hosts

@@ -34,7 +34,7 @@ class GroupPolicy(enum.StrEnum):
     SOFT_ANTI_AFFINITY = 'soft-anti-affinity'
 
     @property
-    def hard(self) -> bool:
+    def is_hard(self) -> bool:
         return self in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY)
 
 
@@ -131,12 +131,12 @@ class Host:
         """The providers of the tree, root first; empty without a root."""
         return () if self.provider is None else (self.provider, *self.nested)
 
-    def total(self, resource_class: str) -> int:
+    def sum_inventories(self, resource_class: str) -> int:
         """Return the sum of the inventories of a class in the tree; 0 without any."""
         return sum(p.inventories[resource_class].total for p in self.tree
                    if resource_class in p.inventories)
 
-    def capacities(self) -> dict[str, float]:
+    def sum_capacities(self) -> dict[str, float]:
         """Return the amount that Placement lets consumers allocate of the tree, by class."""
         found: dict[str, float] = {}
         for provider in self.tree:
@@ -241,14 +241,14 @@ class Cluster:
     planned_zone: str | None = None
     unreadable_hosts: frozenset[str] = frozenset()
 
-    def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
+    def replace_scope(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
         """Return the same cloud with another scope under plan.
 
         :param named: the aggregates that are planned, in order: a host in several aggregates
             belongs to the first.
         :raises KeyError: no such aggregate.
         """
-        hosts, unreadable = set(self.hosts_of(scope)), self._unreadable_hosts_of(scope)
+        hosts, unreadable = set(self.list_hosts_of(scope)), self._unreadable_hosts_of(scope)
         for earlier in itertools.takewhile(lambda name: name != scope, named):
             hosts.difference_update(self.aggregates.get(earlier, ()))
             unreadable.difference_update(self.aggregates.get(earlier, ()))
@@ -286,7 +286,7 @@ class Cluster:
         return {host: tuple(names) for host, names in sorted(found.items())
                 if len(names) > 1 and self.has_planned(host)}
 
-    def hosts_of(self, scope: str) -> tuple[str, ...]:
+    def list_hosts_of(self, scope: str) -> tuple[str, ...]:
         """Return the hosts of a scope in the planned zone, sorted.
 
         The scope is an aggregate, or UNASSIGNED, the pool of hosts in no aggregate.
@@ -307,8 +307,8 @@ class Cluster:
         Kronos, which planned it.
         """
         return host in self.hosts and (
-            self.planned_zone is None or self.zone_of(host) in (self.planned_zone, ''))
+            self.planned_zone is None or self.find_zone_of(host) in (self.planned_zone, ''))
 
-    def zone_of(self, host: str) -> str:
+    def find_zone_of(self, host: str) -> str:
         service = self.services.get(host)
         return self.hosts[host].zone if service is None else service.zone

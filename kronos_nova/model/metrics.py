@@ -103,7 +103,7 @@ class PolicyScores:
     deviations: Mapping[str, float] = dataclasses.field(default_factory=dict)
     dirty_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def knows(self, host: str) -> bool:
+    def has_imbalance_values(self, host: str) -> bool:
         """Return whether the host has all values for imbalance moves; else it is frozen."""
         return host in self.hosts and host in self.fill and host in self.capacity
 

@@ -162,7 +162,7 @@ class PolicyReport:
     imbalance_measured: float | None = None
 
     @property
-    def measured(self) -> float | None:
+    def measured_imbalance(self) -> float | None:
         """The imbalance of the scores as they came from the metrics source."""
         return self.imbalance_before if self.imbalance_measured is None else self.imbalance_measured
 
@@ -213,6 +213,6 @@ class Plan:
     packing_after: PackingDensity | None = None
 
     @property
-    def measured(self) -> float | None:
+    def measured_imbalance(self) -> float | None:
         """The combined imbalance of the scores as they came from the metrics source."""
         return self.combined_before if self.combined_measured is None else self.combined_measured

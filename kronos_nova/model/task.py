@@ -31,7 +31,7 @@ class MoveMethod(enum.StrEnum):
     OFFLINE = 'offline'
 
     @property
-    def cold(self) -> bool:
+    def is_cold(self) -> bool:
         """True when Nova migrates the instance cold."""
         return self is not MoveMethod.LIVE
 
@@ -50,7 +50,7 @@ class TaskState(enum.StrEnum):
     UNKNOWN = 'unknown'
 
     @property
-    def terminal(self) -> bool:
+    def is_terminal(self) -> bool:
         return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED)
 
 

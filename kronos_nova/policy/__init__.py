@@ -15,11 +15,11 @@
 :mod:`kronos_nova.conf.policies` reads the file.
 """
 
-from kronos_nova.policy.parsing import field_name as field_name
 from kronos_nova.policy.parsing import find_ignored as find_ignored
+from kronos_nova.policy.parsing import format_location as format_location
 from kronos_nova.policy.parsing import IgnoredField as IgnoredField
 from kronos_nova.policy.parsing import list_problems as list_problems
-from kronos_nova.policy.parsing import parse as parse
+from kronos_nova.policy.parsing import parse_policies as parse_policies
 from kronos_nova.policy.schema import LONGEST_QUERY as LONGEST_QUERY
 from kronos_nova.policy.schema import Policy as Policy
 from kronos_nova.policy.schema import PolicySet as PolicySet

@@ -81,7 +81,7 @@ def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
             kept[field] = value
             continue
         ignored.append(IgnoredField(
-            field_name((*place, _show_key(field)), document), lines.get(field), problem))
+            format_location((*place, _show_key(field)), document), lines.get(field), problem))
     return kept
 
 
@@ -110,7 +110,7 @@ def _find_likely(field: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def parse(mapping: Any, path: str = 'policies.yaml') -> schema.PolicySet:
+def parse_policies(mapping: Any, path: str = 'policies.yaml') -> schema.PolicySet:
     """Validate the content of a policy file.
 
     :param mapping: the parsed document.
@@ -128,7 +128,7 @@ def parse(mapping: Any, path: str = 'policies.yaml') -> schema.PolicySet:
 
 
 def list_problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
-    """Return everything that :func:`parse` would refuse; empty for a valid file.
+    """Return everything that :func:`parse_policies` would refuse; empty for a valid file.
 
     Rules between fields are checked only once each field is right.
     """
@@ -157,11 +157,11 @@ def _list_errors(error: pydantic.ValidationError, mapping: Mapping[str, Any],
         len(errors) > 1 and e['type'] == 'too_short' and mapping.get('policies'))]
     errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
     return [exception.PolicyFileError(
-        path=path, field=field_name(found['loc'], mapping), problem=_format_problem(found),
+        path=path, field=format_location(found['loc'], mapping), problem=_format_problem(found),
         remedy=_format_remedy(found)) for found in errors]
 
 
-def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
+def format_location(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
     """Format pydantic's location as ``policies[1] (cpu).weight``."""
     out = ''
     node: Any = mapping

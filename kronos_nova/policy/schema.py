@@ -167,9 +167,9 @@ class Policy(pydantic.BaseModel):
         return lookback.parse_query(self.capacity_query or self.imbalance_query)
 
     @property
-    def window(self) -> float:
+    def lookback_seconds(self) -> float:
         """Seconds over which its scores, fills and usages look back at most."""
-        return max(self.score_look.total, self.fill_look.total,
+        return max(self.score_look.total_seconds, self.fill_look.total_seconds,
                    lookback.compute_reach(self.vm_profile_query or ''))
 
 
@@ -192,18 +192,18 @@ class PolicySet(pydantic.BaseModel):
         if len(modes) > 1:
             raise ValueError('spread and pack cannot be mixed in one file; '
                              'write a second file for a second engine')
-        if not self.enabled:
+        if not self.enabled_policies:
             raise ValueError('every policy is disabled; enable one, with threshold: 1.0 if nothing '
                              'is to be moved for the sake of load')
-        total = math.fsum(p.weight for p in self.enabled)
+        total = math.fsum(p.weight for p in self.enabled_policies)
         if abs(total - 1.0) > WEIGHT_TOLERANCE:
-            parts = ' + '.join(f'{p.name} {p.weight:g}' for p in self.enabled)
+            parts = ' + '.join(f'{p.name} {p.weight:g}' for p in self.enabled_policies)
             raise ValueError(f'the weights of the enabled policies must sum to 1.0, '
                              f'they sum to {total:g} ({parts})')
         return self
 
     @property
-    def enabled(self) -> tuple[Policy, ...]:
+    def enabled_policies(self) -> tuple[Policy, ...]:
         return tuple(p for p in self.policies if p.enabled)
 
     @property
@@ -211,16 +211,16 @@ class PolicySet(pydantic.BaseModel):
         return self.policies[0].mode
 
     @property
-    def budget(self) -> int:
+    def move_budget(self) -> int:
         """Moves per cycle: the largest of the enabled policies'."""
-        return max(p.max_migrations_per_cycle for p in self.enabled)
+        return max(p.max_migrations_per_cycle for p in self.enabled_policies)
 
     @property
-    def window(self) -> float:
+    def lookback_seconds(self) -> float:
         """Seconds over which a query of the enabled policies looks back at most."""
-        return max(p.window for p in self.enabled)
+        return max(p.lookback_seconds for p in self.enabled_policies)
 
-    def policy(self, name: str) -> Policy:
+    def find_policy(self, name: str) -> Policy:
         """Return the policy of that name.
 
         :raises KeyError: no such policy.

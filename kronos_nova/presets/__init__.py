@@ -34,29 +34,29 @@ class PresetDescription:
     exporters: tuple[str, ...]
 
 
-def names() -> list[str]:
+def list_presets() -> list[str]:
     """Return the names of the presets, sorted."""
     return sorted(entry.name.removesuffix(SUFFIX) for entry in resources.files(__name__).iterdir()
                   if entry.name.endswith(SUFFIX))
 
 
-def read(name: str) -> str:
+def read_preset(name: str) -> str:
     """Return the text of a preset.
 
     :raises KeyError: no preset has this name.
     """
-    if name not in names():
+    if name not in list_presets():
         raise KeyError(name)
     return resources.files(__name__).joinpath(name + SUFFIX).read_text(encoding='utf-8')
 
 
-def about(name: str) -> PresetDescription:
+def describe_preset(name: str) -> PresetDescription:
     """Return the purpose and the exporters of a preset.
 
     :raises KeyError: no preset has this name.
     """
     # The licence comes first, and ends with an empty line.
-    head = read(name).split('\n\n', 2)[1]
+    head = read_preset(name).split('\n\n', 2)[1]
     lines = [line.removeprefix('#').strip() for line in head.splitlines()]
     exporters = next(line.removeprefix(EXPORTERS) for line in lines if line.startswith(EXPORTERS))
     return PresetDescription(' '.join(lines[:lines.index('')]), tuple(exporters.split(', ')))

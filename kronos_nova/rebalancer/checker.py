@@ -63,7 +63,7 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptio
     found += _check_scores_settled(plan, part, options, history, scores)
     view = cluster_view.ClusterView(part, options, history, scores, ceilings,
                                     draining=plan.draining)
-    return (*found, *_ReplayView(view, plan.moves, plan.swaps).rejections())
+    return (*found, *_ReplayView(view, plan.moves, plan.swaps).list_rejections())
 
 
 def _check_plan_shape(plan: model.Plan, cluster: model.Cluster,
@@ -147,10 +147,10 @@ def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> lis
         disabled += service is not None and service.up and not service.enabled
     count = len(cluster.scope_hosts)
     if down > options.max_down_fraction * count:
-        verb = plurals.choose(down, 'is', 'are')
+        verb = plurals.choose_form(down, 'is', 'are')
         return [model.Rejection('outage', f'{down} of {count} hosts {verb} down')]
     if disabled > max(1.0, options.max_drain_fraction * count):
-        verb = plurals.choose(disabled, 'is', 'are')
+        verb = plurals.choose_form(disabled, 'is', 'are')
         return [model.Rejection('outage', f'{disabled} of {count} hosts {verb} disabled')]
     return []
 
@@ -174,7 +174,7 @@ def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.
                 or not re.search(options.drain_reason_regex, reason)):
             yield model.Rejection('not-drained', f'host {source} is not to be drained')
     if move.phase is model.Phase.AFFINITY and not any(
-            uuid in g.members and (options.enforce_hard_affinity if g.policy.hard
+            uuid in g.members and (options.enforce_hard_affinity if g.policy.is_hard
                                    else options.enforce_soft_affinity)
             for g in cluster.groups):
         yield model.Rejection('no-repair', f'instance {uuid} is in no server group that is to '
@@ -213,7 +213,7 @@ class _ReplayView:
         self._view = view
         self._moves = moves
         self._swaps = swaps
-        self._before = {m.from_host: view.fills(m.from_host) for m in moves}
+        self._before = {m.from_host: view.map_known_fills(m.from_host) for m in moves}
         by_uuid = {m.instance_uuid: m for m in moves}
         #: By instance UUID: all moves that must have completed before it begins.
         self._needs: dict[str, set[str]] = {}
@@ -221,14 +221,14 @@ class _ReplayView:
             self._needs[move.instance_uuid] = {
                 need for u in move.requires for need in (u, *self._needs[u])}
         self._by_uuid = by_uuid
-        self._mates = {u: {o for g in view.groups_of(u) for o in g.members
+        self._mates = {u: {o for g in view.list_groups_of(u) for o in g.members
                            if o in by_uuid and o != u} for u in by_uuid}
         #: A moving instance that a hint ties to it is a mate as well.
         for u in by_uuid:
-            self._mates[u] |= by_uuid.keys() & view.tied(u)
+            self._mates[u] |= by_uuid.keys() & view.list_hinted_instances(u)
         self._flying = {f.instance_uuid for f in view.cluster.flights}
 
-    def rejections(self) -> list[model.Rejection]:
+    def list_rejections(self) -> list[model.Rejection]:
         for move in self._moves:
             self._depart_move(move)
         found = [no for move in self._moves for no in self._judge_move(move)]
@@ -245,12 +245,12 @@ class _ReplayView:
         onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
         self._recall_move(other)
         with self._simulate_start(other, one):
-            found = list(constraints.check_all(self._view, _reverse_move(one), _BACK))
+            found = list(constraints.list_rejections(self._view, _reverse_move(one), _BACK))
             if swap.parking is not None:
-                self._view.land(other)
+                self._view.land_move(other)
                 found += self._check_rules(onward)
-                found += constraints.check_all(self._view, _reverse_move(other), _BACK)
-                self._view.undo(other)
+                found += constraints.list_rejections(self._view, _reverse_move(other), _BACK)
+                self._view.undo_landing(other)
         self._depart_move(other)
         return found
 
@@ -265,14 +265,15 @@ class _ReplayView:
             found.append(model.Rejection(
                 'group-in-flight', f'instances {uuid} and {other} of one server group, or tied by '
                                    'a hint, may be under way at once'))
-        for group in self._view.groups_of(uuid):
+        for group in self._view.list_groups_of(uuid):
             for other in sorted(self._flying & group.members - {uuid}):
                 found.append(model.Rejection('group-in-flight', f'instance {other} of server '
                                                                 f'group {group.uuid} is migrating'))
-        instance = self._view.instance(uuid)
-        for other in sorted(self._flying.intersection(self._view.tied(uuid))):
+        instance = self._view.find_instance(uuid)
+        for other in sorted(self._flying.intersection(self._view.list_hinted_instances(uuid))):
             if instance is None or not hints.must_wait_for(
-                    instance, self._view.instance(other), self._view.unscheduled(other)):
+                    instance, self._view.find_instance(other),
+                    self._view.has_unknown_destination(other)):
                 continue
             found.append(model.Rejection('hint-in-flight', f'instance {other}, to which a hint '
                                                            f'ties {uuid}, is migrating'))
@@ -286,12 +287,12 @@ class _ReplayView:
         return found
 
     def _check_rules(self, move: model.Move) -> list[model.Rejection]:
-        found = list(constraints.check_all(self._view, move, _RULES))
+        found = list(constraints.list_rejections(self._view, move, _RULES))
         if move.phase is model.Phase.SPREAD:
             before = self._before[move.from_host]
             found += [model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
                                                  f'{name} on the way')
-                      for name, (fill, limit) in self._view.ceilings(move).items()
+                      for name, (fill, limit) in self._view.map_projected_fills(move).items()
                       if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING]
         return found
 
@@ -317,14 +318,14 @@ class _ReplayView:
             self._recall_move(other)
         for other in landed:
             self._recall_move(other)
-            self._view.land(other)
+            self._view.land_move(other)
             self._depart_to(other, other.alternates)
         try:
             yield
         finally:
             for other in landed:
                 self._recall_from(other, other.alternates)
-                self._view.undo(other)
+                self._view.undo_landing(other)
                 self._depart_move(other)
             for other in absent:
                 self._depart_move(other)
@@ -336,7 +337,7 @@ class _ReplayView:
         """
         uuid = move.instance_uuid
         found = []
-        for group in self._view.groups_of(uuid):
+        for group in self._view.list_groups_of(uuid):
             if group.policy is not model.GroupPolicy.AFFINITY:
                 continue
             if not any(self._surely_on(u, move) for u in group.members if u != uuid):
@@ -347,7 +348,7 @@ class _ReplayView:
     def _surely_on(self, uuid: str, move: model.Move) -> bool:
         other = self._by_uuid.get(uuid)
         if other is None:
-            return self._view.host_of(uuid) == move.to_host
+            return self._view.find_host_of(uuid) == move.to_host
         if uuid in self._needs[move.instance_uuid]:
             return not other.alternates and other.to_host == move.to_host
         return other.from_host == move.to_host  # it waits for this one, or both are refused
@@ -360,11 +361,11 @@ class _ReplayView:
 
     def _depart_to(self, move: model.Move, hosts: Sequence[str]) -> None:
         for host in hosts:
-            self._view.depart(dataclasses.replace(move, to_host=host))
+            self._view.begin_departure(dataclasses.replace(move, to_host=host))
 
     def _recall_from(self, move: model.Move, hosts: Sequence[str]) -> None:
         for host in hosts:
-            self._view.recall(dataclasses.replace(move, to_host=host))
+            self._view.revert_departure(dataclasses.replace(move, to_host=host))
 
 
 def _reverse_move(move: model.Move) -> model.Move:

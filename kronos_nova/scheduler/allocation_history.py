@@ -69,8 +69,9 @@ class HostTrack:
 class AllocationLedger:
     """The history of each host's allocation. Bounded by hosts x MAX_STEPS.
 
-    Many threads call :meth:`note`, one calls :meth:`forget`. No lock is needed: tracks are
-    replaced, not changed, and the next request sees a change that a race has lost.
+    Many threads call :meth:`record_allocations`, one calls :meth:`forget_missing_hosts`. No lock is
+    needed: tracks are replaced, not changed, and the next request sees a change that a race has
+    lost.
 
     :param changed: called for each host whose allocation has changed.
     """
@@ -82,7 +83,7 @@ class AllocationLedger:
         self._changed = changed or (lambda host, before, after: None)
         self._arrivals = incoming_moves.PublishedMoves()
 
-    def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
+    def record_allocations(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
         """Remember the allocations that HostState objects show.
 
         Return True when a host is new, or an expected move has landed.
@@ -106,25 +107,25 @@ class AllocationLedger:
             if before is not None and before.steps and track.steps:
                 self._changed(host.host, before, track)
             new = new or before is None or (track.node != before.node and not before.node)
-        if self._arrivals and self._arrivals.watch(
+        if self._arrivals and self._arrivals.find_landings(
                 hosts, lambda host: told[2:] if (told := _read_host_amounts(host)) else None, now):
             return True
         return new
 
-    def expect(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
+    def watch_moves(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
         """Watch for the moves' claims; forget all other moves."""
-        self._arrivals.expect(moves)
+        self._arrivals.watch_moves(moves)
 
     @property
-    def landed(self) -> frozenset[tuple[str, str, float]]:
+    def landed_moves(self) -> frozenset[tuple[str, str, float]]:
         """Keys of the moves that Nova counts at their destination."""
-        return self._arrivals.landed
+        return self._arrivals.landed_moves
 
-    def tracks(self) -> Mapping[str, HostTrack]:
+    def copy_tracks(self) -> Mapping[str, HostTrack]:
         """Return a copy of the tracks by host."""
         return dict(self._tracks)
 
-    def forget(self, now: float, scored: Collection[str]) -> bool:
+    def forget_missing_hosts(self, now: float, scored: Collection[str]) -> bool:
         """Drop hosts that have left; return True when there were any.
 
         :param scored: hosts that have a score of their own.

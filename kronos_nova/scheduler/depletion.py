@@ -90,7 +90,7 @@ class LoadOutlook(NamedTuple):
     memory: bool
     shapes: Mapping[flavor_usages.FlavorShape, float]
 
-    def extras(self) -> flavor_usages.UsageCorrections:
+    def map_corrections(self) -> flavor_usages.UsageCorrections:
         """Return the corrections to the mean use, by flavor."""
         return flavor_usages.build_extras([(1.0, self.use, self.memory, self.shapes)])
 
@@ -160,7 +160,7 @@ def _at_mean_use(steps: Sequence[allocation_history.AllocationStep],
     vcpus = ram_mb = 0.0
     counted = [steps[0]]
     for before, after in itertools.pairwise(steps):
-        more = told.of(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+        more = told.sum_corrections(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
         vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
         counted.append(allocation_history.AllocationStep(
             after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
@@ -173,7 +173,7 @@ def correct_load(load: HostLoad, before: allocation_history.HostTrack,
                  told: flavor_usages.UsageCorrections) -> HostLoad:
     """Return a host's load after a change of its allocation, by its flavor's use."""
     was, now = before.steps[-1], after.steps[-1]
-    vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
+    vcpus, ram_mb = told.sum_corrections(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
     return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
 
 

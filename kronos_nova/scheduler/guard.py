@@ -48,7 +48,7 @@ class PluginActivity:
         self.requests[name] += 1
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
 
-    def describe(self) -> dict[str, worker_records.PluginWork]:
+    def describe_counters(self) -> dict[str, worker_records.PluginWork]:
         """Return the counters by name of the class."""
         seconds = self.seconds.copy()
         return {name: worker_records.PluginWork(
@@ -78,7 +78,7 @@ def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
             ACTIVITY.refused_hosts[name] += len(hosts) - len(passing)
             return passing
         except Exception as error:
-            FAULTS.swallow(name, error)
+            FAULTS.count_swallowed_error(name, error)
         finally:
             ACTIVITY.count_request(name, began)
         return hosts
@@ -102,7 +102,7 @@ def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
                     f'{len(weights)} weights of {len(weighed)} hosts, or not all are finite')
             return weights
         except Exception as error:
-            FAULTS.swallow(name, error)
+            FAULTS.count_swallowed_error(name, error)
         finally:
             ACTIVITY.count_request(name, began)
         return [0.0] * len(weighed)
@@ -116,6 +116,6 @@ def multiply_by_0_on_error(method: Callable[[Any, Any], float]) -> Callable[[Any
         try:
             return method(plugin, host_state)
         except Exception as error:
-            FAULTS.swallow(type(plugin).__name__, error)
+            FAULTS.count_swallowed_error(type(plugin).__name__, error)
         return 0.0
     return run_weight_multiplier

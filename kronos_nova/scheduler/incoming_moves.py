@@ -26,8 +26,8 @@ CLAIM_GRACE = 120.0
 class PublishedMoves:
     """The published moves, by destination.
 
-    One thread calls :meth:`expect`, many call :meth:`watch`. No lock is needed: the next request
-    repeats an observation that a race has lost.
+    One thread calls :meth:`watch_moves`, many call :meth:`find_landings`. No lock is needed: the
+    next request repeats an observation that a race has lost.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class PublishedMoves:
     def __bool__(self) -> bool:
         return bool(self._by_host)
 
-    def expect(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
+    def watch_moves(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
         """Watch for these moves; forget all others."""
         known = {a.move.key: a for some in self._by_host.values() for a in some}
         wanted: dict[str, tuple[_PublishedMove, ...]] = {}
@@ -46,13 +46,13 @@ class PublishedMoves:
         self._by_host = wanted
 
     @property
-    def landed(self) -> frozenset[tuple[str, str, float]]:
+    def landed_moves(self) -> frozenset[tuple[str, str, float]]:
         """Keys of the moves that Nova counts."""
         return frozenset(a.move.key for some in self._by_host.values() for a in some
                          if a.landed)
 
-    def watch(self, hosts: Sequence[Any],
-              allocated: Callable[[Any], tuple[float, float] | None], now: float) -> bool:
+    def find_landings(self, hosts: Sequence[Any],
+                      allocated: Callable[[Any], tuple[float, float] | None], now: float) -> bool:
         """Look for moves that have landed; return True when one is new.
 
         :param hosts: HostState objects of a request.
@@ -66,7 +66,7 @@ class PublishedMoves:
             room = None
             for arrival in by_host[host.host]:
                 if not arrival.landed:
-                    room = arrival.look(host, told, now, room)
+                    room = arrival.observe_destination(host, told, now, room)
                     found = found or arrival.landed
         return found
 
@@ -87,8 +87,8 @@ class _PublishedMove:
         self._last: tuple[float, float, int] | None = None
         self._held_since: float | None = None
 
-    def look(self, host: Any, told: tuple[float, float], now: float,
-             room: tuple[float, float] | None) -> tuple[float, float]:
+    def observe_destination(self, host: Any, told: tuple[float, float], now: float,
+                            room: tuple[float, float] | None) -> tuple[float, float]:
         """Observe the destination, and record whether the move has landed.
 
         :param told: vCPUs and MiB that the host has allocated.

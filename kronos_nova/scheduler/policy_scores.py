@@ -64,14 +64,14 @@ class BootCeiling:
     loads: dict[str, depletion.HostLoad]
     extras: flavor_usages.UsageCorrections = NO_EXTRAS
 
-    def expected(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
+    def compute_expected_use(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
         """Return the vCPUs and MiB at the mean use that match this flavor's use."""
-        more = self.extras.of(vcpus, ram_mb)
+        more = self.extras.sum_corrections(vcpus, ram_mb)
         return vcpus + more[0], ram_mb + more[1]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ScoreSnapshot:
+class ScoreReading:
     """Scores by Nova host at one time.
 
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score under every enabled
@@ -99,8 +99,8 @@ class ScoreSnapshot:
     tracks: dict[str, allocation_history.HostTrack] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
 
-    def ranking(self, number: int | None) -> tuple[dict[str, depletion.HostLoad],
-                                                   weight_cache.WeightCache]:
+    def choose_ranking(self, number: int | None) -> tuple[dict[str, depletion.HostLoad],
+                                                          weight_cache.WeightCache]:
         """Return loads and raw weights for a request.
 
         See :mod:`kronos_nova.scheduler.tie_breaking`.
@@ -110,7 +110,7 @@ class ScoreSnapshot:
         return (self.rankings[number] if self.rankings and number is not None
                 else (self.loads, self.weights))
 
-    def correct(self, host: str, after: allocation_history.HostTrack) -> None:
+    def correct_host_loads(self, host: str, after: allocation_history.HostTrack) -> None:
         """Count a change of a host's allocation with the use of its flavor."""
         before = self.tracks.get(host)
         if before is None or before is after or not before.steps or not after.steps:
@@ -122,7 +122,7 @@ class ScoreSnapshot:
             if extras and host in loads:
                 loads[host] = depletion.correct_load(loads[host], before, after, extras)
 
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         return self.reason is None and time.monotonic() < self.expires_at
 
 
@@ -156,7 +156,7 @@ class PolicyScorecard:
         self.path = path
         # Looked up at each call, as by Snapshot.fresh: one clock for both.
         self._clock = clock or (lambda: time.monotonic())
-        self.snapshot = ScoreSnapshot(reason='nothing was asked yet')
+        self.snapshot = ScoreReading(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
         #: Age (s) of the oldest answer of the last refresh, at that refresh.
         self.asked_ago = 0.0
@@ -167,22 +167,23 @@ class PolicyScorecard:
         self._said: object = None
 
     @property
-    def reason(self) -> str:
+    def missing_score_reason(self) -> str:
         """Reason why fresh scores are missing, for a message."""
         return self.snapshot.reason or 'the scores are too old'
 
     def describe_state(self) -> worker_records.FileState:
         """Return how many hosts have scores that requests use now, their age or the reason."""
         snapshot, held = self.snapshot, self._held
-        known = len(snapshot.headroom) if snapshot.fresh() else 0
+        known = len(snapshot.headroom) if snapshot.is_fresh() else 0
         sampled_at = min((policy.sampled_at for policy in held.values()), default=None)
         return worker_records.FileState(
             self.path, known, None if sampled_at is None else max(
                 0.0, self._clock() - sampled_at),
             '' if known else snapshot.reason or (
-                'no host has a score under every policy' if snapshot.fresh() else self.reason))
+                'no host has a score under every policy'
+                if snapshot.is_fresh() else self.missing_score_reason))
 
-    def refresh(self, source: Callable[[], base.ScoreSource]) -> None:
+    def refresh_scores(self, source: Callable[[], base.MetricsSource]) -> None:
         """Read the file again if it changed, and query its policies."""
         if self._watch is None:
             try:
@@ -195,10 +196,10 @@ class PolicyScorecard:
         self.policy_set = self._watch.refresh()
         self._fetch_samples(self.policy_set, source())
 
-    def _fetch_samples(self, wanted: policies.PolicySet, source: base.ScoreSource) -> None:
+    def _fetch_samples(self, wanted: policies.PolicySet, source: base.MetricsSource) -> None:
         held = {}
         self.asked_ago = 0.0
-        for policy in wanted.enabled:
+        for policy in wanted.enabled_policies:
             since = self._clock()
             samples = source.fetch(policy, profile=False)
             before = self._held.get(policy.name)
@@ -214,34 +215,34 @@ class PolicyScorecard:
             self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
-    def show(self, tracks: Mapping[str, allocation_history.HostTrack],
-             usages: Mapping[str, flavor_usages.FlavorUsages] = NO_USAGES,
-             landed: Collection[tuple[str, str, float]] = ()) -> None:
+    def replace_reading(self, tracks: Mapping[str, allocation_history.HostTrack],
+                        usages: Mapping[str, flavor_usages.FlavorUsages] = NO_USAGES,
+                        landed: Collection[tuple[str, str, float]] = ()) -> None:
         """Map and judge the held samples, and replace the snapshot.
 
         :param usages: the engine's measurements, by :func:`feed_channel.usage_key`.
         :param landed: keys of the engine's moves that Nova counts.
         """
-        snapshot, problems = self._build_snapshot(tracks, lambda held: usages.get(
+        snapshot, problems = self._build_reading(tracks, lambda held: usages.get(
             held.key, depletion.NO_USAGE), landed)
         self.snapshot = snapshot
         self._log_state_change(snapshot, problems)
 
     @property
-    def keys(self) -> list[str]:
+    def usage_keys(self) -> list[str]:
         """Keys under which the engine publishes its measurements for the held policies."""
         return [held.key for held in self._held.values()]
 
-    def _build_snapshot(self, tracks: Mapping[str, allocation_history.HostTrack],
-                        usage_of: Callable[['_HeldSamples'], flavor_usages.FlavorUsages],
-                        landed: Collection[tuple[str, str, float]],
-                        ) -> tuple[ScoreSnapshot, frozenset[str]]:
+    def _build_reading(self, tracks: Mapping[str, allocation_history.HostTrack],
+                       usage_of: Callable[['_HeldSamples'], flavor_usages.FlavorUsages],
+                       landed: Collection[tuple[str, str, float]],
+                       ) -> tuple[ScoreReading, frozenset[str]]:
         if self.policy_set is None:
-            return ScoreSnapshot(reason=f'no valid {self.path}'), frozenset({'policies_file'})
+            return ScoreReading(reason=f'no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:
-            return ScoreSnapshot(reason='nothing was heard yet'), frozenset()
+            return ScoreReading(reason='nothing was heard yet'), frozenset()
         if not tracks:
-            return ScoreSnapshot(reason='no host was seen yet'), frozenset()
+            return ScoreReading(reason='no host was seen yet'), frozenset()
         known = {host: track.node for host, track in tracks.items()}
         scores: dict[str, Mapping[str, float]] = {}
         problems: dict[str, str] = {}
@@ -264,14 +265,14 @@ class PolicyScorecard:
                 outlook = self._compute_outlook(held, fill, tracks, usage_of(held), landed,
                                                 policy.fill_look, unmeasured=0.0)
                 ceilings.append(BootCeiling(policy.name, policy.boot_ceiling, outlook.loads,
-                                            outlook.extras()))
+                                            outlook.map_corrections()))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts
             expires_at = min(expires_at, held.sampled_at + staleness)
         if problems:
             reason = '; '.join(f'{name}: {why}' for name, why in sorted(problems.items()))
-            return ScoreSnapshot(reason=reason), frozenset(problems)
+            return ScoreReading(reason=reason), frozenset(problems)
         weights = {held.policy.name: held.policy.weight for held in self._held.values()}
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
         headroom = {host: scoring.compute_headroom({name: s[host] for name, s in scores.items()},
@@ -291,9 +292,9 @@ class PolicyScorecard:
         shapes = {shape for _, found in parts for shape in found.shapes}
         rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes),
                                         seen)
-        snapshot = ScoreSnapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
-                                 extras=extras, tracks=dict(tracks), scores=scores)
-        snapshot.weights.learn(seen, loads)
+        snapshot = ScoreReading(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
+                                extras=extras, tracks=dict(tracks), scores=scores)
+        snapshot.weights.add_weights(seen, loads)
         return snapshot, frozenset()
 
     def _build_rankings(self, loads: Mapping[str, depletion.HostLoad],
@@ -312,7 +313,7 @@ class PolicyScorecard:
         per_mib = statistics.median(load.per_mib for load in loads.values())
         boots = []
         for vcpus, ram_mb in changes:
-            more = extras.of(vcpus, ram_mb)
+            more = extras.sum_corrections(vcpus, ram_mb)
             boots.append(per_vcpu * (vcpus + more[0]) + per_mib * (ram_mb + more[1]))
         boot = statistics.mean(boots)
         by = tie_breaking.compute_width(boot, concurrent)
@@ -322,7 +323,7 @@ class PolicyScorecard:
         for number in range(tie_breaking.RANKINGS):
             ranked, weights = tie_breaking.shift_loads(loads, by,
                                                        number), weight_cache.WeightCache()
-            weights.learn(seen, ranked)
+            weights.add_weights(seen, ranked)
             found.append((ranked, weights))
         return tuple(found)
 
@@ -343,7 +344,7 @@ class PolicyScorecard:
             memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
             landed=landed)
 
-    def _log_state_change(self, snapshot: ScoreSnapshot, problems: frozenset[str]) -> None:
+    def _log_state_change(self, snapshot: ScoreReading, problems: frozenset[str]) -> None:
         """Log one line when scores are lost, and one when they are back."""
         if not snapshot.reason:
             state: object = 'scores'

@@ -66,19 +66,19 @@ class NoticeBoard:
         self._newest: feed_channel.PublishedState | None = None
         self._usage: dict[str, tuple[flavor_usages.FlavorUsages, float]] = {}
         self._refresher = periodic.BackgroundRefresher(
-            'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
+            'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh_publication, faults)
 
-    def ensure(self) -> None:
+    def ensure_refreshing(self) -> None:
         """Start the background refresh unless it runs."""
-        self._refresher.ensure()
+        self._refresher.ensure_running()
 
-    def look(self) -> feed_channel.PublishedState | None:
+    def read_publication(self) -> feed_channel.PublishedState | None:
         """Return the engine's publication that holds now, or None."""
-        self._refresher.ensure()
+        self._refresher.ensure_running()
         newest = self._newest
         return newest if newest is not None and time.time() < newest.expires_at else None
 
-    def refresh(self) -> None:
+    def refresh_publication(self) -> None:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
             # A channel of this thread: connections do not survive a fork.
@@ -89,7 +89,7 @@ class NoticeBoard:
             self._newest = self._channel[1].read()
         finally:
             try:
-                self._scores.learn(self._read_usages(self._channel[1]))
+                self._scores.replace_usages(self._read_usages(self._channel[1]))
             finally:
                 self._publish_record(time.monotonic())
 
@@ -99,11 +99,11 @@ class NoticeBoard:
             return
         self._record_due = now + RECORD_INTERVAL
         try:
-            self._slot.write(self._identity.sign(
-                files=self._scores.describe_files(), plugins=guard.ACTIVITY.describe(),
-                faults=self._faults.describe()))
+            self._slot.write(self._identity.make_record(
+                files=self._scores.describe_files(), plugins=guard.ACTIVITY.describe_counters(),
+                faults=self._faults.describe_counts()))
         except Exception as e:  # a cache backend raises any kind
-            self._faults.swallow('the record for kronos-engine', e)
+            self._faults.count_swallowed_error('the record for kronos-engine', e)
 
     def _read_usages(self, channel: feed_channel.FeedChannel) -> dict[str,
                                                                       flavor_usages.FlavorUsages]:
@@ -113,16 +113,16 @@ class NoticeBoard:
         expires: a cache may be unavailable for a moment.
         """
         held, now = self._usage, time.time()
-        for key in self._scores.keys:
+        for key in self._scores.usage_keys:
             try:
                 usage = channel.read_usage(key)
             except Exception as e:  # a cache backend raises any kind
-                self._faults.swallow('what the engine has measured', e)
+                self._faults.count_swallowed_error('what the engine has measured', e)
             else:
                 if usage is not None:
                     held[key] = usage
         self._usage = {key: (usage, until) for key, (usage, until) in held.items()
-                       if now < until and key in self._scores.keys}
+                       if now < until and key in self._scores.usage_keys}
         return {key: usage for key, (usage, _) in self._usage.items()}
 
     def stop(self) -> None:
@@ -152,7 +152,7 @@ class SchedulerRuntime:
         self._told = raw_cache.is_configured(conf)
         self._kept: dict[type, Any] = {}
 
-    def keep(self, kind: type[K]) -> K:
+    def get_shared_state(self, kind: type[K]) -> K:
         """Return this process's object of a class, made at the first call.
 
         :param kind: called with the configuration and :attr:`faults`; nothing may run before a
@@ -165,11 +165,11 @@ class SchedulerRuntime:
         found: K = kept
         return found
 
-    def look(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
+    def list_scored_groups(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
         """Return the request's HostState objects by policy file, with fresh scores or none."""
         if self._told:
-            self.notices.ensure()
-        return self.scores.look(hosts)
+            self.notices.ensure_refreshing()
+        return self.scores.group_scored_hosts(hosts)
 
     def stop(self) -> None:
         self.scores.stop()

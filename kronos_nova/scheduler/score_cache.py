@@ -58,7 +58,7 @@ class ScoredHosts:
     """
 
     hosts: list[Any]
-    snapshot: policy_scores.ScoreSnapshot | None
+    snapshot: policy_scores.ScoreReading | None
     reason: str = ''
 
 
@@ -74,99 +74,100 @@ class ScoreCache:
                        for path in dict.fromkeys(conf.kronos.policies_file)]
         self._bindings = bindings.PolicyBindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = allocation_history.AllocationLedger(self._correct_snapshots)
+        self._ledger = allocation_history.AllocationLedger(self._correct_readings)
         self._usages: Mapping[str, flavor_usages.FlavorUsages] = {}
         self._answered = False
-        self._source: tuple[threading.Thread, base.ScoreSource] | None = None
+        self._source: tuple[threading.Thread, base.MetricsSource] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
         self._unknown: frozenset[str] = frozenset()
         self._refresher = periodic.BackgroundRefresher(
-            'kronos-scoreboard', self._compute_pause, self.refresh, faults,
-            on_wake=self._update_snapshots)
+            'kronos-scoreboard', self._compute_pause, self.refresh_scores, faults,
+            on_wake=self._update_readings)
 
     # On the caller's thread: dict look-ups only.
 
-    def look(self, hosts: list[Any]) -> list[ScoredHosts]:
+    def group_scored_hosts(self, hosts: list[Any]) -> list[ScoredHosts]:
         """Return the hosts by policy file, each group with its snapshot.
 
         :param hosts: HostState objects of the request. Labels are mapped to the hosts seen here,
             and the ledger remembers their allocations.
         """
-        if self._ledger.note(hosts, time.monotonic(), time.time()):
-            self._refresher.wake()
-        self._refresher.ensure()
+        if self._ledger.record_allocations(hosts, time.monotonic(), time.time()):
+            self._refresher.request_wake()
+        self._refresher.ensure_running()
         found = []
-        for index, some in self._bindings.split(hosts):
+        for index, some in self._bindings.group_hosts_by_index(hosts):
             if index is None:
                 # A file that was never valid may be for these hosts.
                 found.append(ScoredHosts(some, None, '; '.join(
-                    card.reason for card in self._cards if card.policy_set is None)))
+                    card.missing_score_reason for card in self._cards if card.policy_set is None)))
                 continue
             card = self._cards[index]
             snapshot = card.snapshot
-            if snapshot.fresh():
+            if snapshot.is_fresh():
                 found.append(ScoredHosts(some, snapshot))
             else:
-                found.append(ScoredHosts(some, None, card.reason))
+                found.append(ScoredHosts(some, None, card.missing_score_reason))
         return found
 
-    def _correct_snapshots(self, host: str, before: allocation_history.HostTrack,
-                           after: allocation_history.HostTrack) -> None:
+    def _correct_readings(self, host: str, before: allocation_history.HostTrack,
+                          after: allocation_history.HostTrack) -> None:
         for card in self._cards:
-            card.snapshot.correct(host, after)
+            card.snapshot.correct_host_loads(host, after)
 
-    def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
+    def record_multiplier(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
         """Remember a host's multiplier, and the aggregates that set it.
 
         Without aggregates the option sets it.
         """
         if len(self._heard) >= MAX_HEARD:
             self._heard.clear()
-        index = self._bindings.split([host])[0][0]
+        index = self._bindings.group_hosts_by_index([host])[0][0]
         self._heard[index, aggregates] = multiplier
 
     @property
-    def answered(self) -> bool:
+    def has_queried_source(self) -> bool:
         """True when the first query of the source in this process has ended."""
         return self._answered
 
     @property
-    def reason(self) -> str:
+    def missing_score_reason(self) -> str:
         """Reasons why files have no fresh scores, for a message."""
-        return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
+        return '; '.join(card.missing_score_reason for card in self._cards
+                         if not card.snapshot.is_fresh())
 
     def describe_files(self) -> tuple[worker_records.FileState, ...]:
         """Return the state of each policy file; nothing before the source has answered."""
         return tuple(card.describe_state() for card in self._cards) if self._answered else ()
 
     @property
-    def keys(self) -> list[str]:
+    def usage_keys(self) -> list[str]:
         """Keys under which the engine publishes its measurements for our policies."""
-        return sorted({key for card in self._cards for key in card.keys})
+        return sorted({key for card in self._cards for key in card.usage_keys})
 
-    def learn(self, usages: Mapping[str, flavor_usages.FlavorUsages]) -> None:
+    def replace_usages(self, usages: Mapping[str, flavor_usages.FlavorUsages]) -> None:
         """Replace the usages that the engine has published, by these keys."""
         if usages != self._usages:
             self._usages = usages
-            self._refresher.wake()
+            self._refresher.request_wake()
 
     def stop(self) -> None:
         self._refresher.stop()
 
     # On the background thread.
 
-    def refresh(self) -> None:
+    def refresh_scores(self) -> None:
         """Query the source about every enabled policy, and update the snapshots."""
         problem: Exception | None = None
         try:
             for card in self._cards:
                 try:
-                    card.refresh(self._own_source)
+                    card.refresh_scores(self._own_source)
                 except Exception as e:  # one file's error does not affect the others
                     problem = e
             self._forget_unseen_hosts()
-            self._update_snapshots()
+            self._update_readings()
         finally:
             self._answered = True
         if problem is not None:
@@ -180,33 +181,33 @@ class ScoreCache:
         interval = float(self._conf.kronos.refresh_interval)
         return max(MIN_PAUSE, interval - max(card.asked_ago for card in self._cards))
 
-    def _own_source(self) -> base.ScoreSource:
+    def _own_source(self) -> base.MetricsSource:
         """Return the source of this thread: connections do not survive a fork."""
         me = threading.current_thread()
         if self._source is None or self._source[0] is not me:
-            source = plugins.load(plugins.SOURCES, self._conf.kronos.source)(self._conf)
+            source = plugins.load_plugin(plugins.SOURCES, self._conf.kronos.source)(self._conf)
             if self._conf.kronos.share_scores:
-                source = shared_source.SharedSource(self._conf, source)
+                source = shared_source.SharedMetricsSource(self._conf, source)
             self._source = (me, source)
         return self._source[1]
 
     def _forget_unseen_hosts(self) -> None:
         scored = {host for card in self._cards for host in card.snapshot.headroom}
-        self._ledger.forget(time.monotonic(), scored)
+        self._ledger.forget_missing_hosts(time.monotonic(), scored)
 
-    def _update_snapshots(self) -> None:
+    def _update_readings(self) -> None:
         usages = self._usages
-        self._ledger.expect(move for usage in usages.values() for move in usage.moves)
-        landed, tracks = self._ledger.landed, self._ledger.tracks()
+        self._ledger.watch_moves(move for usage in usages.values() for move in usage.moves)
+        landed, tracks = self._ledger.landed_moves, self._ledger.copy_tracks()
         problem: Exception | None = None
         for card in self._cards:
             try:
-                card.show(tracks, usages, landed)
+                card.replace_reading(tracks, usages, landed)
             except Exception as e:  # one file's error does not affect the others
                 problem = e
-        for host, track in self._ledger.tracks().items():
+        for host, track in self._ledger.copy_tracks().items():
             if track is not tracks.get(host):  # changed meanwhile
-                self._correct_snapshots(host, track, track)
+                self._correct_readings(host, track, track)
         loaded = {card.path: card.policy_set for card in self._cards}
         if loaded != self._bound:
             self._bindings = bindings.PolicyBindings(loaded)
@@ -225,10 +226,10 @@ class ScoreCache:
         known: set[str] = set()
         unknown: set[str] = set()
         for host, track in tracks.items():
-            index = self._bindings.of_names(track.aggregates)
+            index = self._bindings.find_file_index(track.aggregates)
             if index is None:
                 known.add(host)
-            elif (snapshot := self._cards[index].snapshot).fresh():
+            elif (snapshot := self._cards[index].snapshot).is_fresh():
                 (known if host in snapshot.loads else unknown).add(host)
             elif host in self._unknown:
                 unknown.add(host)  # its file has no scores, and the scorecard logs that

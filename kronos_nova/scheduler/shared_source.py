@@ -56,14 +56,14 @@ MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
 
 
-class SharedSource(base.ScoreSource):
+class SharedMetricsSource(base.MetricsSource):
     """A source that takes another worker's answer on this host, else its own source's.
 
     :param conf: with the groups [kronos], [prometheus], [cache] and [kronos_channel].
     :param source: this worker's own.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, source: base.ScoreSource) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, source: base.MetricsSource) -> None:
         self._source = source
         self._interval = float(conf.kronos.refresh_interval)
         self._patience = float(conf.prometheus.timeout)
@@ -151,8 +151,8 @@ class SharedSource(base.ScoreSource):
         if value is None:
             return None
         try:
-            return load(value, policy, since, time.monotonic(), self._interval,
-                        self._max_series)
+            return read_answer(value, policy, since, time.monotonic(), self._interval,
+                               self._max_series)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             return None  # not ours: this worker will overwrite it
 
@@ -202,8 +202,8 @@ def dump_samples(samples: model.PolicySamples, asked_at: float) -> str:
         **{name: _dump_result(getattr(samples, name)) for name in RESULTS}})
 
 
-def load(value: Any, policy: policies.Policy, since: float, now: float,
-         interval: float, max_series: int) -> model.PolicySamples | None:
+def read_answer(value: Any, policy: policies.Policy, since: float, now: float,
+                interval: float, max_series: int) -> model.PolicySamples | None:
     """Return the answer in the cache; None if it is not of this interval.
 
     :param since: time from which the answer is wanted: ``asked_ago`` counts from there.

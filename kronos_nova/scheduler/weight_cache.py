@@ -47,8 +47,8 @@ class WeightCache:
     def __init__(self) -> None:
         self._rows: dict[str, tuple[Any, Any, float | None]] = {}
 
-    def of(self, hosts: Sequence[Any],
-           loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
+    def weigh_hosts(self, hosts: Sequence[Any],
+                    loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
         """Return the raw weight of each host, in [-0.5, 0.5]; None without a load.
 
         :param hosts: HostState objects.
@@ -71,12 +71,12 @@ class WeightCache:
             return compute_raw_weights(depletion.project_loads(hosts, loads))
         if missed:
             some = [hosts[index] for index in missed]
-            for index, weight in zip(missed, self.learn(some, loads), strict=True):
+            for index, weight in zip(missed, self.add_weights(some, loads), strict=True):
                 found[index] = weight
         return found
 
-    def learn(self, hosts: Sequence[Any],
-              loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
+    def add_weights(self, hosts: Sequence[Any],
+                    loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
         """Compute the weights of some hosts, and remember them.
 
         :param hosts: HostState objects, or :class:`SeenAllocation`.

@@ -23,7 +23,7 @@ from kronos_nova import policy as policies
 from kronos_nova.sources import ranges
 
 
-class ScoreSource(abc.ABC):
+class MetricsSource(abc.ABC):
     """A source of answers to the queries of policies. It returns data and decides nothing."""
 
     @abc.abstractmethod

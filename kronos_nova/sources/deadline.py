@@ -42,7 +42,7 @@ class BoundedCalls:
     def __init__(self) -> None:
         self._left_behind: list[threading.Thread] = []
 
-    def call(self, function: Callable[[], T], seconds: float) -> T:
+    def run_bounded(self, function: Callable[[], T], seconds: float) -> T:
         """Run ``function()``; return its result, or raise its error, within ``seconds``.
 
         :raises DeadlineExceeded: the function did not end in time.

@@ -33,7 +33,7 @@ from kronos_nova.sources import prometheus_http
 from kronos_nova.sources import ranges
 
 
-class PrometheusSource(base.ScoreSource):
+class PrometheusSource(base.MetricsSource):
     """A source that asks instant queries at the server's own time.
 
     :param conf: with the group [prometheus].
@@ -58,7 +58,7 @@ class PrometheusSource(base.ScoreSource):
         together.
         """
         taken_at = time.time()
-        imbalance = self.query(policy.imbalance_query, policy.host_label)
+        imbalance = self.fetch_query(policy.imbalance_query, policy.host_label)
         asked: dict[str, model.QueryResult | None] = {}
         for name, query, label in (
                 ('profile', policy.vm_profile_query if profile else None,
@@ -78,7 +78,7 @@ class PrometheusSource(base.ScoreSource):
             elif imbalance.health is model.SourceHealth.UNREACHABLE:
                 asked[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
             else:
-                asked[name] = self.query(query, label, sole=name == 'ages')
+                asked[name] = self.fetch_query(query, label, sole=name == 'ages')
         age = None
         if (ages := asked.pop('ages')) is not None and imbalance.error is None:
             imbalance, age = apply_ages(imbalance, ages, self._conf.staleness_threshold)
@@ -88,12 +88,12 @@ class PrometheusSource(base.ScoreSource):
 
     def health(self) -> tuple[model.SourceHealth, str]:
         try:
-            body = self._ask('GET', '/api/v1/status/runtimeinfo', None)
+            body = self._fetch_answer('GET', '/api/v1/status/runtimeinfo', None)
         except prometheus_http.ServerUnreachable as e:
             return e.health, str(e)
         except prometheus_http.AttemptFailed:
             # Thanos, Mimir and VictoriaMetrics have no such page.
-            result = self.query('vector(1)', '')
+            result = self.fetch_query('vector(1)', '')
             if result.error is None:
                 return model.SourceHealth.HEALTHY, f'{self._shown} answers queries'
             return result.health, result.error
@@ -111,8 +111,8 @@ class PrometheusSource(base.ScoreSource):
 
     # One query.
 
-    def query(self, query: str, label: str, sole: bool = False,
-              at: float | None = None) -> model.QueryResult:
+    def fetch_query(self, query: str, label: str, sole: bool = False,
+                    at: float | None = None) -> model.QueryResult:
         """Ask one instant query; faults of the server raise nothing.
 
         :param label: the label whose value becomes the key; '' keeps no series and only checks
@@ -121,7 +121,7 @@ class PrometheusSource(base.ScoreSource):
         :param at: epoch seconds; None: the server's own time.
         """
         try:
-            body = self._ask('POST', '/api/v1/query', {
+            body = self._fetch_answer('POST', '/api/v1/query', {
                 'query': query, **({} if at is None else {'time': f'{at:.3f}'})})
         except prometheus_http.AttemptFailed as e:
             return model.QueryResult(query, e.health, error=str(e))
@@ -137,7 +137,7 @@ class PrometheusSource(base.ScoreSource):
 
         Not every server has another way to parse a query.
         """
-        return self.query(query, '', at=0.0)
+        return self.fetch_query(query, '', at=0.0)
 
     # One query over time.
 
@@ -149,7 +149,7 @@ class PrometheusSource(base.ScoreSource):
         exceeds them is halved.
         """
         def fetch_part(part: ranges.QueryWindow) -> bytes:
-            return self._ask('POST', '/api/v1/query_range', {
+            return self._fetch_answer('POST', '/api/v1/query_range', {
                 'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
                 'step': f'{part.step:.3f}'})
 
@@ -159,7 +159,7 @@ class PrometheusSource(base.ScoreSource):
                     window, fetch_part, self._conf.max_body_bytes,
                     (prometheus_http.TooMuch, prometheus_http.AnswerLate,
                      prometheus_http.ServerBusy)):
-                collected.add(answer.parse_matrix(body, self._conf.max_series))
+                collected.add_part(answer.parse_matrix(body, self._conf.max_series))
                 progress(part.count)
         except (prometheus_http.AttemptFailed, answer.MalformedAnswer) as e:
             return ranges.RangeResult(query, window, error=self._hide_credentials(str(e)))
@@ -167,14 +167,14 @@ class PrometheusSource(base.ScoreSource):
             return ranges.RangeResult(query, window, error=(
                 f'it has more than max_series ({self._conf.max_series}) series from first to '
                 'last; aggregate the query, raise the option or ask for less time'))
-        return collected.result()
+        return collected.build_result()
 
-    def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
+    def _fetch_answer(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """Return the body of a successful answer.
 
         :raises AttemptFailed: says why, fit for an operator.
         """
-        return self._connection.ask(method, path, form)
+        return self._connection.fetch_answer(method, path, form)
 
     def _hide_in_result(self, result: model.QueryResult) -> model.QueryResult:
         return dataclasses.replace(

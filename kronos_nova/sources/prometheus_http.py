@@ -83,7 +83,7 @@ class PrometheusConnection:
     def close(self) -> None:
         self._session.close()
 
-    def ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
+    def fetch_answer(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """Return the body of a successful answer.
 
         :raises AttemptFailed: says why, fit for an operator.
@@ -91,7 +91,7 @@ class PrometheusConnection:
         seconds = self._conf.timeout
         end = time.monotonic() + seconds
         try:
-            return self._bound.call(
+            return self._bound.run_bounded(
                 lambda: self._fetch_with_retries(method, path, form, end), end - time.monotonic())
         except deadline.DeadlineExceeded:
             # The hanging call keeps its connection; the next query gets a new one.

@@ -48,13 +48,13 @@ class QueryWindow:
 
     @property
     def end(self) -> float:
-        return self.at(self.count - 1)
+        return self.compute_time(self.count - 1)
 
-    def at(self, index: int) -> float:
+    def compute_time(self, index: int) -> float:
         return self.start + index * self.step
 
-    def part(self, first: int, count: int) -> 'QueryWindow':
-        return QueryWindow(self.at(first), self.step, count)
+    def select_part(self, first: int, count: int) -> 'QueryWindow':
+        return QueryWindow(self.compute_time(first), self.step, count)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ class RangeCollector:
         self._unlabelled = 0
         self._not_finite = 0
 
-    def add(self, found: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
+    def add_part(self,
+                 found: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
         """Add the series of one part, as (metric, samples).
 
         :raises TooManySeries: the series exceed the cap.
@@ -126,7 +127,7 @@ class RangeCollector:
                 else:  # NaN too
                     self._not_finite += 1
 
-    def result(self) -> RangeResult:
+    def build_result(self) -> RangeResult:
         """Build the result, sorted by label values, so that equal answers are equal."""
         warnings = []
         if self._unlabelled:
@@ -156,7 +157,7 @@ def fetch_parts(window: QueryWindow, ask: Callable[[QueryWindow], bytes], max_by
     """
     first, points, halvings, most = 0, FIRST, HALVINGS, MAX_POINTS
     while first < window.count:
-        part = window.part(first, min(points, window.count - first))
+        part = window.select_part(first, min(points, window.count - first))
         try:
             body = ask(part)
         except too_much:

@@ -84,7 +84,7 @@ def read_meta(directory: str) -> tuple[SnapshotMeta, float]:
     :raises SnapshotError: the directory is no snapshot, or not whole.
     """
     path = os.path.join(directory, 'meta.json')
-    found: SnapshotMeta = files.parse(directory, 'meta.json', SnapshotMeta)
+    found: SnapshotMeta = files.parse_file(directory, 'meta.json', SnapshotMeta)
     try:
         at = datetime.datetime.fromisoformat(found.recorded_at)
         if at.tzinfo is None:
@@ -101,7 +101,7 @@ def read_meta(directory: str) -> tuple[SnapshotMeta, float]:
     return found, recorded_at
 
 
-class SnapshotSource(base.ScoreSource):
+class SnapshotSource(base.MetricsSource):
     """A source of the answers in ``prometheus/*.json``.
 
     :param conf: not used; every source gets it.
@@ -198,8 +198,8 @@ def list_answer_files(directory: str) -> list[str]:
 
 def read_answer(directory: str, name: str) -> RecordedAnswer:
     path = os.path.join('prometheus', name)
-    data = files.load(directory, path, numbers=True)
-    found: RecordedAnswer = files.check(os.path.join(directory, path), RecordedAnswer, data)
+    data = files.load_document(directory, path, numbers=True)
+    found: RecordedAnswer = files.check_type(os.path.join(directory, path), RecordedAnswer, data)
     return found
 
 

@@ -57,7 +57,7 @@ def has_file(directory: str, path: str) -> bool:
     return os.path.lexists(os.path.join(directory, path))
 
 
-def load(directory: str, path: str, *, numbers: bool = False) -> Any:
+def load_document(directory: str, path: str, *, numbers: bool = False) -> Any:
     """Return the JSON document of one file.
 
     :param path: relative to the snapshot, one of our own constants or of a listing; never a name
@@ -82,23 +82,23 @@ def load(directory: str, path: str, *, numbers: bool = False) -> Any:
         raise make_error(whole, f'it is not valid JSON ({clean_text(e)})') from None
 
 
-def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any:
+def parse_file(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any:
     """Return the checked content of one file.
 
     :param kind: a type that pydantic can check.
     :raises SnapshotError: the file cannot be used, or was recorded as unknown.
     """
-    data = load(directory, path, numbers=numbers)
+    data = load_document(directory, path, numbers=numbers)
     whole = os.path.join(directory, path)
     if isinstance(data, dict) and data.get('unknown') is True:
-        told = check(whole, UnreadableFile, data)
+        told = check_type(whole, UnreadableFile, data)
         raise exception.SnapshotError(
             path=whole, problem=f'it was recorded as unknown ({clean_text(told.error)})',
             remedy='Record the snapshot again when that has been put right.')
-    return check(whole, kind, data)
+    return check_type(whole, kind, data)
 
 
-def check(whole: str, kind: Any, data: Any) -> Any:
+def check_type(whole: str, kind: Any, data: Any) -> Any:
     """Return ``data`` as ``kind``, or raise an error that names the first wrong field."""
     try:
         return _make_adapter(kind).validate_python(data)

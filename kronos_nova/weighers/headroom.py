@@ -72,7 +72,7 @@ class KronosWeigher(weights.BaseHostWeigher):
         if not math.isfinite(value):
             value = 0.0
         self._multipliers[aggregates] = value
-        runtime.get_runtime().scores.hear(host_state, value, tuple(
+        runtime.get_runtime().scores.record_multiplier(host_state, value, tuple(
             sorted(a.name for a in aggregates if OPTION in a.metadata)))
         return value
 
@@ -85,8 +85,8 @@ class KronosWeigher(weights.BaseHostWeigher):
         door = runtime.get_runtime()
         number = ranking_of(weight_properties, len(hosts))
         unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._compute_worst_weight
-        found = weigh(door.look(hosts), hosts, choose_weigh_function(weight_properties), number,
-                      unknown)
+        found = compute_group_weights(door.list_scored_groups(hosts), hosts,
+                                      choose_weigh_function(weight_properties), number, unknown)
         if LOG.isEnabledFor(logging.DEBUG):
             log_raw_weights(hosts, found, weight_properties)
         return found
@@ -119,9 +119,9 @@ Unknown = Callable[[Any], float] | None
 Weigh = Callable[[score_cache.ScoredHosts, int | None, Unknown], list[float]]
 
 
-def weigh(groups: list[score_cache.ScoredHosts], hosts: list[Any], kind: Weigh,
-          ranking: int | None = 0,
-          unknown: Unknown = None) -> list[float]:
+def compute_group_weights(groups: list[score_cache.ScoredHosts], hosts: list[Any], kind: Weigh,
+                          ranking: int | None = 0,
+                          unknown: Unknown = None) -> list[float]:
     """Return the raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
         return kind(groups[0], ranking, unknown)
@@ -152,10 +152,10 @@ def compute_raw_weights(group: score_cache.ScoredHosts, ranking: int | None = 0,
                                                                        ranking), unknown)
 
 
-def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot,
+def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.ScoreReading,
                              ranking: int | None) -> list[float | None]:
-    loads, memory = snapshot.ranking(ranking)
-    return memory.of(hosts, loads)
+    loads, memory = snapshot.choose_ranking(ranking)
+    return memory.weigh_hosts(hosts, loads)
 
 
 def _fill_missing_weights(hosts: list[Any], weights: list[float | None],
@@ -218,9 +218,9 @@ def compute_request_weights(group: score_cache.ScoredHosts, spec: Any, ranking: 
         group.hosts, _compute_expected_weights(group.hosts, group.snapshot, spec, ranking), unknown)
 
 
-def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot, spec: Any,
+def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.ScoreReading, spec: Any,
                               ranking: int | None) -> list[float | None]:
-    loads, _ = snapshot.ranking(ranking)
-    more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
+    loads, _ = snapshot.choose_ranking(ranking)
+    more = snapshot.extras.sum_corrections(spec.vcpus, spec.memory_mb)
     return weight_cache.compute_raw_weights(depletion.project_loads(
         hosts, loads, spec.vcpus + more[0], spec.memory_mb + more[1]))

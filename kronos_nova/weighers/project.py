@@ -38,9 +38,9 @@ class KronosProjectWeigher(optional.OptionalWeigher):
         project = spec.project_id
         if project is None:
             return [0.0] * len(hosts)
-        book = runtime.get_runtime().keep(project_cache.ProjectBook)
-        book.note(spec.instance_uuid, project)
-        theirs = book.look(hosts, project) - {spec.instance_uuid}
+        book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
+        book.record_project(spec.instance_uuid, project)
+        theirs = book.list_project_instances(hosts, project) - {spec.instance_uuid}
         found = []
         for host in hosts:
             count = len(theirs & host.instances.keys()) + _count_request_siblings(host)

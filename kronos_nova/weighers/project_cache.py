@@ -42,8 +42,8 @@ GENERATION = 3600.0
 class ProjectBook:
     """Projects by instance UUID; refreshed in the background.
 
-    Requests call :meth:`note` and :meth:`look`, which read dicts and never wait. The thread
-    replaces the sets that they read, and does not change them.
+    Requests call :meth:`record_project` and :meth:`list_project_instances`, which read dicts and
+    never wait. The thread replaces the sets that they read, and does not change them.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters) -> None:
@@ -54,28 +54,28 @@ class ProjectBook:
         self._seen: set[str] = set()
         self._turned = time.monotonic()
         self._refresher = periodic.BackgroundRefresher(
-            'kronos-owners', lambda: INTERVAL, self.refresh, faults)
+            'kronos-owners', lambda: INTERVAL, self.refresh_projects, faults)
 
     # On the caller's thread.
 
-    def note(self, instance_uuid: str, project: str) -> None:
+    def record_project(self, instance_uuid: str, project: str) -> None:
         """Record the project of the request's own instance."""
         self._noted[instance_uuid] = project
 
-    def look(self, hosts: list[Any], project: str) -> Set[str]:
+    def list_project_instances(self, hosts: list[Any], project: str) -> Set[str]:
         """Return the instances known to be the project's.
 
         :param hosts: HostState objects of the request; the thread reads their instances
             next.
         """
         self._hosts = hosts
-        self._refresher.ensure()
+        self._refresher.ensure_running()
         noted = {u for u, p in tuple(self._noted.items()) if p == project}
         return self._by_project.get(project, frozenset()) | noted
 
     # On the background thread.
 
-    def refresh(self) -> None:
+    def refresh_projects(self) -> None:
         """Learn the projects of the newest request's instances."""
         hosts, self._hosts = self._hosts, []
         noted = dict(tuple(self._noted.items()))

@@ -71,7 +71,7 @@ class ScarceTraits:
     scarcity: Mapping[str, float] = dataclasses.field(default_factory=dict)
     weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def cost(self, names: Iterable[str]) -> float:
+    def compute_cost(self, names: Iterable[str]) -> float:
         """Return 1 - product of (1 - scarcity) ** weight, in [0, 1]."""
         kept = 1.0
         for name in names:
@@ -118,14 +118,14 @@ class ScarcityBoard:
         self._until = -math.inf
         self._said: str | None = None
         self._refresher = periodic.BackgroundRefresher(
-            'kronos-specials', self._read_interval, self.refresh, faults)
+            'kronos-specials', self._read_interval, self.refresh_traits, faults)
 
-    def look(self) -> ScarceTraits | None:
+    def read_scarce_traits(self) -> ScarceTraits | None:
         """Return the Specials that are valid now, or None."""
-        self._refresher.ensure()
+        self._refresher.ensure_running()
         return self._newest if time.monotonic() < self._until else None
 
-    def refresh(self) -> None:
+    def refresh_traits(self) -> None:
         """Ask Placement; when it does not answer, the last Specials stay valid for a while."""
         try:
             found = self._read_specials()

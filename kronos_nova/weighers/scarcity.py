@@ -36,8 +36,8 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
     OPTION = 'kronos_scarcity_weight_multiplier'
 
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
-        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
-        found = board.look()
+        board = runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard)
+        found = board.read_scarce_traits()
         if found is None or not found.by_provider:
             return [0.0] * len(hosts)
         asked = asked_for(spec)
@@ -47,7 +47,7 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
             names = found.by_provider.get(host.uuid, frozenset())
             cost = costs.get(names)
             if cost is None:
-                cost = costs[names] = found.cost(names - asked)
+                cost = costs[names] = found.compute_cost(names - asked)
             result.append(cost)
         return result
 

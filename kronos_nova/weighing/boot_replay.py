@@ -59,20 +59,20 @@ class ReplayDoor(runtime.SchedulerRuntime):
                        for path in files}
         self._bindings = bindings.PolicyBindings(files)
 
-    def scrape(self, hosts: list[Any], samples: Mapping[str, dict[str, model.PolicySamples]],
-               at: float) -> None:
+    def read_samples(self, hosts: list[Any], samples: Mapping[str, dict[str, model.PolicySamples]],
+                     at: float) -> None:
         """Take the newest samples, and the allocation, of this time.
 
         :param samples: of each policy, by the path of its file.
         """
         self._now = at
-        self._ledger.note(hosts, at, at)
+        self._ledger.record_allocations(hosts, at, at)
         for path, card in self._cards.items():
             self._samples = samples[path]
-            card.refresh(lambda: self)  # type: ignore[arg-type,return-value]
-            card.show(self._ledger.tracks())
+            card.refresh_scores(lambda: self)  # type: ignore[arg-type,return-value]
+            card.replace_reading(self._ledger.copy_tracks())
 
-    def advance(self, now: float) -> None:
+    def advance_time(self, now: float) -> None:
         """Set the time at which requests come."""
         self._now = now
 
@@ -80,10 +80,10 @@ class ReplayDoor(runtime.SchedulerRuntime):
         """Return the simulated samples of a policy, in place of a metrics source."""
         return self._samples[policy.name]
 
-    def look(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
-        self._ledger.note(hosts, self._now, self._now)
+    def list_scored_groups(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
+        self._ledger.record_allocations(hosts, self._now, self._now)
         found = []
-        for index, some in self._bindings.split(hosts):
+        for index, some in self._bindings.group_hosts_by_index(hosts):
             if index is None:
                 found.append(score_cache.ScoredHosts(some, None))
                 continue
@@ -146,16 +146,16 @@ class BootReplay:
         self._states: list[Any] = []
         self.count = BootCounts()
 
-    def begin(self, world: worlds.InstancePlaces, k: int) -> None:
+    def begin_boots(self, world: worlds.InstancePlaces, k: int) -> None:
         """Give the door the samples of the time before ``k``."""
-        at = self._past.window.at(k - 1)
+        at = self._past.window.compute_time(k - 1)
         self._states = [self._build_host_state(world, h) for h in range(len(self._past.hosts))]
-        samples = {path: world.samples(policy_set, numbers, k - 1, at)
+        samples = {path: world.build_samples(policy_set, numbers, k - 1, at)
                    for path, (policy_set, numbers) in self._files.items()}
-        self._door.scrape(self._states, samples, at)
-        self._door.advance(self._past.window.at(k))
+        self._door.read_samples(self._states, samples, at)
+        self._door.advance_time(self._past.window.compute_time(k))
 
-    def place(self, world: worlds.InstancePlaces, k: int, n: int) -> int:
+    def choose_host(self, world: worlds.InstancePlaces, k: int, n: int) -> int:
         home = int(self._past.home[k, n])
         cluster = self._past.cluster
         known = cluster.instances[self._past.uuids[n]]
@@ -180,7 +180,7 @@ class BootReplay:
     def _list_legal_hosts(self, world: worlds.InstancePlaces, known: model.Instance,
                           home: int) -> list[int]:
         """Return the numbers of the hosts that may take the instance."""
-        now = world.cluster(0.0, ())
+        now = world.build_cluster(0.0, ())
         # The instance has no host yet.
         view = cluster_view.ClusterView(dataclasses.replace(now, instances={
             **now.instances, known.uuid: dataclasses.replace(known, host='')}), OPTIONS)
@@ -189,12 +189,12 @@ class BootReplay:
 
     @staticmethod
     def _is_legal_host(view: cluster_view.ClusterView, known: model.Instance, name: str) -> bool:
-        service = view.service(name)
+        service = view.find_service(name)
         if service is None or not service.available:
             return False
         if known.pinned_zone is not None and service.zone != known.pinned_zone:
             return False
-        no = constraints.check(view, model.Move(known.uuid, '', name, model.Phase.SPREAD), (
+        no = constraints.judge_move(view, model.Move(known.uuid, '', name, model.Phase.SPREAD), (
             claims.CLAIMS_RULE, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE))
         # The first member of a group goes anywhere.
         return no is None or no.rule == 'affinity-unmovable'
@@ -210,15 +210,15 @@ class BootReplay:
                               if resource_class in p.inventories), None)
             setattr(state, f'{ratio}_allocation_ratio',
                     inventory.allocation_ratio if inventory is not None else 1.0)
-        state.vcpus_total = host.total('VCPU')
-        state.total_usable_ram_mb = host.total('MEMORY_MB')
-        state.total_usable_disk_gb = host.total('DISK_GB')
+        state.vcpus_total = host.sum_inventories('VCPU')
+        state.total_usable_ram_mb = host.sum_inventories('MEMORY_MB')
+        state.total_usable_disk_gb = host.sum_inventories('DISK_GB')
         self._set_host_usage(state, world, h)
         return state
 
     def _set_host_usage(self, state: Any, world: worlds.InstancePlaces, h: int) -> None:
         """Set the host state's usage and instances from the simulated world."""
-        used = world.used(h)
+        used = world.sum_allocated(h)
         state.vcpus_used = used.get('VCPU', 0)
         state.free_ram_mb = state.total_usable_ram_mb - used.get('MEMORY_MB', 0)
         state.free_disk_mb = (state.total_usable_disk_gb - used.get('DISK_GB', 0)) * 1024

@@ -216,7 +216,7 @@ class _WatchedFilter:
         return bool(self._inner.run_filter_for_index(index))
 
     def filter_all(self, hosts: list[Any], spec: Any) -> list[Any] | None:
-        passed, why = reasons.apply(self._inner, hosts, spec)
+        passed, why = reasons.apply_filter(self._inner, hosts, spec)
         left = {id(host) for host in passed or ()}
         for host in hosts:
             if id(host) not in left:

@@ -64,7 +64,7 @@ def explain_choice(conf: cfg.ConfigOpts, order: findings.BootOrder, patience: fl
     :param aggregate: name, id or UUID; the question is about its hosts alone.
     :raises WeighError: a value is wrong, or an input cannot be read.
     """
-    wanted = settings.parse(conf, settings_texts)
+    wanted = settings.parse_setting(conf, settings_texts)
     hosts = aggregate_hosts(aggregate) if aggregate else None
     return findings.ExplainedChoice(*compare_settings(conf, order, patience, wanted), hosts)
 
@@ -74,17 +74,17 @@ def compare_settings(conf: cfg.ConfigOpts, order: findings.BootOrder, patience: 
                      ) -> tuple[findings.ChoiceExplanation, findings.ChoiceExplanation | None]:
     """Explain an order without and, if any are ``wanted``, with other settings.
 
-    :param wanted: (group, name, value), as from :func:`settings.parse`.
+    :param wanted: (group, name, value), as from :func:`settings.parse_setting`.
     :raises WeighError: as :func:`explain_order`, or a value is wrong.
     """
     # How a request ranks hosts that are nearly equal depends on its instance.
-    plain = settings.apply(conf, [('kronos', 'concurrent_boots', '1')])
+    plain = settings.apply_settings(conf, [('kronos', 'concurrent_boots', '1')])
     taken: settings.Taken = []
     try:
         before = explain_order(order, patience)
         if not wanted:
             return before, None
-        taken = settings.apply(conf, wanted)
+        taken = settings.apply_settings(conf, wanted)
         if any(group != 'filter_scheduler' for group, _, _ in wanted):
             # The door may have read the option when it opened.
             runtime.close()
@@ -143,7 +143,7 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.RehearsalManager, eve
     weighed = manager.weigh_passes[0] if manager.weigh_passes else dry_run.WeighPass([])
     names = _weigher_names(manager.weighers)
     # Scores from host states before any instance consumed from them.
-    held = scores.of_hosts(list(every)) if _has_kronos_weigher(manager) else {}
+    held = scores.map_host_scores(list(every)) if _has_kronos_weigher(manager) else {}
     given = multipliers.MultiplierKeys(manager.weighers)
     weights: dict[int, dict[str, findings.WeigherShare]] = {}
     for name, opinion in zip(names, weighed.opinions, strict=False):
@@ -152,7 +152,7 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.RehearsalManager, eve
                 strict=True):
             weights.setdefault(id(host), {})[name] = findings.WeigherShare(
                 float(raw), float(normalised), multiplier,
-                given.aggregates(opinion.weigher, host, multiplier))
+                given.list_aggregates(opinion.weigher, host, multiplier))
     lines: list[findings.HostLine] = []
     hollow = [host for host, _ in weighed.ranked if id(host) in weighed.hollow]
     for host, total in weighed.ranked:

@@ -54,7 +54,7 @@ class WeigherShare:
     aggregates: tuple[str, ...]
 
     @property
-    def product(self) -> float:
+    def weighted_share(self) -> float:
         return self.multiplier * self.normalised
 
 

@@ -133,7 +133,7 @@ def tune_multipliers(session: cloud_state.Session, nova: cfg.ConfigOpts,
     :param rebalanced: also count the moves that the rebalancer makes later.
     :raises KronosException: an input cannot be read, or does not fit the others.
     """
-    others = settings.parse(nova, settings_texts)
+    others = settings.parse_setting(nova, settings_texts)
     sets = past_loads.load_policy_sets(
         list(policies_files) or [session.conf.engine.policies_file])
     policy_sets = list(sets.values())
@@ -142,7 +142,7 @@ def tune_multipliers(session: cloud_state.Session, nova: cfg.ConfigOpts,
     taken: settings.Taken = []
     try:
         found = past_loads.read_past_load(session, sets, source, progress)
-        taken = settings.apply(nova, others)
+        taken = settings.apply_settings(nova, others)
         first, *rest = found.candidates
         tuner = MultiplierTuner(
             found.history, policy_sets, nova,
@@ -150,7 +150,7 @@ def tune_multipliers(session: cloud_state.Session, nova: cfg.ConfigOpts,
             review.ReviewQuestion(scopes=found.scopes, ceiling=ceiling,
                                   limits=assumptions.limits), progress, of_aggregates)
         sign = -1.0 if mode == 'pack' else 1.0
-        trials = [tuner.history(), *tuner.run(list(dict.fromkeys(
+        trials = [tuner.try_history(), *tuner.try_multipliers(list(dict.fromkeys(
             [0.0, *(multipliers or (sign * m for m in SPREAD))])))]
     finally:
         settings.restore_options(nova, taken)
@@ -192,11 +192,11 @@ class MultiplierTuner:
         self._question = question
         self._progress = progress
 
-    def history(self) -> MultiplierTrial:
+    def try_history(self) -> MultiplierTrial:
         """Run a trial of the placement in history, without history's own moves."""
         return self._measure_trial(None, 'history', lambda: None)
 
-    def run(self, multipliers: Sequence[float]) -> list[MultiplierTrial]:
+    def try_multipliers(self, multipliers: Sequence[float]) -> list[MultiplierTrial]:
         """Run a trial of each multiplier."""
         with tempfile.TemporaryDirectory(prefix='kronos-tune-') as directory:
             files = {}
@@ -226,7 +226,7 @@ class MultiplierTuner:
                    files: Mapping[str, policies.PolicySet]) -> MultiplierTrial:
         # Samples of a replay show the true load: no settling time is needed. Boots
         # come one after the other: a boot sees all earlier ones.
-        taken = settings.apply(self._conf, [
+        taken = settings.apply_settings(self._conf, [
             ('filter_scheduler', headroom.OPTION, repr(multiplier)),
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
             *(('kronos', 'policies_file', path) for path in files)])

@@ -28,7 +28,7 @@ class MultiplierKeys:
         self._weighers = list(weighers)
         self._keys: dict[int, frozenset[str]] = {}
 
-    def aggregates(self, weigher: Any, host: Any, multiplier: float) -> tuple[str, ...]:
+    def list_aggregates(self, weigher: Any, host: Any, multiplier: float) -> tuple[str, ...]:
         """Return the names of the aggregates that set the multiplier; empty when nova.conf does.
         """
         if id(weigher) not in self._keys:

@@ -36,8 +36,8 @@ _PLACEMENT_REASONS = {
                       'move away'}
 
 
-def apply(filter_: Any, hosts: list[Any], spec: Any,
-          ) -> tuple[list[Any] | None, dict[int, str]]:
+def apply_filter(filter_: Any, hosts: list[Any], spec: Any,
+                 ) -> tuple[list[Any] | None, dict[int, str]]:
     """Run a filter as Nova's handler does.
 
     :returns: the hosts that pass (None: the filter stops everything), and the reason for
@@ -60,8 +60,9 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
                 passed.append(host)
             else:
                 # Nova names the host with all its attributes.
-                why[id(host)] = heard.newest().replace(str(host),
-                                                       'it') or _format_filter_purpose(filter_)
+                why[id(host)] = heard.find_newest_message().replace(str(host),
+                                                                    'it') or _format_filter_purpose(
+                                                                        filter_)
     return passed, why
 
 
@@ -84,7 +85,7 @@ def _explain_own_filter(filter_: Any, refused: list[Any], hosts: list[Any],
 
 def _too_full(host: Any, spec: Any) -> str:
     door = runtime.get_runtime()
-    group = door.look([host])[0]
+    group = door.list_scored_groups([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'
     if door.conf.kronos.unknown_hosts == 'exclude' and host.host not in group.snapshot.loads:
@@ -92,7 +93,7 @@ def _too_full(host: Any, spec: Any) -> str:
     found = []
     for ceiling in group.snapshot.ceilings:
         load = depletion.project_loads([host], ceiling.loads,
-                                       *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
+                                       *ceiling.compute_expected_use(spec.vcpus, spec.memory_mb))[0]
         if load is not None and load > ceiling.limit:
             found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
                          f'{ceiling.limit:g}')
@@ -106,7 +107,7 @@ def _explain_placement_filter(refused: list[Any], hosts: list[Any], spec: Any) -
     only while another one is left.
     """
     door = runtime.get_runtime()
-    notice = door.notices.look()
+    notice = door.notices.read_publication()
     if notice is None:
         return {}
     rejections = placement.find_rejections(hosts, spec, notice.flights, door.conf)
@@ -142,7 +143,7 @@ class _LogRecorder:
         self._own.clear()
         self._others.clear()
 
-    def newest(self) -> str:
+    def find_newest_message(self) -> str:
         """Return the last message of the filter itself, else of the code it called."""
         return (self._own or self._others or [''])[-1]
 

@@ -30,26 +30,26 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
     """
     door = runtime.get_runtime()
     try:
-        door.notices.refresh()
+        door.notices.refresh_publication()
     except Exception as e:
         # Continue without published notices, as nova-scheduler does.
-        door.faults.swallow('kronos-noticeboard', e)
-    door.look(hosts)
+        door.faults.count_swallowed_error('kronos-noticeboard', e)
+    door.list_scored_groups(hosts)
     end = time.monotonic() + patience
-    while not door.scores.answered and time.monotonic() < end:
+    while not door.scores.has_queried_source and time.monotonic() < end:
         time.sleep(POLL)
-    if not door.scores.answered:
+    if not door.scores.has_queried_source:
         return [f'There are no scores: the source has not answered within {patience:g} s. Give '
                 'it longer with --wait.']
     return [f'There are no scores of {len(group.hosts)} hosts, to which KronosWeigher adds '
             f'nothing: {group.reason or "no policies_file is for them"}.'
-            for group in door.look(hosts) if group.snapshot is None]
+            for group in door.list_scored_groups(hosts) if group.snapshot is None]
 
 
-def of_hosts(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
+def map_host_scores(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
     """Return the scores by host and node, for the hosts that have any."""
     found = {}
-    for group in runtime.get_runtime().look(hosts):
+    for group in runtime.get_runtime().list_scored_groups(hosts):
         if group.snapshot is None:
             continue
         loads = depletion.project_loads(group.hosts, group.snapshot.loads)

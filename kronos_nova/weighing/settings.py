@@ -30,7 +30,7 @@ REPEATED = frozenset((scheduler.GROUP.name, opt.dest) for opt in scheduler.OPTS 
 Taken = list[tuple[str, str, Any]]
 
 
-def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, str]]:
+def parse_setting(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, str]]:
     """Parse ``NAME=VALUE`` or ``GROUP.NAME=VALUE`` into (group, name, value).
 
     :raises WeighError: the option does not exist, or explains nothing.
@@ -66,7 +66,7 @@ def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
     return {'weight_multiplier'} if group == 'metrics' else set()
 
 
-def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
+def apply_settings(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
     """Override all options for this process, or no option when one fails.
 
     :returns: the values before, for :func:`restore_options`.
@@ -108,7 +108,7 @@ def _parse_option_value(conf: cfg.ConfigOpts, group: str, name: str, value: str)
 
 
 def restore_options(conf: cfg.ConfigOpts, taken: Taken) -> None:
-    """Restore the values that :func:`apply` returned."""
+    """Restore the values that :func:`apply_settings` returned."""
     for group, name, value in taken:
         conf.set_override(name, value, group)
 

@@ -43,7 +43,7 @@ def configure_daemon(prog: str, argv: Sequence[str] | None = None,
         conf.register_cli_opts(list(cli_opts))
     try:
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.release())
+             version=version.read_release())
     except cfg.Error as e:
         tools.exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the '
                               'command line.')

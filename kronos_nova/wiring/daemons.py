@@ -75,9 +75,9 @@ def open_connection(conf: cfg.ConfigOpts) -> Any:
     return connection.make_connection(conf)
 
 
-def load_source(conf: cfg.ConfigOpts) -> Any:
+def load_metrics_source(conf: cfg.ConfigOpts) -> Any:
     """Return the configured score source."""
-    return plugins.load(plugins.SOURCES, conf.engine.source)(conf)
+    return plugins.load_plugin(plugins.SOURCES, conf.engine.source)(conf)
 
 
 def open_store(conf: cfg.ConfigOpts) -> Any:
@@ -161,7 +161,7 @@ def make_caster(conf: cfg.ConfigOpts) -> Any:
     """Return the client that wakes executors; None in a dry run or without a broker."""
     if conf.engine.dry_run:
         return None
-    found = transport.get(conf)
+    found = transport.get_transport(conf)
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
@@ -175,7 +175,7 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
     """
     if conf.engine.dry_run or not conf.messaging.plan_notifications:
         return None
-    found = transport.get(conf)
+    found = transport.get_transport(conf)
     return None if found is None else senders.PlanNotifier(
         found, retry=transport.count_retries(conf))
 
@@ -208,7 +208,7 @@ def make_engine(conf: cfg.ConfigOpts,
     """Return the engine, and the function to call after it has ended."""
     webhook = plan_webhook(conf)
     built = engine.Engine(
-        conf, collector=make_collector(conf), source=load_source(conf),
+        conf, collector=make_collector(conf), source=load_metrics_source(conf),
         confirming=make_placement_check(conf), store=open_store(conf), cast=make_caster(conf),
         publish=make_publisher(conf), publish_usage=usage_publisher(conf),
         notify=join_listeners(plan_notifier(conf), webhook), kept_alive=not conf.once,
@@ -234,7 +234,7 @@ def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
 
     It hears all results of the scopes: each engine has its own pool.
     """
-    found = None if conf.engine.dry_run else transport.get(conf)
+    found = None if conf.engine.dry_run else transport.get_transport(conf)
     if found is None:
         return None
     return listeners.ResultServers(found, scopes, heard, pool=transport.results_pool(conf))
@@ -247,11 +247,11 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     missing (None). In a dry run the executor begins nothing; it watches migrations that were begun
     before to their end.
     """
-    driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
+    driver = plugins.load_plugin(plugins.EXECUTORS, conf.engine.executor)
     chosen = retry.build_settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    found = None if conf.engine.dry_run else transport.get(conf)
+    found = None if conf.engine.dry_run else transport.get_transport(conf)
     opened = open_store(conf)
     if opened.engine.dialect.name == 'sqlite' and opened.leases.is_empty():
         LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
@@ -269,9 +269,9 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
                 else senders.ResultNotifier(found, retry=transport.count_retries(conf)))
     built = workers.Worker(
         opened, driver.create(conf, lambda: open_connection(conf)), chosen, notifier,
-        announce=None if notifier is None else notifier.announce, tally=tally, name=name,
+        announce=None if notifier is None else notifier.announce_event, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
-        hooks=(hook_catalogue.HookCatalogue.of(conf, lambda: open_connection(conf)),
+        hooks=(hook_catalogue.HookCatalogue.load_hooks(conf, lambda: open_connection(conf)),
                hook_runner.build_settings(conf)))
     if found is None:
         return built, None

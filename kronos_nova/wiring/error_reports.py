@@ -36,7 +36,7 @@ class _DaemonVersion:
         return self._prog
 
     def version_string_with_package(self) -> str:
-        return version.release()
+        return version.read_release()
 
 
 def render_report(prog: str) -> str:

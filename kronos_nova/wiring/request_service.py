@@ -32,7 +32,7 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
     :raises StoreError: the database cannot be used.
     """
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-    opened, asked = daemons.open_store(conf), daemons.load_source(conf)
+    opened, asked = daemons.open_store(conf), daemons.load_metrics_source(conf)
     looks = cloud_cache.CloudCache(conf, opened, daemons.make_collector(conf), asked)
 
     def close() -> None:

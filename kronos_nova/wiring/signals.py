@@ -26,10 +26,10 @@ _TAKEN = frozenset({*LEAVE, SNAPSHOT, REPORT})
 
 
 def block_signals() -> None:
-    """Block the signals, so that they are kept until :func:`wait` is called."""
+    """Block the signals, so that they are kept until :func:`wait_for_signal` is called."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
 
-def wait() -> signal.Signals:
+def wait_for_signal() -> signal.Signals:
     """Return the next signal, which may have arrived long ago."""
     return signal.Signals(signal.sigwait(_TAKEN))

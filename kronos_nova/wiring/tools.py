@@ -53,7 +53,7 @@ def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | Non
     conf.register_cli_opts(list(cli_opts))
     try:
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.release(), description=description)
+             version=version.read_release(), description=description)
     except cfg.Error as e:
         exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the '
                               'command line.')

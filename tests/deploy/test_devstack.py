@@ -169,7 +169,7 @@ def test_kronos_conf_has_only_known_options_and_values(stacked):
         assert conf.engine.dry_run is True
         assert conf.database.connection.startswith('mysql+pymysql://')
         assert conf.prometheus.url == 'http://192.0.2.10:9090'
-        policies.load(conf.engine.policies_file)
+        policies.load_policies(conf.engine.policies_file)
         ours = {section: set(conf[section]) for section in ('engine', 'prometheus', 'nova',
                                                             'database', 'monitoring')}
         for file in files:
@@ -304,7 +304,7 @@ def test_unstack_stops_all_services_and_clean_removes_files(stacked):
 
 
 def test_policy_file_queries_hosts_only_and_moves_by_vcpus():
-    (policy,) = policies.load(str(PLUGIN / 'files/policies.yaml')).policies
+    (policy,) = policies.load_policies(str(PLUGIN / 'files/policies.yaml')).policies
     assert policy.vm_profile_fallback == 'flavor_vcpu_ratio'
     assert '[1m]' in policy.imbalance_query
 

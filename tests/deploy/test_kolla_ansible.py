@@ -193,7 +193,7 @@ def test_only_migfra_has_mqtt_broker_password(cloud, rendered, daemon):
     assert (mqtt.username, mqtt.password, mqtt.prefix) == ('kronos', password, 'fast')
     assert [str(permit) for permit in rendered.migfra.allow] == [
         'evacuate-node,migrate-vm:*:rack-1', str(rendered.migfra.allow[1])]
-    assert rendered.migfra.allow[1].covers('start-vm', 'anywhere')
+    assert rendered.migfra.allow[1].permits_operation('start-vm', 'anywhere')
 
 
 def test_broker_has_tls_quorum_queues_and_a_queue_manager(rendered):
@@ -353,7 +353,7 @@ def test_container_is_healthy_while_daemon_is(cloud, rendered, daemon, tmp_path)
 
     now = 1000.0
     health = healths.DaemonHealth(lambda: now, daemon=daemon, dry_run=True)
-    pulse = health.pulse('loop', 60.0)
+    pulse = health.add_pulse('loop', 60.0)
     assert not healthy()
     monitor = http_server.start_monitor(rendered, health, f'{daemon.partition("-")[2]}_port')
     assert monitor is not None
@@ -361,8 +361,8 @@ def test_container_is_healthy_while_daemon_is(cloud, rendered, daemon, tmp_path)
         assert healthy()
         now += 61
         assert not healthy()
-        pulse.beat()
-        health.note('cycle', {'': 'Nova is away'})
+        pulse.record_beat()
+        health.record_part('cycle', {'': 'Nova is away'})
         assert healthy()
     finally:
         monitor.stop()

@@ -100,7 +100,7 @@ def test_sample_policies_are_the_default(cloud, rendered):
     copied = [path.name for path in (cloud.node / 'kronos-policies').iterdir()]
     assert copied == [rendered.engine.policies_file.rpartition('/')[2]]
     assert (cloud.node / 'kronos-policies' / copied[0]).read_bytes() == sample.read_bytes()
-    assert policies.load(str(cloud.node / 'kronos-policies' / copied[0])).policies
+    assert policies.load_policies(str(cloud.node / 'kronos-policies' / copied[0])).policies
 
 
 @pytest.mark.parametrize('service', ['nova', 'placement'])

@@ -54,7 +54,8 @@ def plan(path: str, *lines: str) -> dict[str, Any]:
 
     scenario = loader.load(pathlib.Path(path))
     request = dataclasses.replace(scenario.request, strategies=[
-        plugins.load(plugins.STRATEGIES, name)() for name in planning_settings.strategy_names()])
+        plugins.load_plugin(plugins.STRATEGIES, name)()
+        for name in planning_settings.strategy_names()])
     if lines:
         request = dataclasses.replace(request, options=engine.build_options(configure(*lines)))
     found = planner.plan(request)
@@ -122,12 +123,13 @@ def score_from_file(content: str, age: str) -> dict[str, Any]:
     path.write_text(content)
     written = time.time() - float(age)
     os.utime(path, (written, written))
-    source = plugins.load(plugins.SOURCES, 'json_file')(
+    source = plugins.load_plugin(plugins.SOURCES, 'json_file')(
         configure('[json_file]', f'path = {path.resolve()}'))
-    [one] = policy.parse({'policies': [{'name': 'cpu', 'weight': 1.0, 'threshold': 0.1,
-                                        'imbalance_query': 'cpu'}]}, 'policies.yaml').policies
+    [one] = policy.parse_policies({'policies': [{'name': 'cpu', 'weight': 1.0, 'threshold': 0.1,
+                                                 'imbalance_query': 'cpu'}]},
+                                  'policies.yaml').policies
     cluster = loader._cluster({'hosts': {'a': {}, 'b': {}}})
-    found = scoring.score(one, source.fetch(one), cluster, now=time.time(), staleness=300.0)
+    found = scoring.score_policy(one, source.fetch(one), cluster, now=time.time(), staleness=300.0)
     return {'hosts': dict(found.hosts), 'untrusted': found.untrusted,
             'health': source.health()[0].value}
 
@@ -147,7 +149,8 @@ def carry_out_by_hand(*hosts: str) -> dict[str, Any]:
     with servers.Server() as nova:
         connection = openstack.connection.Connection(
             auth_type='none', auth={'endpoint': nova.url})
-        bench.driver = plugins.load(plugins.EXECUTORS, 'by_hand').create(None, lambda: connection)
+        bench.driver = plugins.load_plugin(plugins.EXECUTORS, 'by_hand').create(None,
+                                                                                lambda: connection)
         worker = bench.new_worker('w')
         bench.plan(lambda plan_id, scope: cases.make_task(plan_id, scope, alternates=()))
         server = {'id': bench.tasks[0].instance_uuid}
@@ -193,7 +196,8 @@ def call_hook() -> dict[str, Any]:
     bench.passes(3, by=workers.Worker(
         bench.store, bench.driver, benches.SETTINGS, clock=lambda: bench.now,
         monotonic=lambda: bench.now, name='w', hooks=(
-            hook_catalogue.HookCatalogue.of(conf, lambda: None), hook_runner.build_settings(conf))))
+            hook_catalogue.HookCatalogue.load_hooks(conf, lambda: None),
+            hook_runner.build_settings(conf))))
     return {'during': seen[0], 'after': [path.name for path in directory.iterdir()],
             'instance': bench.tasks[0].instance_uuid, 'state': str(bench.state)}
 
@@ -241,7 +245,7 @@ def hear_of_plan() -> dict[str, Any]:
     cfg.CONF([], default_config_files=[])
     transport.find_broker_url(cfg.CONF)  # registers the options of oslo.messaging
     cfg.CONF.set_override('transport_url', 'fake://')
-    bus = transport.get(cfg.CONF)
+    bus = transport.get_transport(cfg.CONF)
     heard: queue.Queue[dict[str, Any]] = queue.Queue()
 
     class Endpoint:

@@ -50,13 +50,13 @@ def cloud():
     shown = numbers(found(r'the scores are ([\d.]+, [\d.]+ and [\d.]+)'))
     states = {name: state(name, int(n)) for name, n in zip('abc', allocated, strict=True)}
     ledger = allocation_history.AllocationLedger()
-    ledger.note(list(states.values()), now=0.0, wall=0.0)
+    ledger.record_allocations(list(states.values()), now=0.0, wall=0.0)
     return dict(zip('abc', shown, strict=True)), states, ledger
 
 
 def loads_of(scores, ledger, sampled_at):
-    return depletion.compute_loads(scores, ledger.tracks(), sampled_at=sampled_at, window=WINDOW,
-                                   memory=False, unmeasured=1.0)
+    return depletion.compute_loads(scores, ledger.copy_tracks(), sampled_at=sampled_at,
+                                   window=WINDOW, memory=False, unmeasured=1.0)
 
 
 def booted(cloud):
@@ -90,14 +90,14 @@ def test_placement_of_six_instances_matches_page(cloud):
 def test_catch_up_of_metrics_matches_page(cloud):
     scores, states, ledger = cloud
     booted(cloud)
-    ledger.note(list(states.values()), now=1000.0, wall=1000.0)
+    ledger.record_allocations(list(states.values()), now=1000.0, wall=1000.0)
     rows = [numbers(line) for line in PAGE.splitlines() if re.match(r'^\d+ s\s', line)]
     assert len(rows) == 4
     each = sum(scores.values()) / 120
     for after, score, shown, unshown, counted, load in rows:
         sampled_at = 1000.0 + after
         means = {name: depletion.compute_shown_mean(track.steps, sampled_at, WINDOW)[0]
-                 for name, track in ledger.tracks().items()}
+                 for name, track in ledger.copy_tracks().items()}
         assert means['a'] == pytest.approx(shown)
         assert states['a'].vcpus_used - means['a'] == pytest.approx(unshown)
         # What metrics say when each allocated vCPU goes on using what it used.
@@ -120,10 +120,10 @@ def test_effect_of_flavors_and_moves_matches_page(cloud):
     measured = float(found(r'measured at ([\d.]+) cores'))
     move = flavor_usages.IncomingMove('u', 'b', flavor_usages.FlavorShape(FLAVOR, 1), 0.0, measured)
     outlook = depletion.compute_outlook(
-        scores, ledger.tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
+        scores, ledger.copy_tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
         usage=flavor_usages.FlavorUsages(shapes, (move,)))
-    told = outlook.extras()
-    added = [outlook.loads['a'].per_vcpu * (FLAVOR + told.of(FLAVOR, ram_mb)[0])
+    told = outlook.map_corrections()
+    added = [outlook.loads['a'].per_vcpu * (FLAVOR + told.sum_corrections(FLAVOR, ram_mb)[0])
              for ram_mb in (*(shape.memory_mb for shape in shapes), 1234)]
     assert added == pytest.approx(numbers(found(
         r'adds ([\d.]+ to its host\'s load, one of the second [\d.]+, and one of a flavor '

@@ -67,7 +67,7 @@ def test_every_option_of_an_ini_example_exists(text, tmp_path):
 
 @pytest.mark.parametrize('path', POLICY_FILES, ids=lambda path: path.name)
 def test_every_shipped_policy_file_loads_and_its_queries_parse(path):
-    loaded = policies.load(str(path))
+    loaded = policies.load_policies(str(path))
     for one in loaded.policies:
         assert one.queries
         for query in one.queries.values():

@@ -55,7 +55,7 @@ def test_each_named_option_and_field_exists():
 
 def test_named_preset_packs():
     assert 'preset ``pack-inovex``' in PAGE
-    assert 'mode: pack' in presets.read('pack-inovex')
+    assert 'mode: pack' in presets.read_preset('pack-inovex')
 
 
 @pytest.mark.parametrize(('reason', 'drained'), [

@@ -108,7 +108,7 @@ def test_text_matches_output_of_policy_test(printed):
 
 def test_every_preset_is_explained():
     text = PAGE.split('\nPresets\n')[1].split('\nCookbook\n')[0]
-    assert all(f'``{name}``' in text for name in presets.names())
+    assert all(f'``{name}``' in text for name in presets.list_presets())
 
 
 def test_every_check_of_policy_test_is_explained():

@@ -48,7 +48,7 @@ def test_every_option_of_explain_example_exists():
 
 def test_every_key_of_a_host_is_documented():
     some = findings.ChoiceExplanation((), (), (), ())
-    names = explanation_columns.HostColumns(some, some, None, 'json', False).names()
+    names = explanation_columns.HostColumns(some, some, None, 'json', False).list_column_names()
     assert set(names) == documented('A host in the explanation')
     for key in ('raw', 'normalised', 'multiplier', 'aggregates', 'product'):
         assert f'``{key}``' in PAGE

@@ -80,7 +80,7 @@ def worker(weighers, pipe):
     """What a forked worker does; it sees the scores before it is ready."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        [group] = runtime.get_runtime().look(states(burst_hosts.allocated()))
+        [group] = runtime.get_runtime().list_scored_groups(states(burst_hosts.allocated()))
         if group.snapshot is not None and group.snapshot.extras:
             break
         time.sleep(0.05)

@@ -72,7 +72,7 @@ def drawn(rng: random.Random, count: int) -> Drawn:
                  frozenset(h for h in hosts if rng.random() < 0.7))
 
 
-class Load(sources.ScoreSource):
+class Load(sources.MetricsSource):
     """A source that knows what :meth:`draw` has drawn, of the hosts' ratio."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Watcher:
 
     def __init__(self, engine: sa.Engine, groups: Iterable[model.ServerGroup]) -> None:
         self._engine = engine
-        self._groups = [g for g in groups if g.policy.hard]
+        self._groups = [g for g in groups if g.policy.is_hard]
         self._before: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -70,9 +70,9 @@ class ScoredTestCase(base.NovaTestCase):
         for host in ('host1', 'host1', 'host2'):
             self.boot(host=host)
 
-    def look(self) -> policy_scores.ScoreSnapshot | None:
+    def look(self) -> policy_scores.ScoreReading | None:
         """What a request would see now; wakes what runs in the background."""
-        groups = runtime.get_runtime().look(self.host_states())
+        groups = runtime.get_runtime().list_scored_groups(self.host_states())
         return groups[0].snapshot if len(groups) == 1 else None
 
     def host_states(self) -> list[Any]:
@@ -93,7 +93,8 @@ class ScoredTestCase(base.NovaTestCase):
 
     def wait_for_no_scores(self, reason: str) -> None:
         """Until there are none for a reason that contains this text."""
-        self.wait_for(lambda: self.look() is None and reason in runtime.get_runtime().scores.reason,
+        self.wait_for(lambda: self.look() is None
+                      and reason in runtime.get_runtime().scores.missing_score_reason,
                       f'no scores because of {reason!r}')
 
     def chosen(self, **kwargs: Any) -> str:

@@ -88,7 +88,7 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
             self.worker.run_once(self.worker._clock())
             row = self.store.tasks.find_task(task.task_id)
             assert row is not None
-            return row if row.task.state.terminal else None
+            return row if row.task.state.is_terminal else None
         found: rows.TaskRow = self.wait_for(ended, 'the end of the task')
         return found
 

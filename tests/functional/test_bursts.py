@@ -203,7 +203,8 @@ class MoveTestCase(UnevenTestCase):
     def load(self, host):
         states = [s for s in self.host_states() if s.host == host]
         return depletion.project_loads(states,
-                                       runtime.get_runtime().look(states)[0].snapshot.loads)[0]
+                                       runtime.get_runtime().list_scored_groups(states)[
+                                           0].snapshot.loads)[0]
 
     def wait_for_load(self, load):
         self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')

@@ -81,8 +81,8 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
     def verdict(self, cluster: model.Cluster, server: dict[str, Any], to_host: str) -> str | None:
         """What an engine and an executor say to a move now."""
         move = model.Move(server['id'], self.host_of(server), to_host, model.Phase.SPREAD)
-        no = constraints.check(cluster_view.ClusterView(
-            cluster.scoped('mixed'), model.PlanningOptions(dry_run=False),
+        no = constraints.judge_move(cluster_view.ClusterView(
+            cluster.replace_scope('mixed'), model.PlanningOptions(dry_run=False),
             self.store.history.read_history('mixed', time.time())), move, constraints.PRE_FLIGHT)
         return None if no is None else no.rule
 
@@ -173,9 +173,9 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
 
     def holds(self, cluster: model.Cluster, scope: str) -> str | None:
         """Say why nothing of the scope moves."""
-        return planner.scope_hold(planner.PlanRequest(
-            cluster.scoped(scope), model.ClusterScores({}), cast(policies.PolicySet, None), (),
-            model.MoveHistory(), model.PlanningOptions(), budget=1))
+        return planner.scope_hold(planner.PlanningInput(
+            cluster.replace_scope(scope), model.ClusterScores({}), cast(policies.PolicySet, None),
+            (), model.MoveHistory(), model.PlanningOptions(), budget=1))
 
     def test_down_named_cell_stops_only_scopes_with_its_hosts(self) -> None:
         self.name_cells()
@@ -190,14 +190,14 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         with dark:
             self.assertRegex(str(self.not_collected()), 'hypervisors from Nova: HTTP 500',
                              'none was read before')
-        engine.collect(time.time())
+        engine.collect_cluster(time.time())
         self.pre_flight(self.task(alone, 'host2', aggregate='near'))
         with dark, self.assertLogs(collector.LOG.logger, 'WARNING') as logged:
-            cluster = engine.collect(time.time())
+            cluster = engine.collect_cluster(time.time())
             self.assertRegex(str(logged.output), r'Cell cell2 does not answer Nova: no scope is '
                                                  r'planned that has one of its hosts \(2: host3')
             self.assertEqual({'host1', 'host2'}, cluster.hosts.keys())
-            self.assertEqual({'host1', 'host2'}, cluster.scoped('near').scope_hosts)
+            self.assertEqual({'host1', 'host2'}, cluster.replace_scope('near').scope_hosts)
             self.assertIsNone(self.holds(cluster, 'near'))
             for scope in ('far', 'mixed'):
                 self.assertRegex(str(self.holds(cluster, scope)),
@@ -219,10 +219,10 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             # A host without a name may be in any cell.
             self.admin_api.post_aggregate_action(
                 self.near['id'], {'remove_host': {'host': 'host2'}})
-            self.assertRegex(str(self.holds(engine.collect(time.time()), 'mixed')),
+            self.assertRegex(str(self.holds(engine.collect_cluster(time.time()), 'mixed')),
                              'the cell of 3 of its')
             self.admin_api.post_aggregate_action(self.near['id'], {'add_host': {'host': 'host2'}})
-        cluster = engine.collect(time.time())
+        cluster = engine.collect_cluster(time.time())
         self.assertEqual([None, None], [self.holds(cluster, s) for s in ('far', 'mixed')])
         self.assertIsNone(cluster.instances[here['id']].pinned)
 

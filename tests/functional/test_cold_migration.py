@@ -75,7 +75,7 @@ class DrainCase(test_nova_executor.ExecutorCase):
 
     def reached(self, stage: Stage, task: model.Task, marker: str) -> executors.MigrationProgress:
         def found() -> executors.MigrationProgress | None:
-            progress = self.executor.look(task, marker)
+            progress = self.executor.read_progress(task, marker)
             return progress if progress.stage is stage else None
         progress: executors.MigrationProgress = self.wait_for(found, f'stage {stage}')
         return progress
@@ -98,13 +98,13 @@ class ColdMigrationTestCase(DrainCase):
 
     def test_executor_confirms_only_own_cold_migration(self) -> None:
         server = self.drained()
-        seen = self.collector.collect(time.time()).instances[server['id']]
+        seen = self.collector.collect_cluster(time.time()).instances[server['id']]
         self.assertEqual(('SHUTOFF', 'host1'), (seen.status, seen.host))
         task = self.task(server)
         marker = self.pre_flight(task)
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage)
         marker = self.requested(task)
-        flight, = self.collector.collect(time.time()).flights
+        flight, = self.collector.collect_cluster(time.time()).flights
         self.assertEqual((server['id'], 'host1', 'host2'),
                          (flight.instance_uuid, flight.from_host, flight.to_host))
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
@@ -141,12 +141,12 @@ class ColdMigrationTestCase(DrainCase):
         marker = self.pre_flight(task)
         self.admin_api.post_server_action(server['id'], {'migrate': {'host': 'host2'}})
         self._wait_for_state_change(server, 'VERIFY_RESIZE')
-        found = self.executor.look(task, marker)
+        found = self.executor.read_progress(task, marker)
         self.assertEqual(Stage.ABSENT, found.stage, found)
         self.assertIn('asked for by user admin', found.detail)
         self.assert_refused('moved-away', task)
         self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage)
         self.assertEqual(1, len(self.migrations(server)))
 
         server = self.drained()
@@ -184,7 +184,7 @@ class ColdMigrationTestCase(DrainCase):
         self.assertIs(Stage.FAILED, progress.stage, progress)
         self.assertFalse(progress.broken)
         # Nova writes the reason down a moment after the end.
-        self.wait_for(lambda: 'No valid host' in self.executor.look(task, marker).detail,
+        self.wait_for(lambda: 'No valid host' in self.executor.read_progress(task, marker).detail,
                       'the reason')
         self.assertEqual('SHUTOFF', self.admin_api.get_server(server['id'])['status'])
 
@@ -257,7 +257,7 @@ class WorkerCase(DrainCase):
     def ended(self, by: worker.Worker, task: model.Task) -> TaskState:
         def step() -> bool:
             by.run_once(self.now)
-            return self.state(task).terminal
+            return self.state(task).is_terminal
         self.wait_for(step, 'the end of the task')
         return self.state(task)
 
@@ -283,7 +283,7 @@ class CrashTestCase(WorkerCase):
             first = self.new_worker(dying, f'{step} {after} 1')
             with mock.patch.object(dying, step, crash):
                 self.assertRaises(Crash, self.ended, first, task)
-            self.assertFalse(self.state(task).terminal)
+            self.assertFalse(self.state(task).is_terminal)
             self.now += 61
             successor = self.new_worker(self.executor, f'{step} {after} 2')
             self.assertIs(TaskState.COMPLETED, self.ended(successor, task), (step, after))

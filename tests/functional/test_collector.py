@@ -33,7 +33,7 @@ class CollectorCase(api.ApiTestCase):
 
     def collect(self, connection: Any = None) -> model.Cluster:
         return collector.CloudCollector(self.conf,
-                                        connection or self.connection).collect(time.time())
+                                        connection or self.connection).collect_cluster(time.time())
 
     def not_collected(self, connection: Any = None) -> exception.CollectError:
         error: exception.CollectError = self.assertRaises(
@@ -62,12 +62,12 @@ class CloudTestCase(CollectorCase):
 
         self.assertEqual({'host1', 'host2', 'host3'}, set(cluster.hosts))
         self.assertEqual({'rack1': ('host1', 'host2')}, dict(cluster.aggregates))
-        self.assertEqual({'host3'}, set(cluster.scoped(model.UNASSIGNED).scope_hosts))
+        self.assertEqual({'host3'}, set(cluster.replace_scope(model.UNASSIGNED).scope_hosts))
         self.conf.set_override('availability_zone', 'az1', 'engine')
         zoned = self.collect()
         self.assertEqual(cluster.hosts.keys(), zoned.hosts.keys())
-        self.assertEqual({'host1', 'host2'}, set(zoned.scoped('rack1').scope_hosts))
-        self.assertEqual(set(), set(zoned.scoped(model.UNASSIGNED).scope_hosts))
+        self.assertEqual({'host1', 'host2'}, set(zoned.replace_scope('rack1').scope_hosts))
+        self.assertEqual(set(), set(zoned.replace_scope(model.UNASSIGNED).scope_hosts))
         self.assertEqual(
             model.Service('host2', status='disabled', disabled_reason='maintenance', zone='az1'),
             cluster.services['host2'])

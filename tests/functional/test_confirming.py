@@ -48,7 +48,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
         self.conf.set_override('dry_run', False, 'engine')
         self.assertEqual([(uuid, 'host2')], self.planned())
         self.assertEqual({uuid: frozenset({'host3'})},
-                         self.confirming.refusals.current(self.engine._clock()))
+                         self.confirming.refusals.map_refused_hosts(self.engine._clock()))
         task, = self.store.tasks.list_plan_tasks(self.store.plans.list_plans()[0].plan_id)
         self.assertNotIn('host3', task.task.alternates)
         self.work()
@@ -77,5 +77,5 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
                 ([('resources', 'VCPU:1'), nobody], (), True),
                 ([('resources', 'VCPU:1'), ('root_required', '!CUSTOM_NOBODY_HAS')], (), True),
                 ([('resources', 'NO_SUCH_CLASS:1')], (), False)):
-            refusal = candidates.refusal([('in_tree', root), ('limit', '1'), *query], own)
+            refusal = candidates.find_refusal([('in_tree', root), ('limit', '1'), *query], own)
             self.assertEqual(found, refusal is None, refusal)

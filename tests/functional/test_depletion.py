@@ -47,7 +47,7 @@ class OneSampleTestCase(scores.ScoredTestCase):
         return dict(collections.Counter(self.host_of(s) for s in servers))
 
     def new_sample(self):
-        runtime.get_runtime().scores.refresh()
+        runtime.get_runtime().scores.refresh_scores()
 
     def allocated(self):
         return {state.host: state.vcpus_used for state in self.host_states()}

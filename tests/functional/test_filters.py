@@ -119,7 +119,7 @@ class WorkerRecordTestCase(scores.ScoredTestCase):
                              and record.plugins['KronosCapacityFilter'].refused_hosts >= 1
                              and not record.faults, 'scores and work')
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.weighers.headroom.weigh', lambda *arguments: 1 // 0))
+            'kronos_nova.weighers.headroom.compute_group_weights', lambda *arguments: 1 // 0))
         self.boot()
         self.wait_for_record(lambda record: list(record.faults) == [
             ('KronosWeigher', 'ZeroDivisionError')], 'the fault')
@@ -148,7 +148,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         now = time.time()
         notice = feed_channel.PublishedState(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
-        self.wait_for(lambda: runtime.get_runtime().notices.look() == notice,
+        self.wait_for(lambda: runtime.get_runtime().notices.read_publication() == notice,
                       'the notice to arrive')
 
     def force_away(self, server, host):

@@ -58,7 +58,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
         return worker.Worker(
             self.store, self.executor, self.worker._settings,
             lambda event, result: self.told.append((event, result)), clock=clock, name=name,
-            hooks=(hook_catalogue.HookCatalogue.of(self.conf, lambda: self.connection),
+            hooks=(hook_catalogue.HookCatalogue.load_hooks(self.conf, lambda: self.connection),
                    hook_runner.build_settings(self.conf)))
 
     def _told(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:

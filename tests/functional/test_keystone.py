@@ -72,15 +72,15 @@ class KeystoneTestCase(api.ApiTestCase):
     def test_client_finds_services_by_catalogue(self) -> None:
         server = self.boot(host='host1')
         early = self.reader()
-        error = self.assertRaises(exception.CollectError, early.collect, time.time())
+        error = self.assertRaises(exception.CollectError, early.collect_cluster, time.time())
         self.assertRegex(str(error), 'Placement: the service catalogue has no endpoint for it')
         self.register('placement', self.placement_api.url)
-        self.assertIn(server['id'], early.collect(time.time()).instances, 'it looks again')
+        self.assertIn(server['id'], early.collect_cluster(time.time()).instances, 'it looks again')
 
         for changes in ({}, {'valid_interfaces': 'internal,public', 'interface': 'admin'},
                         {'timeout': '30'}):
             with self.subTest(changes):
-                cluster = self.reader(**changes).collect(time.time())
+                cluster = self.reader(**changes).collect_cluster(time.time())
                 self.assertEqual(set(self.hosts), set(cluster.hosts))
                 self.assertEqual({server['id']}, set(cluster.instances))
                 self.assertTrue(cluster.placement_known)
@@ -111,11 +111,11 @@ class KeystoneTestCase(api.ApiTestCase):
         self.boot(host='host1')
         self.register('placement', self.placement_api.url)
         reader = self.reader()
-        reader.collect(time.time())
+        reader.collect_cluster(time.time())
         self.nova_api.door.answers.append((
             once(lambda method, path: path.endswith('/os-services')), '401 Unauthorized',
             b'{"error": {"code": 401, "message": "expired", "title": "Unauthorized"}}'))
-        self.assertEqual(1, len(reader.collect(time.time()).instances))
+        self.assertEqual(1, len(reader.collect_cluster(time.time()).instances))
 
     @marks.long
     def test_login_problem_is_one_error_line(self) -> None:
@@ -125,8 +125,8 @@ class KeystoneTestCase(api.ApiTestCase):
                 ({'interface': 'public'}, 'cannot be reached'),
                 ({'auth_url': self.dead}, 'cannot be reached')):
             with self.subTest(changes):
-                error = self.assertRaises(exception.CollectError, self.reader(**changes).collect,
-                                          time.time())
+                error = self.assertRaises(exception.CollectError,
+                                          self.reader(**changes).collect_cluster, time.time())
                 self.assertRegex(str(error), words)
                 self.assertNotIn('\n', str(error))
                 for secret in ('wr0ng-canary', keystone_server.PASSWORD):

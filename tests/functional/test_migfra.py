@@ -79,9 +79,9 @@ class Counted(collector.CloudCollector):
 
     count = 0
 
-    def collect(self, now: float) -> Any:
+    def collect_cluster(self, now: float) -> Any:
         self.count += 1
-        return super().collect(now)
+        return super().collect_cluster(now)
 
 
 class MigfraCase(test_first_light.RebalancedTestCase):
@@ -113,7 +113,8 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         source = prometheus.PrometheusSource(self.conf)
 
         service = assembly.build_service(
-            self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
+            self.conf, lambda: policies.load_policies(self.policies_file), self.connection,
+            self.store,
             cloud_cache.CloudCache(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)
         thread.start()
@@ -467,7 +468,7 @@ class TestPins(MigfraCase):
     @marks.long
     def test_repin_calls_driver_on_host_of_server(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.migfra.vcpu_pinning.VcpuPinning.repin', self.repin))
+            'kronos_nova.rebalancer.migfra.vcpu_pinning.VcpuPinning.pin_vcpus', self.repin))
         self.service.ended()
         self.conf.set_override('uri', 'test:///{host}', 'repin')
         self.new_service('two')
@@ -502,7 +503,7 @@ class TestHooks(MigfraCase):
         super().setUp()
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
-        catalogue = hook_catalogue.HookCatalogue.of(self.conf, lambda: self.connection)
+        catalogue = hook_catalogue.HookCatalogue.load_hooks(self.conf, lambda: self.connection)
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),

@@ -195,14 +195,14 @@ class NestedTestCase(NestedCase):
         row = self.plan()
         self.assertEqual(([], {'no-inventory'}), (row['moves'], set(row['rejections'])))
         self.reshape('host2', HOLLOW)
-        found = self.engine._collector.collect(self.engine._clock()).instances
+        found = self.engine._collector.collect_cluster(self.engine._clock()).instances
         for uuid in (one, two):
             self.assertIn('no allocation on the root resource provider', str(found[uuid].pinned))
 
     def recorded(self) -> str:
         """A snapshot of now, by the engine's own collector and source."""
-        policy_set = policies.load(self.policies_file)
-        return snapshots.write(self.directory, recorder.read_recording(
+        policy_set = policies.load_policies(self.policies_file)
+        return snapshots.write_snapshot(self.directory, recorder.read_recording(
             self.engine._collector, self.engine._source, self.store, policy_set,
             [model.UNASSIGNED], self.engine._clock))
 

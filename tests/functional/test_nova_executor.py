@@ -58,9 +58,9 @@ class ExecutorCase(api.ApiTestCase):
     def watched(self, task: model.Task, marker: str) -> executors.MigrationProgress:
         """What looking comes to in the end."""
         def ended() -> executors.MigrationProgress | None:
-            progress = self.executor.look(task, marker)
+            progress = self.executor.read_progress(task, marker)
             self.assertIsNot(Stage.ABSENT, progress.stage, 'once asked for, it is never absent')
-            return progress if progress.stage.terminal else None
+            return progress if progress.stage.is_terminal else None
         found: executors.MigrationProgress = self.wait_for(ended, 'a terminal stage')
         return found
 
@@ -81,27 +81,27 @@ class MoveTestCase(ExecutorCase):
         self.admin_api.put_server(server['id'], {'server': {'name': test_collector.HOSTILE}})
         task = self.task(server)
         marker = self.pre_flight(task)
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage)
         self.assertRegex(str(self.executor.submit(task)), '^req-')
         progress = self.watched(task, marker)
         self.assertIs(Stage.COMPLETED, progress.stage, progress)
         self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
         self.executor.post_flight(task)
-        measured = self.executor.measured(task, str(progress.reference))
+        measured = self.executor.read_phase_seconds(task, str(progress.reference))
         self.assertEqual(['pre_check', 'preparing', 'running', 'post_migrating'], list(measured))
         self.assertLess(sum(measured.values()), 120, 'by one clock, in whole seconds')
         self.assertEqual('host2', self.host_of(server))
-        self.assertIs(Stage.COMPLETED, self.executor.look(task, marker).stage,
+        self.assertIs(Stage.COMPLETED, self.executor.read_progress(task, marker).stage,
                       'one who looks late sees it as well')
         self.assert_refused('moved-away', task)
 
         # Back and forth again: the marker keeps the old migrations out.
         self.live_migrate(server, 'host1')
         marker = self.pre_flight(task)
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage)
 
         self.live_migrate(server, 'host3')
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage,
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage,
                       'somebody else moved it, elsewhere')
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
         self.assertIn('it is on host3 and not on host2', str(error))
@@ -132,10 +132,10 @@ class MoveTestCase(ExecutorCase):
         def leave(reporter: Any, *raised: Any) -> Any:
             ours = reporter.event_name == 'conductor_live_migrate_instance'
             if ours:
-                looked.append(self.executor.look(task, marker))
+                looked.append(self.executor.read_progress(task, marker))
             result = really(reporter, *raised)
             if ours:
-                looked.append(self.executor.look(task, marker))
+                looked.append(self.executor.read_progress(task, marker))
             return result
         self.useFixture(fixtures.MockPatchObject(utils.EventReporter, '__exit__', leave))
         server = self.boot(host='host1')
@@ -181,7 +181,7 @@ class MoveTestCase(ExecutorCase):
         self.assert_refused('no-such-instance', task)
         error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
         self.assertIn('deleted', str(error))
-        self.assertIs(Stage.CANCELLED, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.CANCELLED, self.executor.read_progress(task, marker).stage)
         error = self.assertRaises(exception.PreFlightError, self.executor.post_flight, task)
         self.assertEqual('no-such-instance', error.kwargs['rule'])
 
@@ -216,7 +216,7 @@ class MoveTestCase(ExecutorCase):
         self.nova_api.httpd.shutdown()
         self.nova_api.httpd.server_close()
         for call in (lambda: self.executor.submit(task), lambda: self.pre_flight(task),
-                     lambda: self.executor.look(task, marker),
+                     lambda: self.executor.read_progress(task, marker),
                      lambda: self.executor.post_flight(task)):
             error = self.assertRaises(exception.NovaClientError, call)
             self.assertIn('the endpoint cannot be reached', str(error))
@@ -245,7 +245,7 @@ class RightsTestCase(ExecutorCase):
                 self.assertRaises(exception.NovaClientError, self.pre_flight, task),
                 self.assertRaises(exception.NovaClientError, self.executor.post_flight, task),
                 self.assertRaises(exception.CollectError, collector.CloudCollector(
-                    self.conf, self.connection).collect, time.time())):
+                    self.conf, self.connection).collect_cluster, time.time())):
             self.assertIn('policy context_is_admin', str(error))
 
 
@@ -498,21 +498,21 @@ class UnderWayTestCase(ExecutorCase):
         server = self.boot(host='host3')
         task = self.task(server)
         marker = json.dumps({'migration_id': 0, 'time': 0.0})
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage)
         self.executor.submit(task)
         self.running(server)
         auth = self.connection.session.auth
         asked = self.admin_api.api_get(
             f'/servers/{server["id"]}/os-instance-actions').body['instanceActions'][0]
         auth.get_user_id = lambda session, **kw: 'another'
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage,
+        self.assertIs(Stage.ABSENT, self.executor.read_progress(task, marker).stage,
                       'an operator may make the same move by hand')
         auth.get_user_id = lambda session, **kw: asked['user_id']
-        progress = self.executor.look(task, marker)
+        progress = self.executor.read_progress(task, marker)
         self.assertEqual((Stage.RUNNING, 'host3'), (progress.stage, progress.source))
         self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
         self.abort(server)
-        progress = self.executor.look(task, json.dumps(
+        progress = self.executor.read_progress(task, json.dumps(
             {**json.loads(marker), 'migration_uuid': progress.reference}))
         self.assertIs(Stage.CANCELLED, progress.stage)
 
@@ -524,7 +524,7 @@ class UnderWayTestCase(ExecutorCase):
         marker = self.pre_flight(task)
         self.executor.submit(task)
         self.running(server)
-        progress = self.executor.look(task, marker)
+        progress = self.executor.read_progress(task, marker)
         self.assertEqual((Stage.RUNNING, 'running'), (progress.stage, progress.detail))
         self.assert_refused('not-active', task)
         self.assert_refused('group-in-flight', self.task(sibling))
@@ -532,7 +532,7 @@ class UnderWayTestCase(ExecutorCase):
         self.assertIn('migrating already', str(second))
         self.assertEqual(1, len(self.migrations(server)))
         self.abort(server)
-        progress = self.executor.look(task, marker)
+        progress = self.executor.read_progress(task, marker)
         self.assertIs(Stage.CANCELLED, progress.stage)
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
         self.assertIn('it is on host1 and not on host2', str(error))

@@ -58,10 +58,10 @@ class ScarcityTestCase(base.NovaTestCase):
         return {'id': flavor}
 
     def wait_for_specials(self):
-        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
-        self.wait_for(board.look, 'what hosts have')
+        board = runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard)
+        self.wait_for(board.read_scarce_traits, 'what hosts have')
         # It may have been learned while setUp booted, before there was anything special.
-        board.refresh()
+        board.refresh_traits()
 
     def test_plain_instance_avoids_scarce_hosts(self):
         self.wait_for_specials()
@@ -75,7 +75,7 @@ class ScarcityTestCase(base.NovaTestCase):
         card = self.flavored(resources__CUSTOM_CARD='1')
         self.assertEqual('host2', self.host_of(self.boot(flavor=card)))
         # The only card is taken: host2 is a plain host until it is given back.
-        runtime.get_runtime().keep(scarce_traits.ScarcityBoard).refresh()
+        runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard).refresh_traits()
         self.assertEqual('host2', self.host_of(self.boot()))
 
     @marks.long
@@ -86,9 +86,9 @@ class ScarcityTestCase(base.NovaTestCase):
 
     @marks.long
     def test_missing_placement_answers_leave_choice_to_nova(self):
-        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
+        board = runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
-        board.refresh()
+        board.refresh_traits()
         self.assertEqual('host3', self.host_of(self.boot()))
 
 
@@ -110,7 +110,7 @@ class ScarcityOffTestCase(ScarcityTestCase):
 
     def test_aggregate_overrides_multiplier(self):
         self.aggregate('kept', 'host3', kronos_scarcity_weight_multiplier='100')
-        runtime.get_runtime().keep(scarce_traits.ScarcityBoard).refresh()
+        runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard).refresh_traits()
         self.assertEqual('host2', self.host_of(self.boot()))
 
 
@@ -139,9 +139,9 @@ class ProjectTestCase(base.NovaTestCase):
         """What the thread does after a request."""
         states = list(self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
             context.get_admin_context(), None, None))
-        book = runtime.get_runtime().keep(project_cache.ProjectBook)
-        book.look(states, '')
-        book.refresh()
+        book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
+        book.list_project_instances(states, '')
+        book.refresh_projects()
 
     def multi_create(self, count):
         body = self._build_server(flavor_id=self.flavor['id'], networks='none')

@@ -73,10 +73,10 @@ class PinsCase(test_collector.CollectorCase):
 
     def ours(self, uuid: str, host: str) -> str | None:
         """The rule that refuses the move, for the engine and for an executor."""
-        cluster = self.collect().scoped('all')
+        cluster = self.collect().replace_scope('all')
         view = cluster_view.ClusterView(cluster, engine_conf.build_options(self.conf))
         move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.AFFINITY)
-        no = constraints.check(view, move, constraints.PRE_FLIGHT)
+        no = constraints.judge_move(view, move, constraints.PRE_FLIGHT)
         rule = None if no is None else no.rule
         self.assertEqual(rule, self.at_pre_flight(move))
         return rule

@@ -199,19 +199,20 @@ class EngineTestCase(Case):
         self.share()
         now = time.time()
         engine = self.as_role(ENGINE)
-        found = collector.CloudCollector(self.conf, engine).collect(now)
-        self.assertEqual(collector.CloudCollector(self.conf, self.connection).collect(now), found)
+        found = collector.CloudCollector(self.conf, engine).collect_cluster(now)
+        self.assertEqual(collector.CloudCollector(self.conf, self.connection).collect_cluster(now),
+                         found)
         self.assertLessEqual({server['id'], other['id']}, set(found.instances))
         self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
         root = found.hosts['host2'].provider
         assert root is not None
         asked = allocation_request.build_candidates_query(found.instances[server['id']], root.uuid)
         assert asked is not None, 'the flavor is shown with its extra specs'
-        self.assertIsNone(candidates_api.CandidatesApi(engine).refusal(asked))
+        self.assertIsNone(candidates_api.CandidatesApi(engine).find_refusal(asked))
         for other_role in (EXECUTOR, NEITHER):
             self.assertRaisesRegex(
                 client_api.ApiError, candidates_api.POLICY,
-                candidates_api.CandidatesApi(self.as_role(other_role)).refusal, asked)
+                candidates_api.CandidatesApi(self.as_role(other_role)).find_refusal, asked)
         self.decisions = {(rule, ok) for rule, ok in self.decisions
                           if ok or rule != candidates_api.POLICY}
         self.assert_only_named_rules(ENGINE)
@@ -260,16 +261,17 @@ class ExecutorTestCase(Case):
             task = self.task(server)
             marker = driver.pre_flight(task, executors.StoredFacts())
             request_id = driver.submit(task)
-            self.wait_for(lambda: driver.look(task,
-                                              marker).stage is executors.MigrationStage.COMPLETED,
-                          'the migration')
+            self.wait_for(
+                lambda: (driver.read_progress(task, marker).stage
+                         is executors.MigrationStage.COMPLETED), 'the migration')
             driver.post_flight(task)
             self.assertEqual('host2', self.host_of(server))
             self.assertEqual([{'os-migrateLive': {'host': 'host2', 'block_migration': False}}],
                              bodies, 'never forced')
         with self.subTest('why one failed'):
             compute = nova_api.NovaApi(found)
-            self.assertIn('live-migration', [a['action'] for a in compute.actions(server['id'])])
+            self.assertIn('live-migration',
+                          [a['action'] for a in compute.list_actions(server['id'])])
             assert request_id is not None
             events = compute.action_events(server['id'], request_id)
             self.assertLessEqual({'host', 'details'}, set(events[0]), 'nothing is hidden')
@@ -335,7 +337,7 @@ class ExecutorTestCase(Case):
     @staticmethod
     def reached(driver: nova_executor.NovaExecutor, task: model.Task, marker: str,
                 stage: executors.MigrationStage) -> bool:
-        return driver.look(task, marker).stage is stage
+        return driver.read_progress(task, marker).stage is stage
 
     def sent(self, found: connection.Connection) -> list[Any]:
         """The JSON of every POST from now on."""
@@ -358,7 +360,7 @@ class MigfraTestCase(Case):
         server, other = self.cloud()
         self.share()
         found = self.as_role(MIGFRA)
-        collector.CloudCollector(self.conf, found).collect(time.time())
+        collector.CloudCollector(self.conf, found).collect_cluster(time.time())
         compute = nova_api.NovaApi(found)
         for action in (power.STOP, power.START, power.PAUSE, power.UNPAUSE):
             for one in (server, other):
@@ -367,7 +369,7 @@ class MigfraTestCase(Case):
         self.assertEqual([other['id']], [
             i.uuid for i in compute.servers_named(other['name']) if i.uuid == other['id']])
         self.assertEqual({server['id']}, {
-            uuid for uuid in compute.servers_on(self.host_of(server)) if uuid == server['id']})
+            uuid for uuid in compute.list_servers_on(self.host_of(server)) if uuid == server['id']})
         self.assert_only_named_rules(MIGFRA)
         self.assertEqual(set(), (grants(NOVA_FILE, MIGFRA) | grants(PLACEMENT_FILE, MIGFRA))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')
@@ -496,7 +498,7 @@ class OthersTestCase(Case):
             with self.subTest(roles):
                 found = self.as_role(roles)
                 self.assertRaises(exception.CollectError, collector.CloudCollector(
-                    self.conf, found).collect, time.time())
+                    self.conf, found).collect_cluster, time.time())
                 driver = nova_executor.NovaExecutor(self.conf, found)
                 self.assertRaises(exception.MigrationError, driver.pre_flight, self.task(server),
                                   executors.StoredFacts())
@@ -512,7 +514,7 @@ class OthersTestCase(Case):
     def a_member_does_what_a_member_did(self, server: dict[str, Any]) -> None:
         found = self.as_role(MEMBER, self.api_fixture.project_id)
         compute = nova_api.NovaApi(found)
-        error = self.assertRaises(client_api.ApiError, compute.server, server['id'])
+        error = self.assertRaises(client_api.ApiError, compute.read_server, server['id'])
         self.assertIn('its host is not shown', str(error))
         answer = found.compute.post(f'/servers/{server["id"]}/action', json={'os-stop': None},
                                     microversion='2.72', raise_exc=False)

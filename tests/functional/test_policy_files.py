@@ -56,7 +56,8 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         """Until so many files have scores."""
         self.wait_for(
             lambda: sum(group.snapshot is not None and len(group.snapshot.headroom) == 4
-                        for group in runtime.get_runtime().look(self.host_states())) == count,
+                        for group in runtime.get_runtime().list_scored_groups(self.host_states()))
+                        == count,
             f'the scores of {count} files')
 
     def chosen_in(self, zone):
@@ -85,7 +86,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         text = 'kronos_weight_multiplier of aggregate pack is 1000: new instances are spread'
         self.wait_for(lambda: self.log_count(text), 'the warning')
         self.chosen_in('pack')
-        runtime.get_runtime().scores.refresh()
+        runtime.get_runtime().scores.refresh_scores()
         self.assertEqual(1, self.log_count(text))
 
     @marks.long

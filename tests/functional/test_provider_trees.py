@@ -94,7 +94,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     def read(self) -> provider_trees.ProviderForest:
         with parallel_reads.ReadingContext(60) as reads:
-            return self.reader.read(reads, self.placement.providers,
+            return self.reader.read(reads, self.placement.read_providers,
                                     provider_trees.read_sharing(reads, self.placement))
 
     def asked(self, read: Callable[[], Any]) -> list[str]:
@@ -122,7 +122,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             'kronos_nova.rebalancer.clients.parallel_reads.CONCURRENCY', 1))
 
     def host(self, forest: provider_trees.ProviderForest) -> model.Host:
-        tree = [forest.provider(uuid) for uuid in forest.trees()[self.root]]
+        tree = [forest.find_provider(uuid) for uuid in forest.map_trees()[self.root]]
         return model.Host('host1', provider=tree[0], nested=tuple(tree[1:]))
 
     # What is read.
@@ -138,9 +138,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.writer.allocate(VM, own)
         forest = self.read()
         self.assertEqual([self.root, *sorted([self.left, self.right])],
-                         list(forest.trees()[self.root]))
-        self.assertEqual({VM: own}, forest.allocations())
-        root, left, right = (forest.provider(u) for u in (self.root, self.left, self.right))
+                         list(forest.map_trees()[self.root]))
+        self.assertEqual({VM: own}, forest.map_allocations())
+        root, left, right = (forest.find_provider(u) for u in (self.root, self.left, self.right))
         self.assertEqual(('host1', None), (root.name, root.parent_uuid))
         self.assertEqual(('host1_left', self.root), (left.name, left.parent_uuid))
         self.assertEqual({'VCPU': 2, 'MEMORY_MB': 0, 'VGPU': 1}, root.used)
@@ -148,9 +148,10 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.assertEqual(self.writer.generation(self.root), root.generation)
         self.assertEqual({'CUSTOM_LEFT'}, left.traits)
         self.assertEqual({aggregate}, right.aggregates, 'those that matter')
-        self.assertEqual({shared}, forest.sharing.with_tree(forest.trees()[self.root]))
-        self.assertEqual(set(), forest.sharing.with_tree([self.lone]))
-        self.assertEqual({aggregate}, forest.provider(shared).aggregates)
+        self.assertEqual({shared},
+                         forest.sharing.list_sharing_with_tree(forest.map_trees()[self.root]))
+        self.assertEqual(set(), forest.sharing.list_sharing_with_tree([self.lone]))
+        self.assertEqual({aggregate}, forest.find_provider(shared).aggregates)
 
     # What may be remembered.
 
@@ -183,7 +184,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             self.assertEqual(raises, writer.generation(root) > before, what)
             fresh = provider_trees.TreeReader(self.placement)
             with parallel_reads.ReadingContext(60) as reads:
-                self.assertEqual(fresh.read(reads, self.placement.providers).contents,
+                self.assertEqual(fresh.read(reads, self.placement.read_providers).contents,
                                  self.read().contents, what)
 
     def test_unchanged_providers_are_not_read_again(self) -> None:
@@ -203,9 +204,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.assertNotIn('lone/inventories', found)
         self.assertEqual(witness, self.asked(self.read))
         self.writer.allocate(VM, {self.lone: {'VCPU': 1}})
-        self.assertEqual({VM: {self.lone: {'VCPU': 1}}}, self.read().allocations())
+        self.assertEqual({VM: {self.lone: {'VCPU': 1}}}, self.read().map_allocations())
         self.writer.done('DELETE', f'/allocations/{VM}')
-        self.assertEqual({}, self.read().allocations())
+        self.assertEqual({}, self.read().map_allocations())
         self.assertEqual([], self.asked(self.read))
 
     # What changes while it is read.
@@ -213,7 +214,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     def test_inventories_and_usages_are_of_one_generation(self) -> None:
         self.once(f'/resource_providers/{self.root}/usages', lambda: self.writer.stock(
             self.root, VCPU=16, MEMORY_MB=8192))
-        root = self.read().provider(self.root)
+        root = self.read().find_provider(self.root)
         self.assertEqual({'VCPU', 'MEMORY_MB'}, root.inventories.keys())
         self.assertEqual(root.inventories.keys(), root.used.keys())
         self.assertEqual(self.writer.generation(self.root), root.generation)
@@ -235,7 +236,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
         self.one_after_the_other()
         self.once(f'/resource_providers/{self.left}/inventories', reshape)
-        self.assertEqual(vgpus, self.read().allocations())
+        self.assertEqual(vgpus, self.read().map_allocations())
 
     def test_allocation_moved_during_read_is_counted_once(self) -> None:
         self.writer.stock(self.left, VGPU=4)
@@ -244,9 +245,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.one_after_the_other()
         self.once(f'/resource_providers/{self.left}/inventories',
                   lambda: self.writer.allocate(VM, {self.left: {'VGPU': 2}}))
-        self.assertEqual({VM: {self.left: {'VGPU': 2}}}, self.read().allocations())
+        self.assertEqual({VM: {self.left: {'VGPU': 2}}}, self.read().map_allocations())
         self.writer.allocate(VM, apart[VM])
-        self.assertEqual(apart, self.read().allocations())
+        self.assertEqual(apart, self.read().map_allocations())
 
     # What it means to a plan.
 
@@ -281,4 +282,4 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             writer.reshape(totals, {VM: placed})
             forest = self.read()
             self.assertTrue(provider_tree_digest.is_tree_reshaped(known, self.host(forest)), what)
-            self.assertEqual(placed, forest.allocations()[VM], what)
+            self.assertEqual(placed, forest.map_allocations()[VM], what)

@@ -231,7 +231,7 @@ class RandomPlansTestCase(api.ApiTestCase):
 
     def collect(self, now: float) -> model.Cluster:
         """Collect the cloud for the engine, and draw load for it."""
-        self.cluster = collector.CloudCollector(self.conf, self.connection).collect(now)
+        self.cluster = collector.CloudCollector(self.conf, self.connection).collect_cluster(now)
         self.load.draw(self.rng, self.cluster)
         return self.cluster
 

@@ -68,7 +68,7 @@ class ReshapeTestCase(api.ApiTestCase):
 
     def planned(self, *uuids: str) -> list[model.Task]:
         """What an engine makes of moves to host2, or host3, one each ten minutes."""
-        cluster = self.collector.collect(self.now())
+        cluster = self.collector.collect_cluster(self.now())
         plan = model.Plan(model.UNASSIGNED, tuple(model.Move(
             uuid, 'host1', 'host2', model.Phase.SPREAD, alternates=('host3',)) for uuid in uuids))
         numbers = iter(range(99))
@@ -87,7 +87,7 @@ class ReshapeTestCase(api.ApiTestCase):
         def look() -> Any:
             self.worker.run_once(self.now())
             row = self.store.tasks.find_task(task.task_id)
-            return row if row is not None and row.task.state.terminal else None
+            return row if row is not None and row.task.state.is_terminal else None
         return self.wait_for(look, f'{task.task_id} to end')
 
     def test_vgpus_move_to_children_between_plan_and_execution(self) -> None:
@@ -137,7 +137,7 @@ class ReshapeTestCase(api.ApiTestCase):
         self.assertEqual(({}, frozenset()), (history.quarantined, history.quarantined_hosts))
 
         # The next cycle knows: nothing of the old tree is remembered.
-        cluster = self.collector.collect(self.now())
+        cluster = self.collector.collect_cluster(self.now())
         instance = cluster.instances[two]
         self.assertEqual((split, None), (instance.allocations, instance.pinned))
         self.assertEqual({**BASIC, 'CUSTOM_FPGA': 1, 'VGPU': 1}, instance.claims)
@@ -157,6 +157,6 @@ class ReshapeTestCase(api.ApiTestCase):
             {two: {roots['host1']: {'DISK_GB': 1, 'FPGA': 1}, child: {'VGPU': 1},
                    node: {'VCPU': 1, 'MEMORY_MB': 512}}})
         self.assert_rule('source-reshaped', task)
-        instance = self.collector.collect(self.now()).instances[two]
+        instance = self.collector.collect_cluster(self.now()).instances[two]
         self.assertEqual({**BASIC, 'FPGA': 1, 'VGPU': 1}, instance.claims)
         self.assertIsNone(instance.pinned)

@@ -143,7 +143,7 @@ class TestRecordAndReplay(ToolsCase):
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         snapshot = self.record()
         self.assertEqual(0o700, stat.S_IMODE(os.stat(snapshot).st_mode))
-        found = reader.read(snapshot)
+        found = reader.read_snapshot(snapshot)
         self.assertEqual({'host1', 'host2', 'host3'}, set(found.cluster.hosts))
         self.assertEqual(('host1',), found.cluster.aggregates['rack1'])
         self.assertEqual((model.UNASSIGNED,), found.scopes)

@@ -315,7 +315,7 @@ class UnusualTestCase(ExplainTestCase):
 
     @marks.long
     def test_wait_option_limits_wait_for_silent_source(self):
-        with mock.patch('kronos_nova.scheduler.score_cache.ScoreCache.answered', False):
+        with mock.patch('kronos_nova.scheduler.score_cache.ScoreCache.has_queried_source', False):
             _found, said = self.explain('--wait', '0')
         self.assertIn('has not answered within 0 s', said)
 

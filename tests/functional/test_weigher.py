@@ -197,12 +197,12 @@ class UnknownHostTestCase(scores.ScoredTestCase):
 
         self.wait_for(lambda: said(lost), 'the loss to be said')
         for _ in range(3):
-            runtime.get_runtime().scores.refresh()
+            runtime.get_runtime().scores.refresh_scores()
         self.assertEqual((1, 0), (said(lost), said(back)))
         self.prometheus.series['cpu'] = {**self.scores, 'host3': 0.2}
         self.wait_for_scores(**self.scores, host3=0.2)
         for _ in range(3):
-            runtime.get_runtime().scores.refresh()
+            runtime.get_runtime().scores.refresh_scores()
         self.assertEqual((1, 1), (said(lost), said(back)))
 
 
@@ -324,7 +324,7 @@ class BrokenTestCase(scores.ScoredTestCase):
     def test_plugin_error_is_swallowed_counted_and_logged_once(self):
         self.occupy()
         log = mock.Mock()
-        with mock.patch.object(score_cache.ScoreCache, 'look', autospec=True,
+        with mock.patch.object(score_cache.ScoreCache, 'group_scored_hosts', autospec=True,
                                side_effect=RuntimeError('boom')), \
                 mock.patch('kronos_nova.feed.periodic.LOG.error', log):
             self.assertEqual(self.stock_choice, self.chosen())

@@ -89,7 +89,7 @@ def connect(vhost):
         cfg.CONF.set_override('transport_url', vhost[1])
         for name, value in options.items():
             cfg.CONF.set_override(name, value, 'oslo_messaging_rabbit')
-        made.append(transport.get(cfg.CONF))
+        made.append(transport.get_transport(cfg.CONF))
         return made[-1]
 
     yield make

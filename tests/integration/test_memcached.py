@@ -88,7 +88,7 @@ def test_oversized_answer_is_logged_and_blocks_no_worker(tmp_path, caplog, backe
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         conf.set_override('max_series', 30000, 'prometheus')
         own = Source()
-        sources = [shared_source.SharedSource(conf, own) for _ in range(2)]
+        sources = [shared_source.SharedMetricsSource(conf, own) for _ in range(2)]
         for count in (1, 2):
             for source in sources:
                 found = source.fetch(test_shared_source.policy_of(), profile=False)

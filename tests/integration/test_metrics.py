@@ -57,7 +57,7 @@ def cloud(tmp_path):
         world.store, dry_run.DryRunExecutor(),
         retry.RetrySettings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted,
         clock=time.time)
-    carrier.tell(told)
+    carrier.set_health_registry(told)
     pages = [served(world.conf, known, counts, option) for known, counts, option in (
         (health, tally, 'engine_port'), (told, counted, 'executor_port'))]
     thread = threading.Thread(target=carrier.run)

@@ -46,7 +46,7 @@ class Client:
         self.heard = queue.Queue()
         self.connection = mqtt.MqttConnection(
             conf(port, **values), name, self.heard.put, status, kept)
-        self.connection.subscribe(topics)
+        self.connection.subscribe_topics(topics)
         self.connection.start()
         if wait:
             event = self.connection.hearing if topics else self.connection.connected
@@ -64,7 +64,7 @@ class Client:
             answer.append(taken)
             there.set()
 
-        self.connection.publish(topic, text, said)
+        self.connection.publish_message(topic, text, said)
         assert there.wait(30)
         return answer[0]
 
@@ -107,7 +107,7 @@ def test_broker_restart_loses_no_message(tmp_path, protocol):
         assert hears.say('c/d', 'acknowledged')
         broker.stop()
         taken = threading.Event()
-        says.connection.publish('a/b', 'two', lambda said: said and taken.set())
+        says.connection.publish_message('a/b', 'two', lambda said: said and taken.set())
         assert not taken.wait(1)
         broker.start()
         assert taken.wait(60)
@@ -145,7 +145,7 @@ def test_late_acknowledgement_affects_no_other_message(tmp_path):
 def test_subscriptions_follow_changed_topics(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
           Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
-        hears.connection.subscribe([f'h{n}/task' for n in range(250)])
+        hears.connection.subscribe_topics([f'h{n}/task' for n in range(250)])
         # When the broker has read our packets is its own affair: until then the old topic
         # is heard, and the new ones are not. What is said in one breath comes in its order.
         for turn in range(300):
@@ -238,7 +238,7 @@ def test_status_is_partial_while_denied_topic_is_subscribed(tmp_path):
         assert looks.next()[1] == 'partial'
         assert not one.connection.hearing.is_set()
         assert one.say('a/b', 'x') and one.next()[1] == 'x', 'the rest is heard'
-        one.connection.subscribe(['a/b'])
+        one.connection.subscribe_topics(['a/b'])
         assert looks.next()[1] == 'online'
         assert one.connection.hearing.wait(30)
 
@@ -280,7 +280,7 @@ def test_status_publish_and_acknowledgement_do_not_deadlock(tmp_path):
         connection._on_subscribe(connection._client, None, 7, [
             reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, 'Not authorized')])
         slow = connection._client = Slow(connection._client, 's')
-        thread = threading.Thread(target=connection.subscribe, args=(['a/b'],), daemon=True)
+        thread = threading.Thread(target=connection.subscribe_topics, args=(['a/b'],), daemon=True)
         thread.start()
         assert slow.begun.wait(10)
         assert one.say('a/b', 'x') and one.next()[1] == 'x'
@@ -294,13 +294,13 @@ def test_topic_added_while_connecting_is_subscribed(tmp_path):
         other = Client.__new__(Client)
         other.heard = queue.Queue()
         other.connection = mqtt.MqttConnection(conf(broker.port), 'other', other.heard.put)
-        other.connection.subscribe(['a/b'])
+        other.connection.subscribe_topics(['a/b'])
         real = other.connection.connected.set
         threads = []
 
         def set_():
             threads.append(threading.Thread(
-                target=other.connection.subscribe, args=(['a/b', 'c/d'],)))
+                target=other.connection.subscribe_topics, args=(['a/b', 'c/d'],)))
             threads[0].start()
             threads[0].join(0.5)
             real()

@@ -106,19 +106,19 @@ def spoil(monkeypatch, libvirt, fails):
 
 
 def test_each_vcpu_is_pinned_to_its_cpus(libvirt, instance):
-    pinning_of().repin('host1', instance.UUIDString(), [[0, 4], (2,)])
+    pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0, 4], (2,)])
     assert pins(libvirt, instance) == [{0, 4}, {2}]
 
 
 def test_new_map_replaces_earlier_map(libvirt, instance):
     for vcpu_map in ([[0], [2]], [[2], [0, 4]]):
-        pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), vcpu_map)
     assert pins(libvirt, instance) == [{2}, {0, 4}]
 
 
 def test_instance_without_cpuset_may_use_all_online_cpus(libvirt, cloud):
     free = running(cloud, cpuset='')
-    pinning_of().repin('host1', free.UUIDString(), [[4], [4]])
+    pinning_of().pin_vcpus('host1', free.UUIDString(), [[4], [4]])
     assert pins(libvirt, free) == [{4}, {4}]
 
 
@@ -132,7 +132,7 @@ def test_instance_pinned_by_nova_is_not_repinned(libvirt, cloud):
     defined.create()
     try:
         with pytest.raises(exception.RepinUnsupported, match='is pinned by Nova itself'):
-            pinning_of().repin('host1', name, [[0], [0]])
+            pinning_of().pin_vcpus('host1', name, [[0], [0]])
     finally:
         defined.destroy()
         defined.undefine()
@@ -150,7 +150,7 @@ def test_instance_pinned_by_nova_is_not_repinned(libvirt, cloud):
 def test_unfit_map_is_refused_and_changes_no_pin(libvirt, instance, vcpu_map, said):
     before = pins(libvirt, instance)
     with pytest.raises(exception.RepinRefused) as caught:
-        pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), vcpu_map)
     assert said in str(caught.value) and len(str(caught.value)) < 300
     assert pins(libvirt, instance) == before
 
@@ -158,7 +158,7 @@ def test_unfit_map_is_refused_and_changes_no_pin(libvirt, instance, vcpu_map, sa
 def test_cpus_outside_instance_cpuset_are_refused(libvirt, cloud):
     narrow = running(cloud, cpuset='cpuset="0-4,^4"')
     with pytest.raises(exception.RepinRefused, match='may not use CPU 4 of host host1'):
-        pinning_of().repin('host1', narrow.UUIDString(), [[0], [4]])
+        pinning_of().pin_vcpus('host1', narrow.UUIDString(), [[0], [4]])
     assert 4 not in set().union(*pins(libvirt, narrow))
 
 
@@ -166,17 +166,17 @@ def test_cpus_outside_instance_cpuset_are_refused(libvirt, cloud):
 def test_cpu_policy_with_nova_pins_is_not_repinned(libvirt, instance, policy):
     before = pins(libvirt, instance)
     with pytest.raises(exception.RepinUnsupported, match=f'has {policy} CPUs'):
-        pinning_of().repin('host1', instance.UUIDString(), [[0], [2]], policy)
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0], [2]], policy)
     assert pins(libvirt, instance) == before
-    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]], 'shared')
+    pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0], [2]], 'shared')
 
 
 @pytest.mark.parametrize('fails', [(0,), (1,)])
 def test_failed_repin_restores_earlier_pins(libvirt, instance, monkeypatch, fails):
-    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+    pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0], [2]])
     calls = spoil(monkeypatch, libvirt, fails.__contains__)
     with pytest.raises(exception.RepinFailed, match='the host is on fire'):
-        pinning_of().repin('host1', instance.UUIDString(), [[4], [4]])
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), [[4], [4]])
     assert pins(libvirt, instance) == [{0}, {2}]
     assert calls == [*range(fails[0] + 1), 0, 1]
 
@@ -184,7 +184,7 @@ def test_failed_repin_restores_earlier_pins(libvirt, instance, monkeypatch, fail
 def test_failed_restore_raises_repin_unknown(libvirt, instance, monkeypatch):
     spoil(monkeypatch, libvirt, lambda call: call > 0)
     with pytest.raises(exception.RepinUnknown, match='could not be pinned back'):
-        pinning_of().repin('host1', instance.UUIDString(), [[4], [4]])
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), [[4], [4]])
 
 
 @pytest.mark.parametrize('vcpus', [1, 2])
@@ -198,7 +198,7 @@ def test_timed_out_repin_raises_and_restores_earlier_pins(libvirt, cloud, monkey
 
     monkeypatch.setattr(libvirt.virDomain, 'pinVcpu', slow)
     with pytest.raises(exception.RepinUnknown, match='no answer within 0.5 s'):
-        pinning_of(timeout=0.5).repin('host1', instance.UUIDString(), [[0]] * vcpus)
+        pinning_of(timeout=0.5).pin_vcpus('host1', instance.UUIDString(), [[0]] * vcpus)
     goes_on.set()
     for thread in threading.enumerate():
         if thread.name == f'repin-{instance.UUIDString()}':
@@ -209,7 +209,7 @@ def test_timed_out_repin_raises_and_restores_earlier_pins(libvirt, cloud, monkey
 def test_repin_fails_in_time_on_silent_host(libvirt, monkeypatch):
     monkeypatch.setattr(libvirt, 'open', lambda _uri: time.sleep(2))
     with pytest.raises(exception.RepinFailed, match='no answer within 0.1 s'):
-        pinning_of(timeout=0.1).repin('host1', str(uuid.uuid4()), [[0]])
+        pinning_of(timeout=0.1).pin_vcpus('host1', str(uuid.uuid4()), [[0]])
 
 
 def test_repin_closes_every_connection(libvirt, instance, monkeypatch):
@@ -220,9 +220,9 @@ def test_repin_closes_every_connection(libvirt, instance, monkeypatch):
         return open_ones[-1][1]
 
     monkeypatch.setattr(libvirt, 'open', connect)
-    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+    pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0], [2]])
     with pytest.raises(exception.RepinRefused):
-        pinning_of().repin('host2.example', instance.UUIDString(), [[0]])
+        pinning_of().pin_vcpus('host2.example', instance.UUIDString(), [[0]])
     assert [uri for uri, _ in open_ones] == [
         'test:///default?host=host1', 'test:///default?host=host2.example']
     for _, connection in open_ones:
@@ -232,7 +232,7 @@ def test_repin_closes_every_connection(libvirt, instance, monkeypatch):
 
 def test_instance_unknown_to_libvirt_is_refused(cloud):
     with pytest.raises(exception.RepinRefused, match='is not known to libvirt on host host1'):
-        pinning_of().repin('host1', str(uuid.uuid4()), [[0]])
+        pinning_of().pin_vcpus('host1', str(uuid.uuid4()), [[0]])
 
 
 def test_failed_lookup_does_not_mean_missing_instance(libvirt, instance, monkeypatch):
@@ -241,7 +241,7 @@ def test_failed_lookup_does_not_mean_missing_instance(libvirt, instance, monkeyp
 
     monkeypatch.setattr(libvirt.virConnect, 'lookupByUUIDString', fails)
     with pytest.raises(exception.RepinFailed, match='internal error'):
-        pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+        pinning_of().pin_vcpus('host1', instance.UUIDString(), [[0], [2]])
 
 
 def test_stopped_instance_is_refused(cloud):
@@ -251,14 +251,14 @@ def test_stopped_instance_is_refused(cloud):
         '<os><type>hvm</type></os></domain>')
     try:
         with pytest.raises(exception.RepinRefused, match='does not run'):
-            pinning_of().repin('host1', name, [[0]])
+            pinning_of().pin_vcpus('host1', name, [[0]])
     finally:
         stopped.undefine()
 
 
 def test_refused_libvirt_connection_names_remedy(libvirt, capfd):
     with pytest.raises(exception.RepinFailed, match=r'Connection refused.*\[repin\] uri'):
-        pinning_of('qemu+tcp://127.0.0.1:1/system?host={host}').repin(
+        pinning_of('qemu+tcp://127.0.0.1:1/system?host={host}').pin_vcpus(
             'host1', str(uuid.uuid4()), [[0]])
     assert capfd.readouterr().err == ''
 

@@ -82,7 +82,7 @@ def wait_for(condition, patience=60.0):
 
 def answered(source, query, label):
     """The answer; an error ends the wait, for it would not go away."""
-    result = source.query(query, label)
+    result = source.fetch_query(query, label)
     assert result.error is None, result.error
     return result
 
@@ -92,7 +92,7 @@ def policy_of(**fields):
 
 
 def test_query_maps_values_by_label_and_reports_missing_labels(source):
-    result = source.query('load', 'host')
+    result = source.fetch_query('load', 'host')
     assert result.series == {'cn1': 0.25, 'cn2': 0.75}
     assert result.health is model.SourceHealth.PARTIAL and result.error is None
     assert len(result.missing_labels) == 1
@@ -100,13 +100,13 @@ def test_query_maps_values_by_label_and_reports_missing_labels(source):
 
 
 def test_duplicate_series_of_host_give_no_value(source):
-    result = source.query('twice', 'host')
+    result = source.fetch_query('twice', 'host')
     assert result.duplicates == ('cn1',)
     assert result.series == {'cn2': 3.0}
 
 
 def test_label_absent_from_all_series_is_error(source):
-    result = source.query('cores', 'nodename')
+    result = source.fetch_query('cores', 'nodename')
     assert 'nodename' in result.error and not result.series
 
 
@@ -134,24 +134,24 @@ def test_age_query_without_label_covers_all_hosts(source):
 
 
 def test_parse_error_quotes_prometheus(source):
-    result = source.query('sum by (', 'host')
+    result = source.fetch_query('sum by (', 'host')
     assert 'parse error' in result.error and '400' in result.error
     assert result.health is model.SourceHealth.PARTIAL
 
 
 @pytest.mark.parametrize('query', ['1', 'load[1m]', '"text"'])
 def test_query_accepts_only_instant_vectors(source, query):
-    result = source.query(query, 'host')
+    result = source.fetch_query(query, 'host')
     assert 'not an instant vector' in result.error
 
 
 def test_many_to_many_join_is_error_not_empty_answer(source):
-    result = source.query('twice * on (host) twice', 'host')
+    result = source.fetch_query('twice * on (host) twice', 'host')
     assert '422' in result.error
 
 
 def test_join_on_missing_label_is_empty(source):
-    result = source.query('load * on (nothing) group_left () cores{host="none"}', 'host')
+    result = source.fetch_query('load * on (nothing) group_left () cores{host="none"}', 'host')
     assert result.error is None and not result.series
 
 
@@ -161,13 +161,13 @@ def test_health_comes_from_server(source, url):
 
 
 def test_answer_above_series_or_byte_limit_is_refused(url, source):
-    assert 'max_series' in source_of(url, max_series=2).query('load', 'host').error
+    assert 'max_series' in source_of(url, max_series=2).fetch_query('load', 'host').error
     big = 'label_replace(load{host=~"cn[12]"}, "x", "' + 'y' * 2000 + '", "", "")'
-    assert 'max_body_bytes' in source_of(url, max_body_bytes=1024).query(big, 'host').error
+    assert 'max_body_bytes' in source_of(url, max_body_bytes=1024).fetch_query(big, 'host').error
 
 
 def test_wrong_path_prefix_is_error(url):
-    result = source_of(url.removesuffix('/metrics/api')).query('load', 'host')
+    result = source_of(url.removesuffix('/metrics/api')).fetch_query('load', 'host')
     assert result.error and not result.series
 
 
@@ -200,14 +200,14 @@ def test_source_connects_with_tls_and_basic_auth(exporter, tmp_path):
         wait_for(lambda: answered(good, 'cores', 'host').series)
         assert good.health()[0] is model.SourceHealth.HEALTHY
         in_url = url.replace('https://', 'https://kronos:test@')
-        assert source_of(in_url, ca_cert=str(cert)).query('cores', 'host').series
+        assert source_of(in_url, ca_cert=str(cert)).fetch_query('cores', 'host').series
         assert source_of(url, verify_ssl=False, username='kronos',
-                         password='test').query('cores', 'host').series
+                         password='test').fetch_query('cores', 'host').series
         wrong = source_of(url, ca_cert=str(cert), username='kronos',
-                          password='canary-pw').query('cores', 'host')
+                          password='canary-pw').fetch_query('cores', 'host')
         assert '401' in wrong.error and 'canary' not in wrong.error
         assert wrong.health is model.SourceHealth.UNREACHABLE
-        unknown_ca = source_of(url, username='kronos', password='test').query('cores', 'host')
+        unknown_ca = source_of(url, username='kronos', password='test').fetch_query('cores', 'host')
         assert 'TLS' in unknown_ca.error and not unknown_ca.series
 
 

@@ -84,7 +84,7 @@ def conf_of(broker, processes=(), **values):
 def hook_of(broker, processes=(), **values):
     hook = pscom.PscomHook.create(conf_of(broker, processes, **values), None)
     try:
-        until(lambda: hook.client.ready)
+        until(lambda: hook.client.is_ready)
         yield hook
     finally:
         hook.close()
@@ -113,7 +113,8 @@ def begun(hook, call):
 
 
 def seen(hook, name='vm-1'):
-    return hook.client.seen({'host': 'h1', 'name': name, 'uuid': servers.TASK.instance_uuid})
+    return hook.client.list_answering({'host': 'h1', 'name': name,
+                                       'uuid': servers.TASK.instance_uuid})
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
@@ -189,7 +190,7 @@ def test_resume_reaches_every_possible_host_of_process(broker, ended, hosts):
             called(hook, 'after', CALL, ended)
             assert [heard.get(timeout=20)[0] for _ in hosts] == [
                 f'fast/pscom/{host}/vm-1/41/request' for host in hosts]
-            assert hook.client.ready and heard.empty()
+            assert hook.client.is_ready and heard.empty()
 
 
 def test_suspend_waits_for_announced_number_of_processes(broker):
@@ -203,7 +204,7 @@ def test_suspend_waits_for_announced_number_of_processes(broker):
 def test_answer_before_request_does_not_count(broker):
     with guests_of(broker, {}) as guests, hook_of(broker) as hook:
         guests.client.publish('fast/pscom/vm-1/51/response', b'done', qos=1).wait_for_publish(20)
-        until(lambda: hook.client.answers() == 1)
+        until(lambda: hook.client.count_answers() == 1)
         step = begun(hook, call_of('vm-1', 1))
         until(lambda: step.poll(0.0) or guests.heard)
         assert step.poll(0.0) is False
@@ -253,7 +254,7 @@ def test_resume_succeeds_after_broker_restart(tmp_path):
             call = call_of('vm-1', 1)
             call = dataclasses.replace(call, marker=hook.marker(call))
             own.stop()
-            until(lambda: not hook.client.ready)
+            until(lambda: not hook.client.is_ready)
             step = hook.after(call)
             assert step.poll(0.0) is False
             own.start()
@@ -305,7 +306,7 @@ def test_refused_login_is_logged_and_never_ready(broker, caplog):
     hook = pscom.PscomHook.create(conf_of(broker, mqtt_password='wrong-password'), None)
     try:
         until(lambda: 'refuses us' in caplog.text)
-        assert not hook.client.ready and 'wrong-password' not in caplog.text
+        assert not hook.client.is_ready and 'wrong-password' not in caplog.text
     finally:
         hook.close()
 
@@ -314,7 +315,7 @@ def test_hook_connects_with_tls(tmp_path):
     authority = programs.Authority(tmp_path)
     with programs.mosquitto(tmp_path, tls=authority) as own:
         with hook_of(own, mqtt_tls=True, mqtt_ca_file=str(authority.ca)) as hook:
-            assert hook.client.ready
+            assert hook.client.is_ready
     with pytest.raises(exception.ConfigError, match='cannot be used'):
         pscom.PscomHook.create(servers.conf(
             mqtt_host='x', mqtt_tls=True, mqtt_ca_file='/nowhere'), None)

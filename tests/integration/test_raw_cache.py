@@ -144,12 +144,13 @@ for backend in (None, *find_backends()):
     channel = feed_channel.FeedChannel(conf)
     if backend is None:
         sys.addaudithook(hook)
-    record = worker_records.WorkerIdentity().sign()
+    record = worker_records.WorkerIdentity().make_record()
     for act in (channel.read, lambda: channel.read_usage('k'),
                 lambda: channel.write(feed_channel.PublishedState()),
                 lambda: worker_records.read_record(channel.cache, 0),
                 lambda: worker_records.RecordSlot(channel.cache).write(record),
-                lambda: shared_source.SharedSource(conf, NoAnswer()).fetch(policy, profile=False)):
+                lambda: shared_source.SharedMetricsSource(conf, NoAnswer()).fetch(policy,
+                profile=False)):
         try:
             found = act()
         except Exception as e:

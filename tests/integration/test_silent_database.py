@@ -143,7 +143,7 @@ def given_up(ask):
 STEPS = {
     'claim': lambda store: store.tasks.claim_task('w1', None, 1e9, per_scope=9, total=9,
                                                   claim_seconds=60),
-    'renew_claim': lambda store: store.tasks.renew_claim('w1', 1e9),
+    'renew_claim': lambda store: store.tasks.renew_task_claim('w1', 1e9),
     'lease': lambda store: store.leases.acquire_lease('blue', 'one', 30, 'hash'),
     'clock': lambda store: store.now(),
     'purge': lambda store: store.history.purge_records(0.0)}
@@ -199,7 +199,7 @@ class Engine:
     def __init__(self, store):
         self._store, self._lease = store, store.leases.acquire_lease('red', 'one', 30, 'hash')
 
-    def safe_cycle(self):
+    def run_safe_cycle(self):
         return {}
 
     def keep_leases(self):
@@ -225,7 +225,7 @@ def test_daemons_serve_health_while_database_is_silent(conf, store, proxy, kind)
     else:
         running = worker.Worker(store, dry_run.DryRunExecutor(), retry.RetrySettings(
             poll_interval=0.2, claim_seconds=60), tally=tally)
-        running.tell(health)
+        running.set_health_registry(health)
         thread = threading.Thread(target=running.run)
         thread.start()
 
@@ -233,15 +233,15 @@ def test_daemons_serve_health_while_database_is_silent(conf, store, proxy, kind)
             running.stop()
             thread.join()
     try:
-        wait_for(lambda: not health.ready())
+        wait_for(lambda: not health.find_unready_reason())
         proxy.silent = True
-        wait_for(lambda: any('cannot be reached' in text for text in health.ready()))
-        assert health.alive() == []
+        wait_for(lambda: any('cannot be reached' in text for text in health.find_unready_reason()))
+        assert health.find_restart_reason() == []
         assert _get(monitor, '/healthz')[0] == 200
         status, text = _get(monitor, '/metrics')
         assert status == 200 and 'kronos_store_up 0.0' in text
         proxy.silent = False
-        wait_for(lambda: not health.ready())
+        wait_for(lambda: not health.find_unready_reason())
         wait_for(lambda: 'kronos_store_up 1.0' in _get(monitor, '/metrics')[1])
     finally:
         proxy.silent = False

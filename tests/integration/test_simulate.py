@@ -107,9 +107,9 @@ def home_of(filled, tmp_path):
     (tmp_path / 'eager.yaml').write_text(POLICIES.format(threshold=0.1))
     unasked = model.QueryResult('', model.SourceHealth.UNREACHABLE, error='x')
     cloud = made.cluster(HOMES, taken_at=start + count * STEP)
-    writer.write(str(tmp_path), writer.SnapshotContent(
+    writer.write_snapshot(str(tmp_path), writer.SnapshotContent(
         now=cloud.taken_at, scopes=(model.UNASSIGNED,), cluster=cloud, histories={},
-        policies=policies.load(str(tmp_path / 'calm.yaml')),
+        policies=policies.load_policies(str(tmp_path / 'calm.yaml')),
         samples={'cpu': model.PolicySamples('cpu', unasked)}), prefix='snapshot')
     next(tmp_path.glob('snapshot-*')).rename(tmp_path / 'snapshot')
     return tmp_path

@@ -56,7 +56,7 @@ def bus(broker):
     cfg.CONF([], default_config_files=[])
     transport.find_broker_url(cfg.CONF)
     cfg.CONF.set_override('transport_url', broker.url)
-    bus = transport.get(cfg.CONF)
+    bus = transport.get_transport(cfg.CONF)
     yield bus
     bus.cleanup()
     cfg.CONF.clear_override('transport_url')
@@ -181,7 +181,7 @@ def test_each_engine_receives_every_result(bus, monkeypatch):
         return listening(daemons.make_results_listener(
             cfg.CONF, ['prod'], lambda event, result: heard[name].put(result.instance_uuid)))
 
-    monkeypatch.setattr(transport, 'get', lambda conf: bus)
+    monkeypatch.setattr(transport, 'get_transport', lambda conf: bus)
     cfg.CONF.set_override('dry_run', False, 'engine')
     engines = [engine(name) for name in heard]
     try:

@@ -61,7 +61,7 @@ def files() -> list[pathlib.Path]:
 @dataclasses.dataclass
 class Scenario:
     title: str
-    request: planner.PlanRequest
+    request: planner.PlanningInput
     expect: dict[str, Any]
     names: dict[str, str]
 
@@ -73,24 +73,24 @@ def load(path: pathlib.Path) -> Scenario:
         name: frozenset(map(uuid_of, value)) if name == 'pinned_instances'
         else frozenset(value) if isinstance(value, list) else value
         for name, value in data.get('options', {}).items()})
-    policies = policy.parse({'policies': data['policies']}, str(path))
+    policies = policy.parse_policies({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
-    values = {p.name: scoring.score(p, _samples(p, data), cluster, now=NOW,
-                                    staleness=300.0,
-                                    max_missing_hosts=options.max_missing_hosts)
-              for p in policies.enabled}
+    values = {p.name: scoring.score_policy(p, _samples(p, data), cluster, now=NOW,
+                                           staleness=300.0,
+                                           max_missing_hosts=options.max_missing_hosts)
+              for p in policies.enabled_policies}
     return Scenario(
         title=data['title'], names=names, expect=data['expect'],
-        request=planner.PlanRequest(
+        request=planner.PlanningInput(
             cluster=cluster, scores=model.ClusterScores(values, NOW), policies=policies,
             strategies=strategies(), options=options, history=dataclasses.replace(
                 _history(data.get('history', {})),
                 fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
-            budget=data.get('budget', policies.budget)))
+            budget=data.get('budget', policies.move_budget)))
 
 
 def strategies() -> list[Any]:
-    return [plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER]
+    return [plugins.load_plugin(plugins.STRATEGIES, name)() for name in planner.ORDER]
 
 
 def _cluster(data: dict[str, Any]) -> model.Cluster:
@@ -163,7 +163,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         sharing={(pool := uuid_of('sharing ' + p)): model.Provider(
             uuid=pool, name=p, inventories=_inventories(held), used=used.get(pool, {}))
             for p, held in data.get('sharing', {}).items()})
-    return cluster.scoped(data.get('scope', model.UNASSIGNED))
+    return cluster.replace_scope(data.get('scope', model.UNASSIGNED))
 
 
 def _provider_uuid(data: dict[str, Any], host: str, name: str) -> str:

@@ -52,7 +52,7 @@ def test_each_rule_refuses_some_scenario_move():
                                       request.history, request.options)
         for instance in request.cluster.instances.values():
             told.update(found.rule for host in request.cluster.hosts for phase in model.Phase
-                        if (found := state.check(model.Move(
+                        if (found := state.judge_move(model.Move(
                             instance.uuid, instance.host, host, phase))) is not None)
     assert rule_names.produced('constraints') - told == AFTERWARDS
 
@@ -143,7 +143,7 @@ def assert_settled(scenario, plan):
     state = simulation.Simulation(request.cluster, request.scores, request.policies,
                                   request.history, request.options)
     for move in plan.moves:
-        state.apply(move)
+        state.apply_move(move)
     again = planner.plan(after(request, state, plan))
     assert again.moves == (), again
 
@@ -154,15 +154,15 @@ def after(request, state, plan):
                  for u, i in request.cluster.instances.items()}
     hosts = {}
     for name, host in request.cluster.hosts.items():
-        used = {c: state.view.used(name, c) for c in host.provider.used}
+        used = {c: state.view.sum_allocated(name, c) for c in host.provider.used}
         hosts[name] = dataclasses.replace(
             host, provider=dataclasses.replace(host.provider, used=used))
     policies = {}
-    for p, policy in enumerate(request.policies.enabled):
+    for p, policy in enumerate(request.policies.enabled_policies):
         old = request.scores.policies[policy.name]
         policies[policy.name] = dataclasses.replace(
             old, hosts={h: float(state.score[p, i]) for h, i in state.host_index.items()},
-            fill={h: state.view.fills(h)[policy.name] for h in old.fill})
+            fill={h: state.view.map_known_fills(h)[policy.name] for h in old.fill})
     return dataclasses.replace(
         request, scores=dataclasses.replace(request.scores, policies=policies),
         history=dataclasses.replace(request.history, draining=plan.draining),

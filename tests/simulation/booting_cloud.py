@@ -53,8 +53,8 @@ class BootingCloud(lagging_cloud.LaggingCloud):
         """Return whether nothing moves and a cycle would plan no move; execute no plan."""
         if self.flights or self.waiting:
             return False
-        samples = {p.name: self._samples(p) for p in self.policies.enabled}
-        return not lagging_cloud.planning_pipeline.run(
+        samples = {p.name: self._samples(p) for p in self.policies.enabled_policies}
+        return not lagging_cloud.planning_pipeline.plan_scope(
             self.cluster, samples, self.history, self.settings, now=self.now,
             clock=lambda: 0.0).plan.moves
 
@@ -69,13 +69,13 @@ class BootingCloud(lagging_cloud.LaggingCloud):
     def boot(self, count):
         """One after the other, within one refresh; how many found room."""
         with tempfile.TemporaryDirectory() as directory, \
-                mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
-                mock.patch.object(plugins, 'load', autospec=True,
+                mock.patch.object(periodic.BackgroundRefresher, 'ensure_running', autospec=True), \
+                mock.patch.object(plugins, 'load_plugin', autospec=True,
                                   return_value=lambda conf: self):
             board = self._board(directory)
-            board.look(list(self._states().values()))
-            board.refresh()
-            assert not board.reason, board.reason
+            board.group_scored_hosts(list(self._states().values()))
+            board.refresh_scores()
+            assert not board.missing_score_reason, board.missing_score_reason
             return sum(self._boot(board, n) for n in range(count))
 
     def fetch(self, policy, *, profile=True):
@@ -105,7 +105,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
         candidates = [s for h, s in states.items() if self._room(h, vcpus, memory_mb)]
         if not candidates:
             return False
-        [group] = board.look(candidates)
+        [group] = board.group_scored_hosts(candidates)
         weights = headroom.compute_raw_weights(group)
         chosen = candidates[weights.index(max(weights))].host
         uuid = clouds.uuid_of(f'booted{number}')

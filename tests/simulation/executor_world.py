@@ -69,7 +69,7 @@ class Nova:
         self.late: list[tuple[float, model.Task]] = []
 
     def active(self) -> list[Migration]:
-        return [m for m in self.migrations if not m.stage.terminal]
+        return [m for m in self.migrations if not m.stage.is_terminal]
 
     def request(self, task: model.Task) -> None:
         if any(m.task.instance_uuid == task.instance_uuid for m in self.active()):
@@ -139,7 +139,7 @@ class Driver(base.Executor):
             raise KeyError('id')
         return f'req-{task.task_id}'
 
-    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
+    def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         self._network(task)
         found = [m for m in self.run.nova.migrations
                  if m.task.instance_uuid == task.instance_uuid and m.number > int(marker)]
@@ -339,7 +339,7 @@ class Run:
         self.now += 5
         self.nova.advance()
         for each in self.workers:
-            each.keeper.renew_claims()
+            each.keeper.renew_task_claims()
         for each in self.workers:
             if not getattr(each, 'inside', False):
                 each.inside = True  # type: ignore[attr-defined]
@@ -390,7 +390,7 @@ class Run:
         assert not self.broken and not self.nova.active() and not self.nova.late
         for row in self.rows():
             task = row.task
-            assert task.state.terminal, f'{task.task_id} is {task.state}: {row.error}'
+            assert task.state.is_terminal, f'{task.task_id} is {task.state}: {row.error}'
             done = task.state is TaskState.COMPLETED
             assert done == (self.moves.get(task.task_id, 0) == 1), 'the row contradicts Nova'
             assert self.nova.host[task.instance_uuid] == (

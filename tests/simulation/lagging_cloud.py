@@ -108,10 +108,10 @@ class LaggingCloud:
             scope_cooling=max(0.0, self.cooled - self.now))
         flights = tuple(model.InFlightMove(m.instance_uuid, m.from_host, m.to_host, 'task')
                         for m, _ in self.flights.values())
-        outcome = planning_pipeline.run(
+        outcome = planning_pipeline.plan_scope(
             dataclasses.replace(self.cluster, flights=flights),
-            {p.name: self._samples(p) for p in self.policies.enabled}, history, self.settings,
-            now=self.now, clock=lambda: 0.0, busy=len(flights))
+            {p.name: self._samples(p) for p in self.policies.enabled_policies}, history,
+            self.settings, now=self.now, clock=lambda: 0.0, busy=len(flights))
         self.waiting = list(outcome.plan.moves)
         self.done = set()
         self.history = dataclasses.replace(self.history, draining=outcome.plan.draining)
@@ -152,7 +152,7 @@ class LaggingCloud:
         self.done.add(uuid)
         self.places[uuid].append((at, move.to_host))
         request = clouds.moved(
-            clouds.planner.PlanRequest(self.cluster, model.ClusterScores({}), self.policies, (),
+            clouds.planner.PlanningInput(self.cluster, model.ClusterScores({}), self.policies, (),
                                    model.MoveHistory(), self.settings.options, 1),
             model.Plan('scope', (move,)))
         self.cluster = request.cluster
@@ -200,7 +200,7 @@ class LaggingCloud:
         goal.update({m.instance_uuid: m.to_host for m in moves})
         usable = [h for h in self.cluster.scope_hosts if self.cluster.services[h].available]
         combined = excess = convex = 0.0
-        for p in self.policies.enabled:
+        for p in self.policies.enabled_policies:
             scores = self.scores[p.name]
             load = dict(scores.hosts)
             for u, usage in scores.usages.items():
@@ -217,7 +217,7 @@ class LaggingCloud:
 
     def cut_short(self):
         """Whether a plan used up its budget."""
-        return self.policies.budget in collections.Counter(at for at, _ in self.moves).values()
+        return self.policies.move_budget in collections.Counter(at for at, _ in self.moves).values()
 
     def worsened(self):
         """Plans after which the real loads are no better by their objective."""

@@ -102,7 +102,7 @@ def test_executor_hanging_in_pre_flight_loses_its_task():
 
 
 def test_missing_claim_renewal_in_slow_pre_flight_is_caught(monkeypatch):
-    monkeypatch.setattr(claim_keeper.ClaimKeeper, 'renew_claims', lambda self: True)
+    monkeypatch.setattr(claim_keeper.TaskClaimKeeper, 'renew_task_claims', lambda self: True)
     with pytest.raises(AssertionError):
         test_pre_flight_longer_than_claim_leads_to_migration(90)
 

@@ -70,7 +70,7 @@ class Nova(base.Executor):
         self.state[uuid] = 'flying', task.to_host
         return 'req'
 
-    def look(self, task, marker):
+    def read_progress(self, task, marker):
         roll = self.rng.random()
         if roll < 0.5:
             return base.MigrationProgress(base.MigrationStage.RUNNING)
@@ -108,7 +108,7 @@ class Run:
 
     def go(self):
         for _ in range(2000):
-            if all(t.task.state.terminal for t in self.rows()):
+            if all(t.task.state.is_terminal for t in self.rows()):
                 return self
             self.rng.choice(self.workers).run_once(self.now)
             self.now += 3.0

@@ -72,7 +72,7 @@ class SwapRun(world.Run):
             for member in swap.members if swap.state in swaps.OPEN else ():
                 here = swap.where[member.instance_uuid]
                 live = any(r.task.instance_uuid == member.instance_uuid
-                           and not r.task.state.terminal for r in swap.tasks)
+                           and not r.task.state.is_terminal for r in swap.tasks)
                 if live or here != member.home:
                     assert {member.home, member.target} <= held[member.instance_uuid]
 
@@ -100,7 +100,7 @@ class SwapRun(world.Run):
                 assert at == [m.home for m in swap.members], f'half a swap is {swap.state}'
             else:
                 said = self.store.approvals.list_decisions(swap.plan_id)[-1]
-                assert said.verb == swaps.STUCK and swap.away
+                assert said.verb == swaps.STUCK and swap.members_away
             self.count(swap.state)
         assert not self.broken and not self.nova.active()
 

@@ -206,13 +206,13 @@ def test_real_collector_and_source_read_world():
     with patches.around(run):
         process = run.engines[0]
         cluster = collector.CloudCollector(
-            run.confs[0], nova.Connection(run, process)).collect(run.now)
+            run.confs[0], nova.Connection(run, process)).collect_cluster(run.now)
         assert set(cluster.instances) == set(run.cloud.instances)
         assert {g.uuid for g in cluster.groups} == set(run.cloud.groups)
         for host in run.cloud.hosts:
             assert cluster.hosts[host].provider.used == run.cloud.used(host)
         process.start()
-        [policy] = process.engine._watch.current.enabled
+        [policy] = process.engine._watch.current.enabled_policies
         samples = prometheus.Source(run.confs[0], run, process).fetch(policy)
         assert set(samples.imbalance.series) == set(run.cloud.hosts)
         assert samples.age == 5

@@ -128,7 +128,7 @@ def request(k):
         cold_migrate_stopped=k.instances % 3 == 0,
         instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
         max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
-    return planner.PlanRequest(
+    return planner.PlanningInput(
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
         strategies=STRATEGIES, history=_history(k, rng, instances, hosts, services, options),
         options=options, budget=k.budget)
@@ -295,7 +295,7 @@ def _policies(k, rng):
 
 def _scores(k, rng, cluster, policies, sizes):
     values = {}
-    for p in policies.enabled:
+    for p in policies.enabled_policies:
         usages = {u: rng.choice([0.0, 0.2, 0.5, 0.9]) * i.vcpus * rng.uniform(0.5, 1.0)
                   for u, i in cluster.instances.items() if i.host in cluster.scope_hosts}
         capacity = {h: float(sizes[h]) for h in sorted(cluster.scope_hosts)}

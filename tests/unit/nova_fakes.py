@@ -66,13 +66,13 @@ def spec(**fields: Any) -> Fields:
 class FakeDoor:
     """A door that shows what a test puts there; errors are counted."""
 
-    def __init__(self, snapshot: policy_scores.ScoreSnapshot | None = None,
+    def __init__(self, snapshot: policy_scores.ScoreReading | None = None,
                  notice: feed_channel.PublishedState | None = None, **options: Any) -> None:
         self.snapshot = snapshot
         self.faults = guard.FAULTS
         self.faults.clear()
-        self.notices = mock.Mock(look=mock.Mock(return_value=notice))
-        self.scores = mock.Mock(answered=True, reason='a reason')
+        self.notices = mock.Mock(read_publication=mock.Mock(return_value=notice))
+        self.scores = mock.Mock(has_queried_source=True, missing_score_reason='a reason')
         self.conf = mock.Mock()
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
         self.conf.kronos.unknown_hosts = options.get('unknown_hosts', 'mean')
@@ -81,10 +81,10 @@ class FakeDoor:
             'enabled_filters', ['DifferentHostFilter', 'SameHostFilter'])
         self.kept: dict[type, Any] = {}
 
-    def look(self, hosts: Any) -> list[score_cache.ScoredHosts]:
+    def list_scored_groups(self, hosts: Any) -> list[score_cache.ScoredHosts]:
         return [score_cache.ScoredHosts(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
 
-    def keep(self, kind: type) -> Any:
+    def get_shared_state(self, kind: type) -> Any:
         return self.kept[kind]
 
     def opened(self) -> Any:

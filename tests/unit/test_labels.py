@@ -24,7 +24,7 @@ from kronos_nova import model
 
 
 def _find(label, *hosts, regex=None):
-    return labels.HostNames(dict(hosts), regex).find(label)
+    return labels.HostNames(dict(hosts), regex).find_service_host(label)
 
 
 @pytest.mark.parametrize(('hosts', 'label', 'expected'), [
@@ -71,7 +71,7 @@ def test_the_regex_captures_the_host():
 
 def test_two_labels_for_one_host_are_neither():
     names = labels.HostNames({'cn1': '', 'cn2': ''})
-    mapped = names.map({'cn1': 1.0, 'cn1.a.org': 2.0, 'CN1': 3.0, 'cn2': 4.0, 'web': 5.0})
+    mapped = names.map_answer({'cn1': 1.0, 'cn1.a.org': 2.0, 'CN1': 3.0, 'cn2': 4.0, 'web': 5.0})
     assert mapped.values == {'cn2': 4.0}
     assert mapped.ambiguous == ('cn1',)
     assert mapped.unknown == ('web',)
@@ -79,7 +79,7 @@ def test_two_labels_for_one_host_are_neither():
 
 def test_another_region_with_the_same_short_names_changes_nothing():
     names = labels.HostNames({'cn1.a.org': 'cn1.a.org'})
-    mapped = names.map({'cn1.a.org': 0.5, 'cn1.b.org': 0.9})
+    mapped = names.map_answer({'cn1.a.org': 0.5, 'cn1.b.org': 0.9})
     assert mapped.values == {'cn1.a.org': 0.5}
     assert not mapped.ambiguous
 
@@ -89,7 +89,7 @@ names = st.text(string.ascii_lowercase + '.', min_size=1, max_size=5)
 
 @given(st.dictionaries(names, names | st.just(''), max_size=6), names)
 def test_a_found_name_is_a_host_and_an_exact_match_comes_first(hosts, label):
-    found = labels.HostNames(hosts).find(label)
+    found = labels.HostNames(hosts).find_service_host(label)
     assert found is None or found in hosts
     if label in hosts:
         assert found == label
@@ -106,8 +106,8 @@ def test_a_found_name_is_a_host_and_an_exact_match_comes_first(hosts, label):
        st.dictionaries(names, st.floats(0, 1), max_size=8))
 def test_every_label_is_used_once_or_named(hosts, series):
     host_names = labels.HostNames(hosts)
-    mapped = host_names.map(series)
-    found = [host_names.find(label) for label in series]
+    mapped = host_names.map_answer(series)
+    found = [host_names.find_service_host(label) for label in series]
     assert len(mapped.unknown) == found.count(None)
     for host in hosts:
         claims = found.count(host)

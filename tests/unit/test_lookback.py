@@ -53,7 +53,7 @@ def test_a_policys_window_is_that_of_its_load_queries():
     chosen = policy.Policy(
         name='cpu', weight=1.0, imbalance_query='rate(a[5m])', vm_profile_query='rate(b[7m])',
         host_capacity_query='max_over_time(c[1d])', age_query='min_over_time(d[2d])')
-    assert chosen.window == 420
+    assert chosen.lookback_seconds == 420
     assert chosen.score_look == chosen.fill_look == lookback.LookbackWindow(ramp=300)
 
 
@@ -62,8 +62,8 @@ def test_scores_and_fills_look_back_as_far_as_their_own_queries():
                            capacity_query='max_over_time(a[1d])')
     assert chosen.score_look == lookback.LookbackWindow(ramp=300)
     assert chosen.fill_look == lookback.LookbackWindow(span=86400)
-    assert chosen.window == 86400
-    assert policy.PolicySet(policies=(chosen,)).window == 86400
+    assert chosen.lookback_seconds == 86400
+    assert policy.PolicySet(policies=(chosen,)).lookback_seconds == 86400
 
 
 def test_how_a_query_shows_a_change():
@@ -99,8 +99,8 @@ def test_how_a_query_shows_a_change():
     ('quantile_over_time(0.9, x[1000])', 901, 0, 0)])
 def test_a_peak_rises_at_once_and_falls_when_its_range_has_passed(text, since, went, came):
     look = lookback.parse_query(text)
-    assert look.unseen(since, look.ramp, arriving=False) == pytest.approx(went)
-    assert look.unseen(since, look.ramp, arriving=True) == pytest.approx(came)
+    assert look.compute_unseen_part(since, look.ramp, arriving=False) == pytest.approx(went)
+    assert look.compute_unseen_part(since, look.ramp, arriving=True) == pytest.approx(came)
 
 
 def total(node):

@@ -37,7 +37,7 @@ class Channel:
 
 
 def board():
-    return runtime.NoticeBoard(mock.Mock(), periodic.FaultCounters(), mock.Mock(keys={'k'}))
+    return runtime.NoticeBoard(mock.Mock(), periodic.FaultCounters(), mock.Mock(usage_keys={'k'}))
 
 
 def test_read_usages_hold_until_their_expiry_without_the_cache():
@@ -60,5 +60,5 @@ def test_newer_usages_replace_older_ones():
 def test_usages_that_no_policy_uses_are_dropped():
     notices = board()
     assert notices._read_usages(Channel((USAGE, time.time() + 60))) == {'k': USAGE}
-    notices._scores.keys = set()
+    notices._scores.usage_keys = set()
     assert notices._read_usages(Channel()) == {} and not notices._usage

@@ -39,7 +39,7 @@ NOW = 1000.0
 STALENESS = 300.0
 
 
-class Answers(base.ScoreSource):
+class Answers(base.MetricsSource):
     def __init__(self, samples):
         self.samples = samples
 
@@ -62,7 +62,7 @@ def drawn(seed):
     names = ['cpu', 'memory', 'net'][:rng.randint(1, 3)]
     parts = [rng.randint(1, 5) for _ in names]
     regex = rng.choice([None, r'^([^:]+):[0-9]+$'])
-    found = policies.parse({'policies': [
+    found = policies.parse_policies({'policies': [
         {'name': name, 'weight': part / sum(parts), 'imbalance_query': name, 'boot_ceiling': 0.8,
          'capacity_query': rng.choice([None, f'{name}-peak']), 'host_capacity': 'VCPU',
          **({'host_regex': regex} if regex else {}), 'threshold': rng.choice([0.0, 0.1])}
@@ -105,20 +105,20 @@ def door(found, cluster, samples):
         vcpus_total=h.provider.inventories['VCPU'].total, vcpus_used=4)
         for h in cluster.hosts.values()]
     ledger = AllocationLedger()
-    ledger.note(states, 0.0, 0.0)
+    ledger.record_allocations(states, 0.0, 0.0)
     card = policy_scores.PolicyScorecard(conf, 'policies.yaml', clock=lambda: 0.0)
     with mock.patch.object(policy_watch, 'PolicyWatch', autospec=True) as watch:
         watch.return_value.refresh.return_value = found
-        card.refresh(lambda: Answers(samples))
-    card.show(ledger.tracks())
+        card.refresh_scores(lambda: Answers(samples))
+    card.replace_reading(ledger.copy_tracks())
     return card.snapshot, states
 
 
 def scored(found, cluster, samples):
     """The rebalancer's scores of each policy."""
-    return {p.name: scoring.score(p, samples[p.name], cluster, now=NOW, staleness=STALENESS,
-                                  max_missing_hosts=len(cluster.hosts))
-            for p in found.enabled}
+    return {p.name: scoring.score_policy(p, samples[p.name], cluster, now=NOW, staleness=STALENESS,
+                                         max_missing_hosts=len(cluster.hosts))
+            for p in found.enabled_policies}
 
 
 @clouds.examples(400)
@@ -130,7 +130,7 @@ def test_a_host_has_the_same_score_at_both_doors(seed):
     if any(s.untrusted for s in scores.values()):
         assert snapshot.reason
         return
-    weights = {p.name: p.weight for p in found.enabled}
+    weights = {p.name: p.weight for p in found.enabled_policies}
     whole = set.intersection(*(set(s.hosts) for s in scores.values()))
     expected = {h: scoring.sum_weighted({name: s.hosts[h] for name, s in scores.items()}, weights)
                 for h in whole}
@@ -158,9 +158,9 @@ def test_the_planners_combined_imbalance_uses_these_scores_and_weights(seed):
     planned = simulation.Simulation(cluster, model.ClusterScores(scores, NOW), found,
                                     model.MoveHistory(),
                                     model.PlanningOptions(), lambda: False)
-    assert planned.combined() == pytest.approx(sum(
+    assert planned.compute_combined() == pytest.approx(sum(
         p.weight * (max(hosts) - min(hosts))
-        for p in found.enabled if (hosts := scores[p.name].hosts.values())))
+        for p in found.enabled_policies if (hosts := scores[p.name].hosts.values())))
 
 
 def test_enough_of_the_clouds_can_be_compared():

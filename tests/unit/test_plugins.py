@@ -22,7 +22,7 @@ from kronos_nova.rebalancer.strategies import base
 
 @pytest.mark.parametrize('name', planner.ORDER)
 def test_a_strategy_is_loaded_by_name(name):
-    strategy = plugins.load(plugins.STRATEGIES, name)
+    strategy = plugins.load_plugin(plugins.STRATEGIES, name)
     assert issubclass(strategy, base.Strategy)
     assert strategy.__name__.lower() == name
 
@@ -35,13 +35,13 @@ def test_all_classes_come_in_order_of_their_names():
 
 def test_an_unknown_name_says_what_there_is():
     with pytest.raises(exception.PluginNotFound) as caught:
-        plugins.load(plugins.STRATEGIES, 'roulette')
+        plugins.load_plugin(plugins.STRATEGIES, 'roulette')
     assert "'roulette'" in str(caught.value) and 'evacuate, pack' in str(caught.value)
 
 
 def test_an_empty_namespace_says_none():
     with pytest.raises(exception.PluginNotFound, match='found: none'):
-        plugins.load('kronos_nova.nothing', 'x')
+        plugins.load_plugin('kronos_nova.nothing', 'x')
     assert plugins.all_classes('kronos_nova.nothing') == []
 
 
@@ -63,4 +63,4 @@ def test_a_plugin_that_cannot_be_imported_is_an_error(broken):
     with pytest.raises(ImportError, match='no_such_module_of_ours'):
         plugins.all_classes('kronos_nova.broken')
     with pytest.raises(ImportError, match='no_such_module_of_ours'):
-        plugins.load('kronos_nova.broken', 'bad')
+        plugins.load_plugin('kronos_nova.broken', 'bad')

@@ -35,7 +35,7 @@ def test_a_noun_may_have_a_plural_of_its_own():
 
 
 def test_the_verb_agrees_with_the_number():
-    assert [plurals.choose(n, 'is', 'are') for n in (0, 1, 2)] == ['are', 'is', 'are']
+    assert [plurals.choose_form(n, 'is', 'are') for n in (0, 1, 2)] == ['are', 'is', 'are']
 
 
 def find_fixed_plurals(source):

@@ -28,7 +28,7 @@ def entry(**fields):
 
 
 def parse(*entries, **document):
-    return policy.parse({'policies': list(entries), **document}, 'p.yaml')
+    return policy.parse_policies({'policies': list(entries), **document}, 'p.yaml')
 
 
 def refusal(*entries, **document):
@@ -55,8 +55,8 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
               vm_profile_label_type='nova_internal_name', vm_profile_fallback='host_average',
               max_migrations_per_cycle=5, enabled=True),
         entry(name='mem', weight=0.4), entry(name='off', weight=0.9, enabled=False))
-    assert [p.name for p in found.enabled] == ['cpu', 'mem']
-    assert (found.mode, found.budget) == ('spread', 5)
+    assert [p.name for p in found.enabled_policies] == ['cpu', 'mem']
+    assert (found.mode, found.move_budget) == ('spread', 5)
 
 
 @pytest.mark.parametrize(('fields', 'words'), [
@@ -113,7 +113,7 @@ def test_a_missing_field_is_named():
 @pytest.mark.parametrize('document', [None, [], 'text', 7])
 def test_a_policy_file_must_be_a_mapping(document):
     with pytest.raises(exception.PolicyFileError, match='not a mapping'):
-        policy.parse(document)
+        policy.parse_policies(document)
 
 
 def test_rules_over_the_whole_file():
@@ -130,7 +130,7 @@ def test_rules_over_the_whole_file():
 def test_weights_that_are_parts_of_a_whole_are_accepted(parts):
     total = sum(parts)
     found = parse(*(entry(name=f'p{n}', weight=part / total) for n, part in enumerate(parts)))
-    assert math.fsum(p.weight for p in found.enabled) == pytest.approx(1.0)
+    assert math.fsum(p.weight for p in found.enabled_policies) == pytest.approx(1.0)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5),
@@ -138,7 +138,7 @@ def test_weights_that_are_parts_of_a_whole_are_accepted(parts):
                     | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=12))
 def test_no_document_does_anything_but_load_or_be_refused(document):
     try:
-        policy.parse(document)
+        policy.parse_policies(document)
     except exception.PolicyFileError as e:
         assert e.code == 'kronos.policy_file'
         assert str(e).startswith('policies.yaml: ')
@@ -151,6 +151,6 @@ def test_queries_by_field():
 
 def test_policies_are_found_by_name():
     loaded = parse(entry())
-    assert loaded.policy('cpu').name == 'cpu'
+    assert loaded.find_policy('cpu').name == 'cpu'
     with pytest.raises(KeyError):
-        loaded.policy('mem')
+        loaded.find_policy('mem')

@@ -55,8 +55,9 @@ def instance_of(uuid, host, vcpus=1):
 def score(series, hosts=('a', 'b'), policy=None, now=0.0, instances=(), vcpus=None, services=None,
           **samples):
     made = model.PolicySamples('cpu', result_of(series), **samples)
-    return scoring.score(policy or policy_of(), made,
-                         cluster_of(hosts, instances, services, vcpus), now=now, staleness=300.0)
+    return scoring.score_policy(policy or policy_of(), made,
+                                cluster_of(hosts, instances, services, vcpus), now=now,
+                                staleness=300.0)
 
 
 def host_scores(series, hosts=('a', 'b'), **fields):

@@ -49,7 +49,7 @@ def write_policies(run: Run) -> None:
 
     budget = max(FEWEST_MOVES, len(run.state.hosts) // 2)
     run.layout.policies.write_text(
-        policies.shortened(presets.read(policies.PRESET), budget))
+        policies.shortened(presets.read_preset(policies.PRESET), budget))
 
 
 def sections(run: Run, refresh_seconds: int = 1) -> config.Sections:

@@ -53,7 +53,7 @@ class ByHandExecutor(base.Executor):
                     task.task_id, task.to_host, task.instance_uuid)
         return None
 
-    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
+    def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         host = self._find_host(task)
         if host == task.to_host:
             return base.MigrationProgress(base.MigrationStage.COMPLETED,

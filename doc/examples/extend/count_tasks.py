@@ -28,7 +28,7 @@ class CountTasks(database_command.DatabaseTable):
     columns = ('Scope', 'State', 'Tasks')
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
-    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         found = Counter((row.task.aggregate, str(row.task.state))
                         for row in stored_views.list_tasks(session))
         for (scope, state), number in sorted(found.items()):

@@ -33,11 +33,11 @@ class Even(base.Strategy):
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
-        while len(moves) < budget and not simulation.stop():
+        while len(moves) < budget and not simulation.is_cut_off():
             move = _next(simulation)
             if move is None or move.improvement < 0:
                 break
-            simulation.apply(move)
+            simulation.apply_move(move)
             moves.append(move)
         if not moves:
             simulation.notes.append('no host can give one of its many instances')
@@ -46,8 +46,8 @@ class Even(base.Strategy):
 
 def _next(simulation: sim.Simulation) -> model.Move | None:
     """Off the fullest host that may give, to one with ``DIFFERENCE`` fewer at least."""
-    counts = np.array([simulation.on_host(host).size for host in simulation.hosts])
+    counts = np.array([simulation.list_on_host(host).size for host in simulation.hosts])
     source = int(np.argmax(np.where(simulation.givers, counts, -1)))
     takers = np.flatnonzero(simulation.takers & (counts <= counts[source] - DIFFERENCE))
-    here = simulation.on_host(simulation.hosts[source])
+    here = simulation.list_on_host(simulation.hosts[source])
     return base.best_place(simulation, here[simulation.movable[here]], model.Phase.SPREAD, takers)

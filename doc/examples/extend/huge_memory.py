@@ -22,7 +22,7 @@ LARGEST_MB = 262144
 
 def huge_memory(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to balance load with an instance of huge memory; drains and repairs move it."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if instance is None or move.phase not in metrics.IMBALANCE:
         return None
     if instance.memory_mb > LARGEST_MB:

@@ -27,7 +27,7 @@ from kronos_nova import policy as policies
 from kronos_nova.sources import base
 
 
-class JsonFileSource(base.ScoreSource):
+class JsonFileSource(base.MetricsSource):
     """Source of the answers in ``[json_file] path``; samples are as old as the file."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:

@@ -26,11 +26,12 @@ def same_rack(view: views.CloudView, move: model.Move) -> model.Rejection | None
     The racks of a host are the values of ``rack`` in the metadata of its aggregates. An instance on
     a host without racks goes anywhere.
     """
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     if instance is None or (instance.extra_specs or {}).get(SAME_RACK) != 'true':
         return None
-    racks = view.aggregates.values(move.from_host).get(RACK, frozenset())
-    if not racks or racks & view.aggregates.values(move.to_host).get(RACK, frozenset()):
+    racks = view.aggregates.map_metadata_values(move.from_host).get(RACK, frozenset())
+    if not racks or racks & view.aggregates.map_metadata_values(move.to_host).get(RACK,
+                                                                                  frozenset()):
         return None
     return model.Rejection('same-rack', f'host {move.to_host} is in no rack of {move.from_host}, '
                                         f'which the flavor of instance {instance.uuid} requires')

@@ -44,31 +44,31 @@ class ProviderHoldings:
             if instance.host in cluster.hosts:
                 self._charge_providers(self._at_home(instance), -1)
 
-    def put(self, uuid: str, host: str) -> None:
+    def place_instance(self, uuid: str, host: str) -> None:
         """Put the instance on a host, and on no other."""
-        self.take(uuid)
+        self.remove_instance(uuid)
         instance = self._cluster.instances[uuid]
         known = self._cluster.hosts[host]
         if host == instance.host:
             held = self._at_home(instance)
         elif known.provider is None:
             held = {}
-        elif self._spaces.flat(known):
+        elif self._spaces.has_root_alone(known):
             held = {known.provider.uuid: instance.claims}
         else:
             held = self._choose_providers(uuid, known)
         self._held[uuid] = held
         self._charge_providers(held, 1)
 
-    def take(self, uuid: str) -> None:
+    def remove_instance(self, uuid: str) -> None:
         """Remove the instance from its host."""
         self._charge_providers(self._held.pop(uuid, {}), -1)
 
-    def of(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
+    def map_allocations(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
         """Return the instance's allocations by provider; empty where history has none."""
         return self._held[uuid] if self._cluster.instances[uuid].allocations else {}
 
-    def used(self, host: str) -> Amounts:
+    def sum_allocated(self, host: str) -> Amounts:
         """Sum the allocations of the host's tree, by resource class."""
         found: Amounts = {}
         for provider in self._cluster.hosts[host].tree:
@@ -76,7 +76,7 @@ class ProviderHoldings:
                 found[name] = found.get(name, 0) + amount
         return found
 
-    def shown(self, provider: model.Provider) -> model.Provider:
+    def show_allocations(self, provider: model.Provider) -> model.Provider:
         return dataclasses.replace(provider, used={
             name: max(0, amount) for name, amount in self._used[provider.uuid].items()})
 
@@ -87,7 +87,7 @@ class ProviderHoldings:
         return {} if root is None else {root.uuid: instance.claims}
 
     def _choose_providers(self, uuid: str, host: model.Host) -> dict[str, Amounts]:
-        demands = self._spaces.demands(uuid, host)
+        demands = self._spaces.build_demands(uuid, host)
         chosen = (provider_assignment.find_spaces(demands, lambda space, name: self._used[
             space.provider.uuid].get(name, 0))
                   or provider_assignment.choose_fallback_spaces(demands))

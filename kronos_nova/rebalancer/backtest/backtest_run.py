@@ -58,7 +58,7 @@ class _EngineInputs:
     scopes: tuple[str, ...]
 
     @classmethod
-    def of(cls, past: pasts.LoadHistory, candidate: PolicyCandidate) -> '_EngineInputs':
+    def build_inputs(cls, past: pasts.LoadHistory, candidate: PolicyCandidate) -> '_EngineInputs':
         chosen = candidate.settings.policies
         return cls(dataclasses.replace(candidate.settings,
                                        policies=worlds.make_runnable_policies(chosen)),
@@ -99,13 +99,13 @@ class BacktestResult:
     cancelled: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def as_it_was(past: pasts.LoadHistory, progress: Callable[[int], None]) -> BacktestResult:
+def run_history(past: pasts.LoadHistory, progress: Callable[[int], None]) -> BacktestResult:
     """Run through history itself, with its own moves."""
     world = worlds.InstancePlaces(past, 0.0)
     score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
-        world.follow(k)
-        score[:, k], counts[k] = world.scores(k), world.counts(k)
+        world.follow_history(k)
+        score[:, k], counts[k] = world.compute_true_scores(k), world.count_residents(k)
         progress(k)
     return BacktestResult('history', score, counts, tuple(world.moved))
 
@@ -119,8 +119,8 @@ def run_without_moves(past: pasts.LoadHistory, progress: Callable[[int], None],
     world = worlds.InstancePlaces(past, 0.0, boots)
     score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
-        world.enter(k)
-        score[:, k], counts[k] = world.scores(k), world.counts(k)
+        world.enter_time(k)
+        score[:, k], counts[k] = world.compute_true_scores(k), world.count_residents(k)
         progress(k)
     return BacktestResult('nothing', score, counts, ())
 
@@ -150,7 +150,8 @@ class _EngineMemory:
         self._past = past
         self._candidate = candidate
         self._assumptions = assumptions
-        self._engines = [_EngineInputs.of(past, each) for each in (candidate, *candidate.others)]
+        self._engines = [_EngineInputs.build_inputs(past, each)
+                         for each in (candidate, *candidate.others)]
         self._scopes = tuple(dict.fromkeys(s for e in self._engines for s in e.scopes))
         self._world = worlds.InstancePlaces(past, assumptions.lag, boots)
         self._carrier = simulated_executor.SimulatedExecutor(assumptions.limits)
@@ -159,7 +160,7 @@ class _EngineMemory:
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
         self._remembered = metric_lag.compute_retention(
-            max(e.settings.policies.window for e in self._engines))
+            max(e.settings.policies.lookback_seconds for e in self._engines))
         self._ids = itertools.count()
         self._cycles = 0
         self._idle: Counter[str] = Counter()
@@ -170,22 +171,22 @@ class _EngineMemory:
         score, counts = _make_empty_arrays(past)
         planned = -np.inf
         for k in range(window.count):
-            now = window.at(k)
+            now = window.compute_time(k)
             self._advance_time(now - window.step, now)
-            self._carrier.drop(set(world.enter(k)))
+            self._carrier.cancel_gone_instances(set(world.enter_time(k)))
             if now - planned >= self._assumptions.interval:
                 planned = now
                 self._plan(k, now)
-            flights = [(t.instance_uuid, t.to_host) for t in self._carrier.running]
-            score[:, k], counts[k] = world.scores(k, flights), world.counts(k)
+            flights = [(t.instance_uuid, t.to_host) for t in self._carrier.running_tasks]
+            score[:, k], counts[k] = world.compute_true_scores(k, flights), world.count_residents(k)
             progress(k)
         return BacktestResult(
             self._candidate.name, score, counts, tuple(world.moved), self._cycles,
             dict(self._idle), dict(self._rejections), dict(self._carrier.cancelled))
 
     def _advance_time(self, since: float, now: float) -> None:
-        for task, at in self._carrier.advance(since, now):
-            self._world.arrive(task.instance_uuid, task.to_host, at)
+        for task, at in self._carrier.advance_time(since, now):
+            self._world.complete_move(task.instance_uuid, task.to_host, at)
             self._start_cooldown(task.instance_uuid, at + self._assumptions.instance_cooldown)
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
@@ -201,19 +202,20 @@ class _EngineMemory:
             self._plan_scopes(engine, k, now)
 
     def _plan_scopes(self, engine: _EngineInputs, k: int, now: float) -> None:
-        samples = self._world.samples(engine.settings.policies, engine.measures, k, now)
+        samples = self._world.build_samples(engine.settings.policies, engine.measures, k, now)
         for scope in engine.scopes:
-            live = self._carrier.live
+            live = self._carrier.open_tasks
             flights = tuple(model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task',
                                                t.alternates, t.aggregate)
                             for t in live)
-            cluster = self._world.cluster(now, flights).scoped(scope, self._scopes)
+            cluster = self._world.build_cluster(now, flights).replace_scope(scope, self._scopes)
             busy = planning_pipeline.count_busy_moves(flights, cluster)
             self._cycles += 1
             try:
-                outcome = planning_pipeline.run(cluster, samples, self._build_history(scope, now),
-                                                engine.settings,
-                                                now=now, clock=_no_clock, busy=busy)
+                outcome = planning_pipeline.plan_scope(cluster, samples,
+                                                       self._build_history(scope, now),
+                                                       engine.settings,
+                                                       now=now, clock=_no_clock, busy=busy)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue
@@ -233,7 +235,7 @@ class _EngineMemory:
             self._idle[NUMBER.sub('N', plan.reason or 'no reason')] += 1
             return
         rows = tasks.from_plan(
-            plan, cluster, tuple(p.name for p in engine.settings.policies.enabled),
+            plan, cluster, tuple(p.name for p in engine.settings.policies.enabled_policies),
             plan_id=f'{next(self._ids):09}', now=now, stagger_seconds=self._assumptions.stagger,
             max_retries=0, new_id=lambda: f'{next(self._ids):09}',
             cooldown=self._assumptions.cooldown)
@@ -254,4 +256,4 @@ def _no_clock() -> float:
 def map_policy_measures(past: pasts.LoadHistory, policy_set: policies.PolicySet) -> dict[str, int]:
     """Return the number of the measure of each policy."""
     known: Sequence[tuple[object, ...]] = [pasts.make_score_key(m.policy) for m in past.measures]
-    return {p.name: known.index(pasts.make_score_key(p)) for p in policy_set.enabled}
+    return {p.name: known.index(pasts.make_score_key(p)) for p in policy_set.enabled_policies}

@@ -78,7 +78,7 @@ class LoadHistory:
     others: Places
     warnings: tuple[str, ...] = ()
 
-    def true_usage(self, k: int) -> Floats:
+    def compute_true_usage(self, k: int) -> Floats:
         """Return M x N: the usage of each instance at time k; 0 where not known."""
         home = self.home[k]
         scale = np.where(home >= 0, self.scale[:, k, home], 0.0)
@@ -89,7 +89,7 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[SharedScorin
     """List each scoring once; one with another's name gets a number."""
     found: dict[tuple[Any, ...], policies.Policy] = {}
     for policy_set in policy_sets:
-        for policy in policy_set.enabled:
+        for policy in policy_set.enabled_policies:
             found.setdefault(make_score_key(policy), policy)
     taken: dict[str, int] = {}
     out = []
@@ -116,7 +116,7 @@ def build_past(trace: recorded_trace.RecordedTrace, policy_sets: Sequence[polici
 
     :raises HistoryError: a question was not recorded, or names no host.
     """
-    return _HistoryBuilder(trace, policy_sets, tuple(scopes)).build()
+    return _HistoryBuilder(trace, policy_sets, tuple(scopes)).build_history()
 
 
 class _HistoryBuilder:
@@ -126,7 +126,7 @@ class _HistoryBuilder:
         self._trace = trace
         self._cluster = trace.cluster
         self._measures = measures_of(policy_sets)
-        self._policies = [p for policy_set in policy_sets for p in policy_set.enabled]
+        self._policies = [p for policy_set in policy_sets for p in policy_set.enabled_policies]
         self._scopes = scopes
         self.hosts = tuple(sorted(trace.cluster.hosts))
         self.uuids = tuple(sorted(
@@ -136,15 +136,16 @@ class _HistoryBuilder:
         self._times = trace.window.count
         self._warnings: list[str] = []
 
-    def build(self) -> LoadHistory:
+    def build_history(self) -> LoadHistory:
         names = [m.name for m in self._measures]
         found = [self._build_profile(m) for m in self._measures]
         home = self._locate_instances([p for p in found if p is not None])
         others = next((p.others for p in found if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
-        score = np.stack([self._of_hosts(m.policy, 'imbalance_query') for m in self._measures])
+        score = np.stack([self._map_host_answers(m.policy, 'imbalance_query')
+                          for m in self._measures])
         fills = {recorded_trace.list_questions(p)['capacity_query']:
-                 self._of_hosts(p, 'capacity_query')
+                 self._map_host_answers(p, 'capacity_query')
                  for p in self._policies if p.capacity_query is not None}
         capacity = np.stack([self._build_capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
@@ -155,8 +156,8 @@ class _HistoryBuilder:
         scale = self._compute_scale(usage, home, score, capacity)
         return LoadHistory(self._cluster, self._trace.window, self.hosts, self.uuids,
                            self._measures,
-                           score, fills, capacity, usage, self._long_term(capacity, home), scale,
-                           home,
+                           score, fills, capacity, usage, self._compute_long_usage(capacity, home),
+                           scale, home,
                            others,
                            tuple(dict.fromkeys([*self._trace.warnings, *self._warnings])))
 
@@ -173,13 +174,13 @@ class _HistoryBuilder:
                        'recorded.')
         return found
 
-    def _of_hosts(self, policy: policies.Policy, field: str) -> Floats:
+    def _map_host_answers(self, policy: policies.Policy, field: str) -> Floats:
         """Return the answers by the Nova hosts that the label means: T x H."""
         answer = self._get_answer(policy, field)
         out = np.full((self._times, len(self.hosts)), np.nan)
-        find = self._build_host_names(policy).find
+        find = self._build_host_names(policy).find_service_host
         strangers = set()
-        for key, columns in profiles.columns_of(answer.keys).items():
+        for key, columns in profiles.list_columns(answer.keys).items():
             host = find(key)
             if host is None:
                 strangers.add(key)
@@ -199,7 +200,7 @@ class _HistoryBuilder:
                       more: Any) -> None:
         both = ~np.isnan(row) & ~np.isnan(more)
         if both.any():
-            at = self._trace.window.at(int(np.flatnonzero(both)[0]))
+            at = self._trace.window.compute_time(int(np.flatnonzero(both)[0]))
             raise exception.HistoryError(
                 what=f'{field} of policy {policy.name}',
                 problem=f'more than one series for host {host} (first at {at:.0f})',
@@ -214,15 +215,15 @@ class _HistoryBuilder:
     def _build_capacity(self, measure: SharedScoring) -> Floats:
         """Return capacities, T x H: over time, or Placement's, which the cloud has at one time."""
         if measure.policy.host_capacity_query is not None:
-            found = self._of_hosts(measure.policy, 'host_capacity_query')
+            found = self._map_host_answers(measure.policy, 'host_capacity_query')
             return np.where(found > 0, found, np.nan)
         unasked = model.PolicySamples(measure.policy.name, model.QueryResult(
             measure.policy.imbalance_query, model.SourceHealth.HEALTHY))
         row = np.full(len(self.hosts), np.nan)
         for scope in self._scopes:
-            cluster = self._cluster.scoped(scope, self._scopes)
-            known = scoring.score(measure.policy, unasked, cluster, now=0.0,
-                                  staleness=0.0).capacity
+            cluster = self._cluster.replace_scope(scope, self._scopes)
+            known = scoring.score_policy(measure.policy, unasked, cluster, now=0.0,
+                                         staleness=0.0).capacity
             for host in cluster.scope_hosts:
                 row[self._host_index[host]] = known.get(host, np.nan)
         return np.broadcast_to(row, (self._times, len(self.hosts)))
@@ -239,8 +240,8 @@ class _HistoryBuilder:
                 'cloud has; their load stays with its host')
         return found
 
-    def _long_term(self, capacity: Floats, home: Places,
-                   ) -> dict[tuple[int, recorded_trace.Question], recorded_trace.Singles]:
+    def _compute_long_usage(self, capacity: Floats, home: Places,
+                            ) -> dict[tuple[int, recorded_trace.Question], recorded_trace.Singles]:
         """Return the usage of instances over hours, which follows them to other hosts."""
         known = [make_score_key(m.policy) for m in self._measures]
         found = {}
@@ -256,14 +257,15 @@ class _HistoryBuilder:
                     what: str) -> profiles.InstanceProfile:
         """Map the answer to instances; ``what`` begins its warnings."""
         answer = self._get_answer(policy, field)
-        columns = profiles.columns_of(answer.keys)
+        columns = profiles.list_columns(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
         mapped = labels.map_instances(numbers, self._cluster.instances.values(),
                                       policy.vm_profile_label_type)
         keys = list(columns)
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
-        return profiles.InstanceProfile(answer, columns, ours, self._build_host_names(policy).find,
+        return profiles.InstanceProfile(answer, columns, ours,
+                                        self._build_host_names(policy).find_service_host,
                                         self._host_index,
                                          len(self.uuids),
                                          lambda text: self._warnings.append(f'{what}: {text}'))

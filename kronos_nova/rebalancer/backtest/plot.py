@@ -29,13 +29,13 @@ SETTINGS = {'text.parse_math': False, 'svg.hashsalt': 'kronos', 'axes.grid': Tru
 FORMATS = ('svg', 'png', 'pdf')
 
 
-def write(path: str, window: ranges.QueryWindow, rows: Sequence[dict[str, Any]]) -> None:
+def write_plot(path: str, window: ranges.QueryWindow, rows: Sequence[dict[str, Any]]) -> None:
     """Draw one panel for each imbalance, then overload, empty hosts and moves.
 
     :param rows: one candidate's review each.
     :raises OSError: the file cannot be written.
     """
-    times = [datetime.datetime.fromtimestamp(window.at(k), datetime.UTC)
+    times = [datetime.datetime.fromtimestamp(window.compute_time(k), datetime.UTC)
              for k in range(window.count)]
     panels = [(f'imbalance {measure}' + (f' ({scope})' if len(measures) and several else ''),
                [row['over_time']['imbalance'][scope][measure] for row in rows])

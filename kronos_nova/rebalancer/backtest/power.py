@@ -32,7 +32,7 @@ class PowerCurve:
     watts: tuple[float, ...]
     empty_is_off: bool = False
 
-    def of(self, utilisation: pasts.Floats) -> pasts.Floats:
+    def compute_watts(self, utilisation: pasts.Floats) -> pasts.Floats:
         """Return the watts, in the same shape; a utilisation not known counts as 0."""
         known = np.clip(np.nan_to_num(utilisation), 0.0, 1.0)
         return np.interp(known, np.linspace(0.0, 1.0, len(self.watts)), self.watts)
@@ -43,13 +43,13 @@ class PowerCurve:
 
         :param counts: T x H, instances on the host.
         """
-        watts = self.of(utilisation)
+        watts = self.compute_watts(utilisation)
         if self.empty_is_off:
             watts = np.where(counts > 0, watts, 0.0)
         return float(watts.sum()) * seconds / 3_600_000.0
 
 
-def parse(text: str, empty_is_off: bool = False) -> PowerCurve:
+def parse_power_curve(text: str, empty_is_off: bool = False) -> PowerCurve:
     """Parse ``IDLE:MAX`` watts, or 11 comma-separated watts at 0, 10, ..., 100 %.
 
     :raises ValueError: the text is neither; the message names the fault.

@@ -78,7 +78,7 @@ class InstanceProfile:
         return not twice.any()
 
 
-def columns_of(keys: Iterable[str]) -> dict[str, list[int]]:
+def list_columns(keys: Iterable[str]) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     for column, key in enumerate(keys):
         out.setdefault(key, []).append(column)

@@ -31,13 +31,13 @@ def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorde
     """Collect every question once, with the field and policy that ask it first."""
     out: dict[recorded_trace.Question, str] = {}
     for policy_set in policy_sets:
-        for policy in policy_set.enabled:
+        for policy in policy_set.enabled_policies:
             for field, question in recorded_trace.list_questions(policy).items():
                 out.setdefault(question, f'{field} of policy {policy.name}')
     return out
 
 
-def gather_trace(source: base.ScoreSource, policy_sets: Iterable[policies.PolicySet],
+def gather_trace(source: base.MetricsSource, policy_sets: Iterable[policies.PolicySet],
                  window: ranges.QueryWindow,
                  cluster: model.Cluster, scopes: tuple[str, ...],
                  progress: Callable[[float],
@@ -58,7 +58,7 @@ def gather_trace(source: base.ScoreSource, policy_sets: Iterable[policies.Policy
     return recorded_trace.RecordedTrace(window, cluster, scopes, answers, tuple(warnings))
 
 
-def ask_question(source: base.ScoreSource, question: recorded_trace.Question,
+def ask_question(source: base.MetricsSource, question: recorded_trace.Question,
                  window: ranges.QueryWindow,
                  who: str,
                  progress: ranges.Progress) -> tuple[recorded_trace.RecordedSeries, list[str]]:

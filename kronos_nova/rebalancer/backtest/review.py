@@ -66,7 +66,7 @@ def review_journey(
         'moves': len(journey.moved),
         'moves_per_day': len(journey.moved) / days,
         'moved_gib': sum(copied) / 1024.0,
-        'ping_pongs': ping_pongs(journey.moved, question.return_seconds),
+        'ping_pongs': count_ping_pongs(journey.moved, question.return_seconds),
         'cancelled': dict(sorted(journey.cancelled.items())),
         'overload_host_minutes': count_host_minutes(over.any(axis=0), window.step),
         'overload_by_measure': {m.name: count_host_minutes(over[i], window.step)
@@ -110,7 +110,7 @@ def compute_imbalances(past: pasts.LoadHistory, score: pasts.Floats, scope: str)
     NaN where fewer than two are known.
     """
     services = past.cluster.services
-    inside = set(past.cluster.hosts_of(scope))
+    inside = set(past.cluster.list_hosts_of(scope))
     hosts = [h for h, name in enumerate(past.hosts)
              if name in inside and name in services and services[name].available]
     found = score[:, :, hosts]
@@ -130,7 +130,7 @@ def compute_statistics(values: pasts.Floats) -> dict[str, float | None]:
             'max': float(known.max())}
 
 
-def ping_pongs(moved: Sequence[worlds.CompletedMove], within: float) -> int:
+def count_ping_pongs(moved: Sequence[worlds.CompletedMove], within: float) -> int:
     """Count the moves that bring an instance to a host it left so few seconds before."""
     left: dict[tuple[int, int], float] = {}
     count = 0
@@ -161,7 +161,7 @@ def _mark_up_hosts(past: pasts.LoadHistory) -> Any:
 def _compute_copied_mib(past: pasts.LoadHistory, m: worlds.CompletedMove,
                         question: ReviewQuestion) -> float:
     instance = past.cluster.instances[past.uuids[m.instance]]
-    return question.limits.copied(instance.memory_mb, instance.disk_gb)
+    return question.limits.compute_copied_mib(instance.memory_mb, instance.disk_gb)
 
 
 def _render_move(past: pasts.LoadHistory, m: worlds.CompletedMove) -> dict[str, Any]:

@@ -44,14 +44,14 @@ class ConcurrencyLimits:
     begin_within: float = 6 * 3600.0
     expected: Callable[[model.Task], float] | None = None
 
-    def copied(self, memory_mb: int, disk_gb: int) -> float:
+    def compute_copied_mib(self, memory_mb: int, disk_gb: int) -> float:
         """Return the MiB that a migration copies, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self.copies_disk else 0.0)
 
-    def seconds(self, task: model.Task) -> float:
+    def compute_copy_seconds(self, task: model.Task) -> float:
         if self.expected is not None:
             return self.expected(task)
-        return max(1.0, self.copied(task.memory_mb, task.disk_gb) / self.bandwidth)
+        return max(1.0, self.compute_copied_mib(task.memory_mb, task.disk_gb) / self.bandwidth)
 
 
 class SimulatedExecutor:
@@ -65,27 +65,27 @@ class SimulatedExecutor:
         self.cancelled: Counter[str] = Counter()
 
     @property
-    def live(self) -> list[model.Task]:
+    def open_tasks(self) -> list[model.Task]:
         """Queued and running tasks."""
-        return [*self._queued, *self.running]
+        return [*self._queued, *self.running_tasks]
 
     @property
-    def running(self) -> list[model.Task]:
+    def running_tasks(self) -> list[model.Task]:
         return [task for task, _end in self._running.values()]
 
     def add(self, tasks: Iterable[model.Task]) -> None:
         self._queued += tasks
         self._queued.sort(key=lambda t: (t.not_before, t.priority, t.task_id))
 
-    def drop(self, uuids: Collection[str]) -> None:
+    def cancel_gone_instances(self, uuids: Collection[str]) -> None:
         """Cancel the tasks of instances that are gone."""
-        for task in [t for t in self.running if t.instance_uuid in uuids]:
+        for task in [t for t in self.running_tasks if t.instance_uuid in uuids]:
             del self._running[task.task_id]
             self._cancel_task(task, 'the instance is gone')
         while gone := [t for t in self._queued if t.instance_uuid in uuids]:
             self._cancel_task(gone[0], 'the instance is gone')
 
-    def advance(self, since: float, until: float) -> list[tuple[model.Task, float]]:
+    def advance_time(self, since: float, until: float) -> list[tuple[model.Task, float]]:
         """Begin and end the tasks that are due up to ``until``.
 
         :returns: completed tasks with their times, in order.
@@ -116,10 +116,10 @@ class SimulatedExecutor:
             if (task.not_before <= now and self._has_slot(task)
                     and all((task.plan_id, u) in self._completed for u in task.requires)):
                 self._queued.remove(task)
-                self._running[task.task_id] = (task, now + self._limits.seconds(task))
+                self._running[task.task_id] = (task, now + self._limits.compute_copy_seconds(task))
 
     def _has_slot(self, task: model.Task) -> bool:
-        running, limits = self.running, self._limits
+        running, limits = self.running_tasks, self._limits
         return (sum(t.aggregate == task.aggregate for t in running) < limits.per_scope
                 and sum(t.from_host == task.from_host for t in running) < limits.per_source
                 and sum(t.to_host == task.to_host for t in running) < limits.per_destination)

@@ -52,14 +52,15 @@ BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OS
           RuntimeError, MemoryError, SyntaxError, TypeError)
 
 
-def write(path: str, trace: recorded_trace.RecordedTrace, policy_set: policies.PolicySet) -> None:
+def write_trace(path: str, trace: recorded_trace.RecordedTrace,
+                policy_set: policies.PolicySet) -> None:
     """Write a trace; the file appears whole or not at all.
 
     :raises TraceError: it could not be written.
     """
     contents: dict[str, Any] = {
         'format': np.array(FORMAT),
-        'times': np.array([trace.window.at(i) for i in range(trace.window.count)]),
+        'times': np.array([trace.window.compute_time(i) for i in range(trace.window.count)]),
         'cloud': _encode_text(json.dumps(build_cloud_documents(trace, policy_set), sort_keys=True)),
         'questions': _encode_text(json.dumps([list(q) for q in sorted(trace.answers)]))}
     for number, question in enumerate(sorted(trace.answers)):
@@ -88,14 +89,14 @@ def build_cloud_documents(trace: recorded_trace.RecordedTrace,
     unasked = model.QueryResult('', model.SourceHealth.UNREACHABLE, error='not asked')
     documents = writer.build_documents(writer.SnapshotContent(
         now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
-        samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled},
+        samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled_policies},
         cluster=trace.cluster, histories={}))
     kept = {name: documents[name] for name in CLOUD if name in documents}
     kept['meta.json']['files'] = sorted(kept)
     return kept
 
 
-def read(path: str) -> recorded_trace.RecordedTrace:
+def read_trace(path: str) -> recorded_trace.RecordedTrace:
     """Read a trace.
 
     :raises TraceError: the file is no trace, or a field in it is wrong.
@@ -189,7 +190,7 @@ class _TraceReader:
                     with open(os.path.join(work, name), 'w', encoding='utf-8') as f:
                         json.dump(documents[name], f)
             try:
-                return reader.read(work)
+                return reader.read_snapshot(work)
             except exception.SnapshotError as e:
                 where = os.path.relpath(str(e.kwargs['path']), work)
                 raise self._make_field_error('cloud', f'{where}: {e.kwargs["problem"]}') from None

@@ -44,10 +44,10 @@ class CompletedMove:
 class BootChooser(Protocol):
     """Places where instances boot, instead of history's places."""
 
-    def begin(self, world: 'InstancePlaces', k: int) -> None:
+    def begin_boots(self, world: 'InstancePlaces', k: int) -> None:
         """Prepare for the instances that boot at time k; the world is as it was before."""
 
-    def place(self, world: 'InstancePlaces', k: int, n: int) -> int:
+    def choose_host(self, world: 'InstancePlaces', k: int, n: int) -> int:
         """Return the host of instance n, by number; the instances before it are placed already."""
 
 
@@ -72,12 +72,12 @@ class InstancePlaces:
         self._instances: dict[str, model.Instance] = {}
         self._holdings = allocations.ProviderHoldings(past.cluster)
 
-    def number(self, uuid: str) -> int:
+    def find_number(self, uuid: str) -> int:
         return self._index[uuid]
 
     # Changes.
 
-    def enter(self, k: int) -> list[str]:
+    def enter_time(self, k: int) -> list[str]:
         """Enter time k: remove instances that go, and place instances that come.
 
         They come to where they came in history or to where they boot instead.
@@ -89,21 +89,22 @@ class InstancePlaces:
         come = np.flatnonzero((home >= 0) & (self.place < 0))
         boots = self._boots if k else None
         if boots is not None and come.size:
-            boots.begin(self, k)
+            boots.begin_boots(self, k)
         for n in gone:
-            self._put(int(n), pasts.ABSENT)
+            self._set_place(int(n), pasts.ABSENT)
         for n in come:
-            self._put(int(n), int(home[n]) if boots is None else boots.place(self, k, int(n)))
+            self._set_place(int(n),
+                            int(home[n]) if boots is None else boots.choose_host(self, k, int(n)))
         return [self.past.uuids[n] for n in gone]
 
-    def follow(self, k: int) -> None:
+    def follow_history(self, k: int) -> None:
         """Follow history to time k, with its own moves."""
-        self.enter(k)
+        self.enter_time(k)
         home = self.past.home[k]
         for n in np.flatnonzero(home != self.place):
-            self._complete_move(int(n), int(home[n]), self.past.window.at(k))
+            self._complete_move(int(n), int(home[n]), self.past.window.compute_time(k))
 
-    def arrive(self, uuid: str, host: str, at: float) -> None:
+    def complete_move(self, uuid: str, host: str, at: float) -> None:
         """Complete a move."""
         self._complete_move(self._index[uuid], self._host_index[host], at)
 
@@ -111,25 +112,25 @@ class InstancePlaces:
         done = CompletedMove(n, int(self.place[n]), host, at)
         self.moved.append(done)
         self._recent.append(done)
-        self._put(n, host)
+        self._set_place(n, host)
 
-    def _put(self, n: int, host: int) -> None:
+    def _set_place(self, n: int, host: int) -> None:
         """Put an instance on a host, or on ABSENT."""
         uuid = self.past.uuids[n]
         known = self.past.cluster.instances[uuid]
         self.place[n] = host
         if host < 0:
-            self._holdings.take(uuid)
+            self._holdings.remove_instance(uuid)
             del self._instances[uuid]
         else:
-            self._holdings.put(uuid, self.past.hosts[host])
+            self._holdings.place_instance(uuid, self.past.hosts[host])
             self._instances[uuid] = dataclasses.replace(
-                known, host=self.past.hosts[host], allocations=self._holdings.of(uuid),
+                known, host=self.past.hosts[host], allocations=self._holdings.map_allocations(uuid),
                 task_state=None if known.task_state == 'migrating' else known.task_state)
 
     # The present.
 
-    def scores(self, k: int, flights: Sequence[tuple[str, str]] = ()) -> pasts.Floats:
+    def compute_true_scores(self, k: int, flights: Sequence[tuple[str, str]] = ()) -> pasts.Floats:
         """Return the true scores at time k, M x H; NaN where history has none.
 
         :param flights: (instance, destination) of moves under way: they count at both ends.
@@ -137,7 +138,7 @@ class InstancePlaces:
         return self._apply_change(self.past.score[:, k], self._compute_change(k, [
             (self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]))
 
-    def measured(self, k: int, now: float) -> pasts.Floats:
+    def compute_shown_change(self, k: int, now: float) -> pasts.Floats:
         """Return the change that metrics show, M x H.
 
         Of a move that completed t seconds ago they show t / lag.
@@ -159,7 +160,7 @@ class InstancePlaces:
 
         :param shares: (instance, host, part of its usage) to add.
         """
-        usage = self.past.true_usage(k)
+        usage = self.past.compute_true_usage(k)
         home, hosts = self.past.home[k], len(self.past.hosts)
         was, here = home >= 0, self.place >= 0
         out = np.empty((len(usage), hosts))
@@ -175,23 +176,23 @@ class InstancePlaces:
             out[m] = np.divide(more, self.past.capacity[m, k], out=more, where=more != 0.0)
         return out
 
-    def counts(self, k: int) -> pasts.Places:
+    def count_residents(self, k: int) -> pasts.Places:
         """Count the instances on each host, also those that the cloud does not have: H."""
         here = self.place >= 0
         ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
         found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
         return found
 
-    def used(self, host: int) -> Mapping[str, int]:
+    def sum_allocated(self, host: int) -> Mapping[str, int]:
         """Return the present allocations of a host's tree, by resource class."""
-        return self._holdings.used(self.past.hosts[host])
+        return self._holdings.sum_allocated(self.past.hosts[host])
 
     # What an engine would see.
 
-    def cluster(self, now: float, flights: tuple[model.InFlightMove, ...]) -> model.Cluster:
+    def build_cluster(self, now: float, flights: tuple[model.InFlightMove, ...]) -> model.Cluster:
         """Build the present cloud. Services, groups and sizes are the recorded ones."""
         cloud = self.past.cluster
-        shown = self._holdings.shown
+        shown = self._holdings.show_allocations
         hosts = {name: host if host.provider is None else dataclasses.replace(
             host, provider=shown(host.provider), nested=tuple(map(shown, host.nested)))
             for name, host in cloud.hosts.items()}
@@ -200,16 +201,16 @@ class InstancePlaces:
             instances={**self._outside, **self._instances},
             flights=flights, taken_at=now)
 
-    def samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
-                now: float) -> dict[str, model.PolicySamples]:
+    def build_samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
+                      now: float) -> dict[str, model.PolicySamples]:
         """Return the samples that a source would answer, by host name and instance UUID.
 
         :param numbers: the number of the measure of each policy.
         """
-        change = self.measured(k, now)
+        change = self.compute_shown_change(k, now)
         there = self.place >= 0
         out = {}
-        for policy in policy_set.enabled:
+        for policy in policy_set.enabled_policies:
             m = numbers[policy.name]
 
             def clip_ratios(values: pasts.Floats, m: int = m) -> pasts.Floats:

@@ -47,7 +47,7 @@ class _RequestGroup:
     required: set[str] = dataclasses.field(default_factory=set)
     forbidden: set[str] = dataclasses.field(default_factory=set)
 
-    def pairs(self, suffix: str) -> Pairs:
+    def list_pairs(self, suffix: str) -> Pairs:
         resources = {name: n for name, n in self.resources.items() if n}
         found: Pairs = []
         if resources:
@@ -71,13 +71,13 @@ class _RequestGroups:
         self.policy: str | None = None
         self.root_required: set[str] = set()
 
-    def group(self, suffix: str = '') -> _RequestGroup:
+    def find_group(self, suffix: str = '') -> _RequestGroup:
         return self.groups.setdefault(suffix, _RequestGroup())
 
-    def derive(self, trait: str) -> None:
+    def require_derived_trait(self, trait: str) -> None:
         """Require a trait that Nova derives from an extra spec or a property."""
         if self._reported is None or trait in self._reported:
-            self.group().required.add(trait)
+            self.find_group().required.add(trait)
 
     def derive_root(self, trait: str) -> None:
         if self._reported is None or trait in self._reported:
@@ -93,9 +93,9 @@ class _RequestGroups:
         except ValueError:
             return
         if number >= 0:
-            self.group(suffix).resources[name] = number
+            self.find_group(suffix).resources[name] = number
 
-    def total(self, name: str) -> int | None:
+    def sum_amounts(self, name: str) -> int | None:
         """Sum the amounts of a class over all groups; None when no group names it."""
         amounts = [g.resources[name] for g in self.groups.values() if name in g.resources]
         return sum(amounts) if amounts else None
@@ -108,12 +108,12 @@ class _ExtraSpecs:
         self.specs: Mapping[str, str] = instance.extra_specs or {}
         self.image: Mapping[str, str] = instance.image_properties or {}
 
-    def one(self, name: str, prefix: str = 'hw') -> str | None:
+    def read_single_value(self, name: str, prefix: str = 'hw') -> str | None:
         """Return the flavor's value, else the image's; Nova refuses an instance where they differ.
         """
         return self.specs.get(f'{prefix}:{name}') or self.image.get(f'{prefix}_{name}')
 
-    def yes(self, name: str) -> bool:
+    def is_true(self, name: str) -> bool:
         return (_is_true_text(self.specs.get(f'hw:{name}'))
                 or _is_true_text(self.image.get(f'hw_{name}')))
 
@@ -125,7 +125,7 @@ def reported_traits(cluster: model.Cluster) -> frozenset[str]:
     return frozenset().union(*found, *(p.traits for p in cluster.sharing.values()))
 
 
-def own_traits(instance: model.Instance) -> frozenset[str]:
+def list_flavor_traits(instance: model.Instance) -> frozenset[str]:
     """Return the traits that the flavor's extra specs name."""
     return frozenset(match[3] for key in instance.extra_specs or {}
                      if (match := _KEY.match(key)) is not None and match[1] == 'trait')
@@ -156,7 +156,7 @@ def build_candidates_query(instance: model.Instance, root_uuid: str,
     if request.policy is not None:
         pairs.append(('group_policy', request.policy))
     return sorted(pairs + [pair for suffix, group in request.groups.items()
-                           for pair in group.pairs(suffix)])
+                           for pair in group.list_pairs(suffix)])
 
 
 def _extra_specs(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
@@ -170,9 +170,9 @@ def _extra_specs(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
         if kind == 'resources':
             request.add(name, value, suffix or '')
         elif value == 'required':
-            request.group(suffix or '').required.add(name)
+            request.find_group(suffix or '').required.add(name)
         elif value == 'forbidden':
-            request.group(suffix or '').forbidden.add(name)
+            request.find_group(suffix or '').forbidden.add(name)
 
 
 def _request_processors(instance: model.Instance, wishes: _ExtraSpecs,
@@ -189,7 +189,7 @@ def _request_processors(instance: model.Instance, wishes: _ExtraSpecs,
         pinned = len(_list_pinned_processors(wishes, instance.vcpus))
         request.add(VCPU, instance.vcpus - pinned)
     elif (instance.image_properties is None and instance.claims.get(PCPU)
-          and request.total(PCPU) is None):
+          and request.sum_amounts(PCPU) is None):
         for name in (VCPU, PCPU):
             request.add(name, instance.claims.get(name, 0))
     if pinned is not None:
@@ -198,9 +198,9 @@ def _request_processors(instance: model.Instance, wishes: _ExtraSpecs,
     if threads in (None, 'prefer'):
         threads = threads or wishes.image.get('hw_cpu_thread_policy')
     if threads == 'isolate':
-        request.group().forbidden.add('HW_CPU_HYPERTHREADING')
+        request.find_group().forbidden.add('HW_CPU_HYPERTHREADING')
     elif threads == 'require':
-        request.derive('HW_CPU_HYPERTHREADING')
+        request.require_derived_trait('HW_CPU_HYPERTHREADING')
 
 
 def _find_cpu_policy(wishes: _ExtraSpecs) -> str | None:
@@ -234,11 +234,11 @@ def _list_pinned_processors(wishes: _ExtraSpecs, vcpus: int) -> set[int]:
 
 def _request_flavor_amounts(instance: model.Instance, request: _RequestGroups) -> None:
     """Request the flavor's own amounts of the classes that no extra spec names."""
-    if request.total(VCPU) is None and request.total(PCPU) is None:
+    if request.sum_amounts(VCPU) is None and request.sum_amounts(PCPU) is None:
         request.add(VCPU, instance.vcpus)
-    if request.total('MEMORY_MB') is None:
+    if request.sum_amounts('MEMORY_MB') is None:
         request.add('MEMORY_MB', instance.memory_mb)
-    if request.total('DISK_GB') is None:
+    if request.sum_amounts('DISK_GB') is None:
         request.add('DISK_GB', _disk_gb(instance))
 
 
@@ -254,31 +254,32 @@ def _disk_gb(instance: model.Instance) -> int:
 
 
 def _request_devices(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
-    if wishes.yes('mem_encryption'):
+    if wishes.is_true('mem_encryption'):
         request.add('MEM_ENCRYPTION_CONTEXT', 1)
         model_name = (wishes.image.get('hw_mem_encryption_model')
                       or wishes.specs.get('hw:mem_encryption_model') or 'amd-sev')
         if model_name in _MEMORY_ENCRYPTION:
-            request.derive(_MEMORY_ENCRYPTION[model_name])
+            request.require_derived_trait(_MEMORY_ENCRYPTION[model_name])
     labels = [label.strip() for label in wishes.specs.get('hw:pmem', '').split(',')]
     for label in {name for name in labels if name}:
         request.add(_CUSTOM + re.sub('[^0-9A-Z]+', '_', f'PMEM_NAMESPACE_{label}'.upper()),
                     labels.count(label))
-    version = wishes.one('tpm_version')
+    version = wishes.read_single_value('tpm_version')
     if version is not None:
-        crb = wishes.one('tpm_model') == 'tpm-crb'
-        request.derive('COMPUTE_SECURITY_TPM_CRB' if crb else 'COMPUTE_SECURITY_TPM_TIS')
-        request.derive('COMPUTE_SECURITY_TPM_2_0' if version == '2.0'
-                       else 'COMPUTE_SECURITY_TPM_1_2')
-    if wishes.one('pci_numa_affinity_policy') == 'socket':
-        request.derive('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
-    if wishes.one('secure_boot', 'os') == 'required':
-        request.derive('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
-    if (mode := wishes.one('maxphysaddr_mode')) in _MAXPHYSADDR:
-        request.derive(_MAXPHYSADDR[mode])
+        crb = wishes.read_single_value('tpm_model') == 'tpm-crb'
+        request.require_derived_trait('COMPUTE_SECURITY_TPM_CRB'
+                                      if crb else 'COMPUTE_SECURITY_TPM_TIS')
+        request.require_derived_trait('COMPUTE_SECURITY_TPM_2_0' if version == '2.0'
+                                      else 'COMPUTE_SECURITY_TPM_1_2')
+    if wishes.read_single_value('pci_numa_affinity_policy') == 'socket':
+        request.require_derived_trait('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
+    if wishes.read_single_value('secure_boot', 'os') == 'required':
+        request.require_derived_trait('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
+    if (mode := wishes.read_single_value('maxphysaddr_mode')) in _MAXPHYSADDR:
+        request.require_derived_trait(_MAXPHYSADDR[mode])
     if (_is_true_text(wishes.image.get('hw_firmware_stateless'))
             and wishes.image.get('hw_firmware_type') == 'uefi'):
-        request.derive('COMPUTE_SECURITY_STATELESS_FIRMWARE')
+        request.require_derived_trait('COMPUTE_SECURITY_STATELESS_FIRMWARE')
 
 
 def _require_root_traits(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
@@ -286,15 +287,15 @@ def _require_root_traits(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
     root = request.derive_root
     if wishes.specs.get('accel:device_profile'):
         root('COMPUTE_ACCELERATORS')
-    if wishes.yes('virtio_packed_ring'):
+    if wishes.is_true('virtio_packed_ring'):
         root('COMPUTE_NET_VIRTIO_PACKED')
-    if wishes.yes('ephemeral_encryption'):
+    if wishes.is_true('ephemeral_encryption'):
         root('COMPUTE_EPHEMERAL_ENCRYPTION')
-        if form := wishes.one('ephemeral_encryption_format'):
+        if form := wishes.read_single_value('ephemeral_encryption_format'):
             root(f'COMPUTE_EPHEMERAL_ENCRYPTION_{form.upper()}')
-    if wishes.one('sound_model') == 'virtio':
+    if wishes.read_single_value('sound_model') == 'virtio':
         root('COMPUTE_SOUND_MODEL_VIRTIO')
-    if wishes.one('tpm_version') is not None:
+    if wishes.read_single_value('tpm_version') is not None:
         security = wishes.specs.get('hw:tpm_secret_security') or 'user'
         if security in ('user', 'host', 'deployment'):
             root(_TPM_HOLDER + security.upper())

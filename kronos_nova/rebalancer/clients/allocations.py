@@ -48,8 +48,8 @@ def attach_claims(instance: model.Instance, own: Allocations, host: model.Host) 
     return dataclasses.replace(_attach_allocations(instance, own, known), pinned=pinned)
 
 
-def claimed_in_flight(instance: model.Instance, own: Allocations,
-                      migrations: Collection[Allocations], host: model.Host) -> model.Instance:
+def find_flight_claims(instance: model.Instance, own: Allocations,
+                       migrations: Collection[Allocations], host: model.Host) -> model.Instance:
     """Return an instance under way with its claims, each counted once.
 
     These are the allocations on the host that Nova names; where there are none (a request that is

@@ -91,7 +91,7 @@ def format_printable(text: object) -> str:
     return line[:_MESSAGE_LENGTH]
 
 
-def message_of(response: Any) -> str:
+def find_error_message(response: Any) -> str:
     """Return the message in an OpenStack error body; empty when the body has none."""
     try:
         body = response.json()
@@ -155,7 +155,7 @@ class ServiceApi:
         self._service_type = service_type
 
     @property
-    def proxy(self) -> Any:
+    def sdk_proxy(self) -> Any:
         """openstacksdk's proxy: a keystoneauth adapter."""
         return getattr(self._connection, self._service_type)
 
@@ -191,7 +191,7 @@ class ServiceApi:
                 what, exc, problem=f'Keystone gave no token: {connection_problem(exc)}',
                 outage=KEYSTONE) from None
 
-    def maximum(self) -> tuple[int, ...]:
+    def read_newest_microversion(self) -> tuple[int, ...]:
         """Return the newest microversion that the service offers.
 
         :raises ApiError: the service did not say.
@@ -199,7 +199,7 @@ class ServiceApi:
         what = 'supported API versions'
         self.log_in(what)
         try:
-            data = self.proxy.get_endpoint_data()
+            data = self.sdk_proxy.get_endpoint_data()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._build_error(what, exc) from None
         if data is None or not data.max_microversion:
@@ -217,13 +217,13 @@ class ServiceApi:
         """
         self.log_in(what)
         try:
-            response = self.proxy.get(
+            response = self.sdk_proxy.get(
                 path, params=dict(params or {}), microversion=version, raise_exc=False,
                 headers={'Accept': 'application/json'})
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._build_error(what, exc) from None
         if response.status_code != 200:
-            raise ApiError(self.service, what, self.refusal(response, policy),
+            raise ApiError(self.service, what, self.describe_refusal(response, policy),
                            response.status_code)
         try:
             body = response.json()
@@ -260,7 +260,7 @@ class ServiceApi:
         :raises ApiError: Keystone did not answer.
         """
         try:
-            found = self.proxy.session.get_user_id()
+            found = self.sdk_proxy.session.get_user_id()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._build_error('own user', exc) from None
         return str(found) if found else None
@@ -269,7 +269,7 @@ class ServiceApi:
                    may_send: Callable[[], bool], **body: Any) -> Any:
         self.log_in(what)
         try:
-            proxy = self.proxy
+            proxy = self.sdk_proxy
             proxy.get_endpoint()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._build_error(what, exc) from None
@@ -285,16 +285,16 @@ class ServiceApi:
             raise self._build_error(what, exc, sent=lost,
                                     problem='the connection broke' if broke else None) from None
 
-    def refusal(self, response: Any, policy: str) -> str:
+    def describe_refusal(self, response: Any, policy: str) -> str:
         """Describe an answer that is not a success, as a clause."""
-        said = message_of(response)
+        said = find_error_message(response)
         quoted = f': {said}' if said else ''
         if response.status_code in (401, 403):
             return (f'HTTP {response.status_code}{quoted}; the user of [nova] needs a role that '
                     f'policy {policy} allows')
         return f'HTTP {response.status_code}{quoted}'
 
-    def records(self, body: Mapping[str, Any], key: str, what: str) -> list[dict[str, Any]]:
+    def read_records(self, body: Mapping[str, Any], key: str, what: str) -> list[dict[str, Any]]:
         """Return the list of objects under ``key``.
 
         :raises ApiError: it is missing or something else.
@@ -304,9 +304,9 @@ class ServiceApi:
             raise ApiError(self.service, what, f'the answer has no list {key!r}')
         return found
 
-    def pages(self, path: str, key: str, what: str, policy: str, version: str,
-              params: Mapping[str, Any] | None = None,
-              identity: str = 'id') -> Iterator[dict[str, Any]]:
+    def read_pages(self, path: str, key: str, what: str, policy: str, version: str,
+                   params: Mapping[str, Any] | None = None,
+                   identity: str = 'id') -> Iterator[dict[str, Any]]:
         """Yield every record of a collection, following its `next` links.
 
         Only the query of a link is used: behind a proxy its host and scheme are often wrong. A
@@ -318,7 +318,7 @@ class ServiceApi:
         seen: set[Any] = set()
         while True:
             body = self.get(path, what, policy, version, query)
-            found = self.records(body, key, what)
+            found = self.read_records(body, key, what)
             if not all(isinstance(r.get(identity), str | int) for r in found):
                 raise ApiError(self.service, what, f'the answer has a record without {identity}')
             fresh = [r for r in found if r[identity] not in seen]

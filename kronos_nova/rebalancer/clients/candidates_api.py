@@ -39,8 +39,8 @@ class CandidatesApi:
     def __init__(self, connection: Any) -> None:
         self._api = api.ServiceApi(connection, 'Placement', 'placement')
 
-    def refusal(self, query: Sequence[tuple[str, str]],
-                own: Collection[str] = ()) -> str | None:
+    def find_refusal(self, query: Sequence[tuple[str, str]],
+                     own: Collection[str] = ()) -> str | None:
         """Return why Placement has no candidate, in words; None when it has one.
 
         A request with a trait or class that Placement does not know has no candidate, as in Nova.
@@ -63,7 +63,7 @@ class CandidatesApi:
             if exc.status != 400:
                 raise
             return exc.problem
-        return None if self._api.records(body, 'allocation_requests', WHAT) else NONE
+        return None if self._api.read_records(body, 'allocation_requests', WHAT) else NONE
 
 
 def _remove_unknown_traits(query: Sequence[tuple[str, str]], problem: str,

@@ -29,8 +29,8 @@ from kronos_nova.rebalancer.clients import nova_api
 SHOWN = 5
 
 
-def of_hosts(aggregates: Mapping[str, nova_api.Aggregate], key: str,
-             hosts: Collection[str]) -> dict[str, str]:
+def map_cells(aggregates: Mapping[str, nova_api.Aggregate], key: str,
+              hosts: Collection[str]) -> dict[str, str]:
     """Return the cells of the hosts, as far as an aggregate names one.
 
     :param aggregates: by name.
@@ -77,7 +77,7 @@ def find_unreadable_hosts(services: Sequence[Mapping[str, model.Service]],
               if service.status == model.UNKNOWN}
     if not silent:
         return {}
-    cells = of_hosts(aggregates, key, listed)
+    cells = map_cells(aggregates, key, listed)
     without = sorted(silent - cells.keys())
     if without:
         raise api.ApiError(

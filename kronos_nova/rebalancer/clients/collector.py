@@ -58,7 +58,7 @@ class CloudCollector:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._nova = nova_api.NovaApi(connection, server_constraints.opt_out(conf))
+        self._nova = nova_api.NovaApi(connection, server_constraints.make_opt_out(conf))
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
@@ -66,7 +66,7 @@ class CloudCollector:
         #: By instance, the UUIDs of its server groups, while a cell does not answer.
         self._groups_of: dict[str, tuple[str, ...]] = {}
 
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         """Read the whole cloud, as of about ``now``.
 
         A host whose resource provider Placement does not have, or whose tree changes all the time,
@@ -84,37 +84,38 @@ class CloudCollector:
 
     def _read_cloud(self, reads: parallel_reads.ReadingContext, now: float) -> model.Cluster:
         versions = 'supported API versions'
-        reads.one('Nova', versions, self._nova.negotiate)
-        reads.one('Placement', versions, self._placement.negotiate)
+        reads.read_one('Nova', versions, self._nova.negotiate_microversions)
+        reads.read_one('Placement', versions, self._placement.negotiate_microversions)
         # First and alone: an unreachable cell breaks other reads; this one says why.
-        first = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
+        first = reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
         away = any(s.status == model.UNKNOWN for s in first.values())
-        named = reads.one('Nova', 'aggregates', self._nova.aggregates) if away else {}
+        named = reads.read_one('Nova', 'aggregates', self._nova.read_aggregates) if away else {}
         key = self._conf.engine.cell_metadata_key
         cells.find_unreadable_hosts((first,), named, key)
         listed = reads.start(self._hypervisors.read)
-        aggregates = reads.start(self._nova.aggregates)
+        aggregates = reads.start(self._nova.read_aggregates)
         groups = None if away else reads.start(self._nova.server_groups)
-        migrations = reads.one(
+        migrations = reads.read_one(
             'Nova', 'migrations', lambda: self._nova.migrations_under_way(now))
-        servers = reads.one('Nova', 'servers', lambda: self._nova.servers(skip_unknown=True))
-        services = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
-        reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
-        hypervisors = reads.result(listed, 'Nova', 'hypervisors')
-        named = reads.result(aggregates, 'Nova', 'aggregates')
+        servers = reads.read_one('Nova', 'servers',
+                                 lambda: self._nova.list_servers(skip_unknown=True))
+        services = reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
+        reads.read_each('Nova', 'servers', self._check_rights, of_two_projects(servers))
+        hypervisors = reads.collect_result(listed, 'Nova', 'hypervisors')
+        named = reads.collect_result(aggregates, 'Nova', 'aggregates')
         unreadable = cells.find_unreadable_hosts((first, services), named, key)
         services = without_cells(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
-        notes += cells_away(unreadable)
+        notes += list_cell_warnings(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
-        hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
+        hosts = build_hosts(nodes, services, forest, cells.map_cells(named, key, nodes))
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.list_cell_warnings(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
-        flights = flights_of(migrations, on_hosts, now)
-        instances = with_claims(on_hosts, hosts, forest.allocations(), {
+        flights = list_flights(migrations, on_hosts, now)
+        instances = with_claims(on_hosts, hosts, forest.map_allocations(), {
             f.instance_uuid for f in flights}, migrations, frozen)
         if unreadable:
             grouped, instances, missing = self._groups_beside_a_silent_cell(
@@ -122,16 +123,16 @@ class CloudCollector:
             notes += missing
         else:
             self._groups_of.clear()
-            grouped = (reads.one('Nova', 'server groups', self._nova.server_groups)
-                       if groups is None else reads.result(groups, 'Nova', 'server groups'))
-        notes += not_shown(servers)
+            grouped = (reads.read_one('Nova', 'server groups', self._nova.server_groups)
+                       if groups is None else reads.collect_result(groups, 'Nova', 'server groups'))
+        notes += warn_about_extra_specs(servers)
         self._log_new_notes(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=instances,
             groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()},
-            sharing=sharing_of(hosts, forest),
+            sharing=list_sharing_providers(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
     def _read_forest(self, reads: parallel_reads.ReadingContext,
@@ -150,7 +151,7 @@ class CloudCollector:
 
         def list_wanted_providers() -> dict[str, placement_api.ListedProvider]:
             return {uuid: p for uuid,
-                    p in self._placement.providers().items() if is_wanted_provider(p)}
+                    p in self._placement.read_providers().items() if is_wanted_provider(p)}
 
         return self._trees.read(reads, list_wanted_providers, sharing, is_wanted_provider)
 
@@ -166,15 +167,15 @@ class CloudCollector:
 
         :param listed: UUIDs of all servers that Nova has listed.
         """
-        found = reads.one('Nova', 'server groups', self._nova.readable_server_groups)
+        found = reads.read_one('Nova', 'server groups', self._nova.readable_server_groups)
         hidden = {uuid for group in found.groups if not group.members <= set(listed)
                   for uuid in group.members & instances.keys()}
         known = {uuid for group in found.groups for uuid in group.members}
         self._groups_of = {u: g for u, g in self._groups_of.items() if u in instances}
         if found.unreadable:
-            reads.each('Nova', 'servers', self._ask_groups,
-                       [uuid for uuid in sorted(instances)
-                        if uuid not in known and uuid not in self._groups_of])
+            reads.read_each('Nova', 'servers', self._ask_groups,
+                            [uuid for uuid in sorted(instances)
+                             if uuid not in known and uuid not in self._groups_of])
             hidden |= {uuid for uuid, groups in self._groups_of.items()
                        if uuid not in known and not found.uuids.issuperset(groups)}
         if not hidden:
@@ -189,7 +190,7 @@ class CloudCollector:
 
     def _ask_groups(self, uuid: str) -> None:
         try:
-            self._groups_of[uuid] = self._nova.server(uuid).group_uuids
+            self._groups_of[uuid] = self._nova.read_server(uuid).group_uuids
         except api.ApiError as exc:
             if exc.status != 404:  # it is gone
                 raise
@@ -201,7 +202,7 @@ class CloudCollector:
         their servers.
         """
         try:
-            self._nova.server(uuid)
+            self._nova.read_server(uuid)
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
@@ -225,7 +226,7 @@ def without_cells(services: Mapping[str, model.Service],
     return {**services, **hidden}
 
 
-def cells_away(unreadable: Mapping[str, str]) -> list[str]:
+def list_cell_warnings(unreadable: Mapping[str, str]) -> list[str]:
     """Return the warnings about cells that do not answer and hosts whose cell is not named."""
     found = []
     for cell in sorted(set(unreadable.values())):
@@ -269,7 +270,7 @@ def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collec
     return nodes, notes
 
 
-def not_shown(servers: Iterable[model.Instance]) -> list[str]:
+def warn_about_extra_specs(servers: Iterable[model.Instance]) -> list[str]:
     """Return the warning for the case that Nova hides the extra specs of flavors."""
     if all(s.extra_specs is not None for s in servers):
         return []
@@ -284,9 +285,9 @@ def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
     return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
 
-def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
-             forest: provider_trees.ProviderForest,
-             cells_of: Mapping[str, str]) -> dict[str, model.Host]:
+def build_hosts(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
+                forest: provider_trees.ProviderForest,
+                cells_of: Mapping[str, str]) -> dict[str, model.Host]:
     """Return the hosts by name.
 
     Their providers are found by the UUID of the compute node, never by a name; those
@@ -294,28 +295,28 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
 
     :param cells_of: by host, where a cell is named.
     """
-    trees = forest.trees()
+    trees = forest.map_trees()
     frozen = set(list_changing_hosts(nodes, forest))
     out = {}
     for name, node in nodes.items():
         uuids = () if name in frozen else trees.get(node.uuid, ())
-        tree = tuple(forest.provider(uuid) for uuid in uuids)
+        tree = tuple(forest.find_provider(uuid) for uuid in uuids)
         out[name] = model.Host(
             name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
             hypervisor_type=node.type, zone=services[name].zone, cell=cells_of.get(name),
             provider=tree[0] if tree else None, nested=tree[1:],
             traits=tree[0].traits if tree else frozenset(),
             hypervisor_version=node.version,
-            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
+            sharing=forest.sharing.list_sharing_with_tree(uuids) & forest.contents.keys())
     return out
 
 
 def list_changing_hosts(nodes: Mapping[str, nova_api.Hypervisor],
                         forest: provider_trees.ProviderForest) -> list[str]:
     """Return names of the hosts whose providers are not known as of one moment."""
-    trees = forest.trees()
+    trees = forest.map_trees()
     return [name for name, node in nodes.items()
-            if forest.changing(node.uuid, trees.get(node.uuid, ()))]
+            if forest.is_changing(node.uuid, trees.get(node.uuid, ()))]
 
 
 def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
@@ -338,16 +339,16 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
             for h in hosts.values() if h.provider is None]
 
 
-def sharing_of(hosts: Mapping[str, model.Host],
-               forest: provider_trees.ProviderForest) -> dict[str, model.Provider]:
+def list_sharing_providers(hosts: Mapping[str, model.Host],
+                           forest: provider_trees.ProviderForest) -> dict[str, model.Provider]:
     """Return the providers that share with any of the hosts, by UUID."""
-    return {uuid: forest.provider(uuid)
+    return {uuid: forest.find_provider(uuid)
             for uuid in sorted({uuid for host in hosts.values() for uuid in host.sharing})}
 
 
-def flights_of(migrations: Iterable[nova_api.Migration],
-               instances: Mapping[str, model.Instance], now: float) -> tuple[model.InFlightMove,
-                                                                             ...]:
+def list_flights(migrations: Iterable[nova_api.Migration],
+                 instances: Mapping[str, model.Instance], now: float) -> tuple[model.InFlightMove,
+                                                                               ...]:
     """Return moves under way: by record, or by task_state while Nova has not written a record.
 
     Ignore records of instances that are gone, and of live migrations that Nova left behind.
@@ -391,7 +392,7 @@ def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, mod
                 instance, pinned=instance.pinned or 'providers-changing: the resource providers of '
                 'its host change faster than they can be read')
         elif uuid in in_flight:
-            out[uuid] = allocations.claimed_in_flight(instance, own, held.get(uuid, ()), host)
+            out[uuid] = allocations.find_flight_claims(instance, own, held.get(uuid, ()), host)
         else:
             out[uuid] = allocations.attach_claims(instance, own, host)
     return out

@@ -35,11 +35,11 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
     what = _format_service_name(host)
     body = nova.get('/os-services', what, LISTED, VERSION,
                     {'binary': 'nova-compute', 'host': host})
-    found = [r for r in nova.records(body, 'services', what) if r.get('host') == host]
+    found = [r for r in nova.read_records(body, 'services', what) if r.get('host') == host]
     if len(found) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
     service = nova_records.parse_service(found[0])
-    return records.JsonRecord('Nova', 'compute service', found[0]).identity('id'), service
+    return records.JsonRecord('Nova', 'compute service', found[0]).read_identity('id'), service
 
 
 def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
@@ -60,7 +60,8 @@ def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
         raise
     if response.status_code == 200:
         return None
-    error = api.ApiError('Nova', what, nova.refusal(response, POLICY), response.status_code)
+    error = api.ApiError('Nova', what, nova.describe_refusal(response, POLICY),
+                         response.status_code)
     if response.status_code >= 500:
         return _check_disabled(connection, host, reason, error)
     raise error
@@ -82,13 +83,13 @@ def _check_disabled(connection: Any, host: str, reason: str, lost: api.ApiError)
             lost.status, sent=True)
 
 
-def left_on(connection: Any, host: str) -> list[str]:
+def list_left_servers(connection: Any, host: str) -> list[str]:
     """Return UUIDs of all servers on the host, by the rights that a planning cycle needs.
 
     :raises ApiError: they could not be read.
     """
     nova = api.ServiceApi(connection, 'Nova', 'compute')
-    return sorted(str(r['id']) for r in nova.pages(
+    return sorted(str(r['id']) for r in nova.read_pages(
         '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
         'os_compute_api:servers:detail:get_all_tenants', VERSION,
         {'all_tenants': '1', 'host': host}))

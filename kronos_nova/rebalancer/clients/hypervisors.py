@@ -38,7 +38,7 @@ class HypervisorReader:
         :raises ApiError: also while a cell does not answer, unless an earlier call has read them.
         """
         try:
-            found = self._nova.hypervisors()
+            found = self._nova.read_hypervisors()
         except api.ApiError as exc:
             if not self._by_host or not self._misses_cell(exc):
                 raise
@@ -46,7 +46,7 @@ class HypervisorReader:
         self._remember_by_host(found)
         return found
 
-    def read_of(self, host: str) -> list[nova_api.Hypervisor]:
+    def read_host_hypervisors(self, host: str) -> list[nova_api.Hypervisor]:
         """Return the hypervisors of a host; read all others as well unless that has been done.
 
         :raises ApiError: also while a cell does not answer, unless an earlier call has read the
@@ -68,7 +68,7 @@ class HypervisorReader:
             if self._has_all:
                 return
             try:
-                self._remember_by_host(self._nova.hypervisors())
+                self._remember_by_host(self._nova.read_hypervisors())
             except api.ApiError:
                 return  # The read of the host raises the cause; the next one tries all again.
 

@@ -85,14 +85,14 @@ class NovaApi:
     def api(self) -> api.ServiceApi:
         return self._api
 
-    def negotiate(self) -> None:
+    def negotiate_microversions(self) -> None:
         """Agree on microversions, once.
 
         :raises ApiError: Nova is older than 2.72.
         """
         if self._server_version is not None:
             return
-        offered = self._api.maximum()
+        offered = self._api.read_newest_microversion()
         if offered < BASE:
             raise api.ApiError('Nova', 'supported API versions',
                                f'it offers microversion {_format_version(offered)}, '
@@ -100,7 +100,7 @@ class NovaApi:
         self._details_version = _format_version(DETAILS if offered >= DETAILS else BASE)
         self._server_version = _format_version(next(v for v in SERVERS if offered >= v))
 
-    def services(self, host: str | None = None) -> dict[str, model.Service]:
+    def read_services(self, host: str | None = None) -> dict[str, model.Service]:
         """Return the nova-compute services by host.
 
         :raises ApiError: also when a cell does not answer.
@@ -108,7 +108,8 @@ class NovaApi:
         what = 'compute services'
         params = {'binary': 'nova-compute'} | ({} if host is None else {'host': host})
         body = self._get('/os-services', what, 'os-services:list', params)
-        found = [nova_records.parse_service(r) for r in self._api.records(body, 'services', what)]
+        found = [nova_records.parse_service(r)
+                 for r in self._api.read_records(body, 'services', what)]
         return {s.host: s for s in found}
 
     def services_of_all_cells(self) -> dict[str, model.Service]:
@@ -120,11 +121,11 @@ class NovaApi:
         body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
         found = [nova_records.parse_unreadable_service(r) if r.get('status') == model.UNKNOWN
                  else nova_records.parse_service(r)
-                 for r in self._api.records(body, 'services', what)]
+                 for r in self._api.read_records(body, 'services', what)]
         return {s.host: s for s in found}
 
-    def hypervisors(self) -> list[Hypervisor]:
-        return [nova_records.parse_hypervisor(r) for r in self._api.pages(
+    def read_hypervisors(self) -> list[Hypervisor]:
+        return [nova_records.parse_hypervisor(r) for r in self._api.read_pages(
             '/os-hypervisors/detail', 'hypervisors', 'hypervisors',
             _POLICY + 'os-hypervisors:list-detail', _format_version(BASE))]
 
@@ -142,19 +143,19 @@ class NovaApi:
             if exc.status != 404:
                 raise
         found = [nova_records.parse_hypervisor(r)
-                 for r in self._api.records(body, 'hypervisors', 'hypervisors')]
+                 for r in self._api.read_records(body, 'hypervisors', 'hypervisors')]
         if all(h.host != host for h in found):
-            found = self.hypervisors()
+            found = self.read_hypervisors()
         return [h for h in found if h.host == host]
 
-    def aggregates(self) -> dict[str, Aggregate]:
+    def read_aggregates(self) -> dict[str, Aggregate]:
         """Return the aggregates by name, which Nova keeps unique."""
         what = 'aggregates'
         body = self._get('/os-aggregates', what, 'os-aggregates:index')
         return dict(nova_records.parse_aggregate(r)
-                    for r in self._api.records(body, 'aggregates', what))
+                    for r in self._api.read_records(body, 'aggregates', what))
 
-    def servers(self, skip_unknown: bool = False) -> list[model.Instance]:
+    def list_servers(self, skip_unknown: bool = False) -> list[model.Instance]:
         """List the servers of all projects, also those on no host.
 
         :param skip_unknown: leave out servers in cells that do not answer, else raise an error.
@@ -164,7 +165,7 @@ class NovaApi:
                 for r in self._list_servers('servers', {})
                 if not (skip_unknown and r.get('status') == model.UNKNOWN)]
 
-    def server(self, uuid: str) -> Server:
+    def read_server(self, uuid: str) -> Server:
         """Return one server.
 
         Nova also answers 404 for another project's server to a user who is no administrator: a
@@ -172,7 +173,7 @@ class NovaApi:
 
         :raises ApiError: with status 404 when Nova has no such server.
         """
-        self.negotiate()
+        self.negotiate_microversions()
         assert self._server_version is not None
         what = f'server {uuid}'
         try:
@@ -185,7 +186,7 @@ class NovaApi:
                                   'that policy context_is_admin allows') from None
             raise
         record = records.JsonRecord('Nova', 'answer for server', body | {'id': uuid})
-        return nova_records.parse_server(record.mapping('server'), self._opt_out)
+        return nova_records.parse_server(record.read_mapping('server'), self._opt_out)
 
     def servers_named(self, name: str) -> list[model.Instance]:
         """List the servers of all projects with exactly this display name."""
@@ -194,7 +195,7 @@ class NovaApi:
         return [nova_records.parse_instance(r, self._opt_out)
                 for r in self._list_servers('servers', narrowed) if r.get('name') == name]
 
-    def servers_on(self, host: str) -> dict[str, Server]:
+    def list_servers_on(self, host: str) -> dict[str, Server]:
         """Return the servers of all projects on a host by UUID, without their groups.
 
         Leave out a record that cannot be read, such as one of a cell that does not answer: reading
@@ -211,14 +212,14 @@ class NovaApi:
 
     def _list_servers(self, what: str, params: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Read the servers of all projects, with the newest microversion for servers."""
-        self.negotiate()
+        self.negotiate_microversions()
         assert self._server_version is not None
-        return self._api.pages(
+        return self._api.read_pages(
             '/servers/detail', 'servers', what, _POLICY + 'servers:detail:get_all_tenants',
             self._server_version, {'all_tenants': '1', **params})
 
     def _is_listed_server(self, uuid: str) -> bool:
-        return any(r.get('id') == uuid for r in self._api.pages(
+        return any(r.get('id') == uuid for r in self._api.read_pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', _format_version(BASE),
             {'all_tenants': '1', 'uuid': uuid}))
@@ -242,7 +243,7 @@ class NovaApi:
         params = {'all_projects': 'true', 'offset': str(offset)}
         body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
                          params if limit is None else params | {'limit': str(limit)})
-        return self._api.records(body, 'server_groups', what)
+        return self._api.read_records(body, 'server_groups', what)
 
     def server_group(self, uuid: str) -> model.ServerGroup | None:
         """Return a server group, as :func:`nova_records.parse_server_group` reads it.
@@ -252,9 +253,9 @@ class NovaApi:
         what = f'server group {uuid}'
         body = self._get(f'/os-server-groups/{uuid}', what, 'os-server-groups:show')
         record = records.JsonRecord('Nova', 'answer for server group', body | {'id': uuid})
-        return nova_records.parse_server_group(record.mapping('server_group'))
+        return nova_records.parse_server_group(record.read_mapping('server_group'))
 
-    def migrations(self, instance_uuid: str) -> list[Migration]:
+    def list_migrations(self, instance_uuid: str) -> list[Migration]:
         """List every migration of an instance, by id."""
         found = self._list_migrations({'instance_uuid': instance_uuid})
         return sorted(found, key=lambda m: m.id)
@@ -270,7 +271,7 @@ class NovaApi:
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
         queries.append({'changes-since': since.strftime(_SINCE)})
         found = {m.id: m for query in queries for m in self._list_migrations(query)}
-        return [m for _id, m in sorted(found.items()) if not m.ended]
+        return [m for _id, m in sorted(found.items()) if not m.has_ended]
 
     def migrations_of_host(self, host: str, now: float,
                            window: float = 86400.0) -> list[Migration]:
@@ -330,25 +331,25 @@ class NovaApi:
         """
         return self._api.user_id()
 
-    def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
+    def list_actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """List the instance's newest actions, newest first."""
         what = f'actions of instance {instance_uuid}'
         body = self._get(f'/servers/{instance_uuid}/os-instance-actions', what,
                          'os-instance-actions:list', {'limit': '20'})
-        return self._api.records(body, 'instanceActions', what)
+        return self._api.read_records(body, 'instanceActions', what)
 
     def action_events(self, instance_uuid: str, request_id: str) -> list[dict[str, Any]]:
         """List the events of one action."""
         what = f'action {request_id} of instance {instance_uuid}'
-        self.negotiate()
+        self.negotiate_microversions()
         body = self._api.get(
             f'/servers/{instance_uuid}/os-instance-actions/{request_id}', what,
             _POLICY + 'os-instance-actions:show', self._details_version)
         record = records.JsonRecord('Nova', 'action', body | {'id': request_id})
-        return self._api.records(record.mapping('instanceAction'), 'events', what)
+        return self._api.read_records(record.read_mapping('instanceAction'), 'events', what)
 
     def _list_migrations(self, params: Mapping[str, str]) -> list[Migration]:
-        return [nova_records.parse_migration(r) for r in self._api.pages(
+        return [nova_records.parse_migration(r) for r in self._api.read_pages(
             '/os-migrations', 'migrations', 'migrations',
             _POLICY + 'os-migrations:index:all_projects', _format_version(BASE), params)]
 

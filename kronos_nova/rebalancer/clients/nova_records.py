@@ -79,7 +79,7 @@ class Migration:
     updated_at: float = 0.0
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.status in ENDED
 
     def is_unchanged(self, now: float) -> bool:
@@ -106,10 +106,11 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
     """
     record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
     if data.get('status') == model.UNKNOWN:
-        raise record.bad('its cell does not answer Nova')
+        raise record.make_error('its cell does not answer Nova')
     return model.Service(
-        host=record.text('host'), binary=record.text('binary'), status=record.text('status'),
-        state=record.text('state'), forced_down=record.flag('forced_down'),
+        host=record.read_text('host'), binary=record.read_text('binary'),
+        status=record.read_text('status'),
+        state=record.read_text('state'), forced_down=record.read_flag('forced_down'),
         disabled_reason=record.optional_text('disabled_reason'),
         zone=record.optional_text('zone') or '')
 
@@ -117,27 +118,28 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
 def parse_unreadable_service(data: Mapping[str, Any]) -> model.Service:
     """Read a service in a cell that Nova cannot reach: Nova knows its name alone."""
     record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
-    return model.Service(host=record.text('host'), binary=record.text('binary'),
+    return model.Service(host=record.read_text('host'), binary=record.read_text('binary'),
                          status=model.UNKNOWN, state=model.UNKNOWN)
 
 
 def parse_hypervisor(data: Mapping[str, Any]) -> Hypervisor:
     record = records.JsonRecord('Nova', 'hypervisor', data)
-    return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
-                      host=record.part('service').text('host'),
-                      type=record.text('hypervisor_type'),
+    return Hypervisor(uuid=record.read_identity('id'),
+                      hostname=record.read_text('hypervisor_hostname'),
+                      host=record.read_part('service').read_text('host'),
+                      type=record.read_text('hypervisor_type'),
                       version=record.optional_amount('hypervisor_version') or 0)
 
 
 def parse_aggregate(data: Mapping[str, Any]) -> tuple[str, Aggregate]:
     """Return an aggregate after its name."""
     record = records.JsonRecord('Nova', 'aggregate', data)
-    return record.text('name'), Aggregate(
-        tuple(sorted(record.texts('hosts'))), record.texts_by_name('metadata'))
+    return record.read_text('name'), Aggregate(
+        tuple(sorted(record.read_texts('hosts'))), record.texts_by_name('metadata'))
 
 
 def parse_group_uuid(data: Mapping[str, Any]) -> str:
-    return records.JsonRecord('Nova', 'server group', data).identity('id')
+    return records.JsonRecord('Nova', 'server group', data).read_identity('id')
 
 
 def parse_server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
@@ -156,11 +158,13 @@ def parse_server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         policy = model.GroupPolicy(str(named))
     except ValueError:
         named = api.format_printable(data['policy'])
-        raise record.bad(f'its policy {named!r} is unknown') from None
-    rules = record.part('rules')
-    limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
+        raise record.make_error(f'its policy {named!r} is unknown') from None
+    rules = record.read_part('rules')
+    limit = rules.read_amount('max_server_per_host',
+                              1) if rules.has_key('max_server_per_host') else 1
     return model.ServerGroup(
-        uuid=record.identity('id'), policy=policy, members=frozenset(record.texts('members')),
+        uuid=record.read_identity('id'), policy=policy,
+        members=frozenset(record.read_texts('members')),
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
@@ -174,29 +178,31 @@ def parse_instance(data: Mapping[str, Any],
     a volume, and counts a config drive, and a root disk as large as its image, as 1.
     """
     record = records.JsonRecord('Nova', 'server', data)
-    uuid, status = record.identity('id'), record.text('status')
+    uuid, status = record.read_identity('id'), record.read_text('status')
     if status == model.UNKNOWN:
-        raise record.bad('its cell does not answer Nova')
-    if not record.has(HOST):
-        raise record.bad(f'its host is not shown; the user of [nova] needs a role that policy '
-                         f'{POLICY}os-extended-server-attributes allows')
-    flavor = record.part('flavor')
+        raise record.make_error('its cell does not answer Nova')
+    if not record.has_key(HOST):
+        raise record.make_error(
+            f'its host is not shown; the user of [nova] needs a role that policy '
+            f'{POLICY}os-extended-server-attributes allows')
+    flavor = record.read_part('flavor')
     pinned = 'pinned_availability_zone'
     own = (shared
-           or server_constraints.SharedMappings()).of(server_constraints.read(record, opt_out))
-    swap_gb = -(-flavor.amount('swap') // 1024)
+           or server_constraints.SharedMappings()).share_mappings(
+               server_constraints.read_constraints(record, opt_out))
+    swap_gb = -(-flavor.read_amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
         host=record.optional_text(HOST) or '',
         name=record.optional_text('name') or '',
         internal_name=record.optional_text(_INTERNAL_NAME) or '',
-        vcpus=flavor.amount('vcpus'), memory_mb=flavor.amount('ram'),
-        disk_gb=flavor.amount('disk') + flavor.amount('ephemeral') + swap_gb,
-        local_disk_gb=(_root_gb(record, flavor) + flavor.amount('ephemeral') + swap_gb
+        vcpus=flavor.read_amount('vcpus'), memory_mb=flavor.read_amount('ram'),
+        disk_gb=flavor.read_amount('disk') + flavor.read_amount('ephemeral') + swap_gb,
+        local_disk_gb=(_root_gb(record, flavor) + flavor.read_amount('ephemeral') + swap_gb
                        + int(record.optional_text('config_drive') is not None)),
         task_state=record.optional_text('OS-EXT-STS:task_state'),
-        locked=record.flag('locked'),
-        pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
+        locked=record.read_flag('locked'),
+        pinned_zone=record.optional_text(pinned) if record.has_key(pinned) else None,
         project_id=record.optional_text('tenant_id') or '',
         launched_at=_parse_launch_time(data.get('OS-SRV-USG:launched_at')), **own)
 
@@ -204,7 +210,7 @@ def parse_instance(data: Mapping[str, Any],
 def parse_server(data: Mapping[str, Any], opt_out: server_constraints.OptOut) -> Server:
     """Read a server that was read alone: lists do not show the groups."""
     instance = parse_instance(data, opt_out)
-    return Server(instance, records.JsonRecord('Nova', 'server', data).texts('server_groups'),
+    return Server(instance, records.JsonRecord('Nova', 'server', data).read_texts('server_groups'),
                   parse_addresses(data.get('addresses')))
 
 
@@ -234,7 +240,7 @@ def _parse_launch_time(value: Any) -> float | None:
 def _root_gb(record: records.JsonRecord, flavor: records.JsonRecord) -> int:
     """Return the local root disk in GB; 0 where the server boots from a volume (empty image)."""
     if record.has_value('image'):
-        return max(1, flavor.amount('disk'))
+        return max(1, flavor.read_amount('disk'))
     return 0
 
 
@@ -245,13 +251,15 @@ def parse_migration(data: Mapping[str, Any]) -> Migration:
     """
     record = records.JsonRecord('Nova', 'migration', data)
     found = Migration(
-        id=record.amount('id'), uuid=record.identity('uuid'),
-        instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),
-        status=record.text('status'), from_host=record.optional_text('source_compute'),
+        id=record.read_amount('id'), uuid=record.read_identity('uuid'),
+        instance_uuid=record.read_identity('instance_uuid'),
+        type=record.read_text('migration_type'),
+        status=record.read_text('status'), from_host=record.optional_text('source_compute'),
         to_host=record.optional_text('dest_compute'),
         updated_at=record.optional_time('updated_at') or record.optional_time('created_at')
         or 0.0)
-    if found.from_host is None and not found.ended:
-        raise record.bad(f'its source is not shown; the user of [nova] needs a role that policy '
-                         f'{POLICY}os-migrations:index:host allows')
+    if found.from_host is None and not found.has_ended:
+        raise record.make_error(
+            f'its source is not shown; the user of [nova] needs a role that policy '
+            f'{POLICY}os-migrations:index:host allows')
     return found

@@ -57,7 +57,7 @@ class ReadingContext:
     def start(self, read: Callable[[], T]) -> 'futures.Future[T]':
         return self._pool.submit(read_with_retry, read)
 
-    def result(self, future: 'futures.Future[T]', service: str, what: str) -> T:
+    def collect_result(self, future: 'futures.Future[T]', service: str, what: str) -> T:
         """Return the result of a started read.
 
         :raises ApiError: the read raised it, or the time is up.
@@ -68,24 +68,24 @@ class ReadingContext:
             raise api.ApiError(service, what, f'not read within {self._seconds:.0f} s '
                                               f'({self._option})', outage=service) from None
 
-    def one(self, service: str, what: str, read: Callable[[], T]) -> T:
+    def read_one(self, service: str, what: str, read: Callable[[], T]) -> T:
         """Run one read and return its result."""
-        return self.result(self.start(read), service, what)
+        return self.collect_result(self.start(read), service, what)
 
-    def each(self, service: str, what: str, read: Callable[[str], T],
-             keys: Iterable[str]) -> dict[str, T]:
+    def read_each(self, service: str, what: str, read: Callable[[str], T],
+                  keys: Iterable[str]) -> dict[str, T]:
         """Return ``read(key)`` by key; raise the first error."""
         started = {key: self._pool.submit(read, key) for key in keys}
-        return {key: self.result(future, service, what) for key, future in started.items()}
+        return {key: self.collect_result(future, service, what) for key, future in started.items()}
 
-    def all(self, service: str, what: str, read: Callable[[str], T],
-            keys: Iterable[str]) -> dict[str, T | api.ApiError]:
+    def read_all(self, service: str, what: str, read: Callable[[str], T],
+                 keys: Iterable[str]) -> dict[str, T | api.ApiError]:
         """Return ``read(key)`` by key, or the key's error where the read failed."""
         started = {key: self._pool.submit(read, key) for key in keys}
         found: dict[str, T | api.ApiError] = {}
         for key, future in started.items():
             try:
-                found[key] = self.result(future, service, what)
+                found[key] = self.collect_result(future, service, what)
             except api.ApiError as exc:
                 found[key] = exc
         return found

@@ -58,19 +58,19 @@ class PlacementApi:
     def __init__(self, connection: Any) -> None:
         self._api = api.ServiceApi(connection, 'Placement', 'placement')
 
-    def negotiate(self) -> None:
+    def negotiate_microversions(self) -> None:
         """Check that Placement offers the microversion.
 
         :raises ApiError: Placement is older than 1.31.
         """
-        offered = self._api.maximum()
+        offered = self._api.read_newest_microversion()
         if offered < tuple(int(part) for part in VERSION.split('.')):
             raise api.ApiError('Placement', 'supported API versions',
                                f'it offers {".".join(map(str, offered))}, {VERSION} (Train) or '
                                'newer is needed')
 
-    def providers(self, in_tree: str | None = None, required: str | None = None,
-                  member_of: str | None = None) -> dict[str, ListedProvider]:
+    def read_providers(self, in_tree: str | None = None, required: str | None = None,
+                       member_of: str | None = None) -> dict[str, ListedProvider]:
         """Return every resource provider by UUID; Placement does not page.
 
         :param in_tree: only those of this provider's tree.
@@ -82,51 +82,53 @@ class PlacementApi:
         body = self._api.get('/resource_providers', what, _POLICY + 'list', VERSION,
                              {name: value for name, value in wanted.items() if value is not None})
         out = {}
-        for data in self._api.records(body, 'resource_providers', what):
+        for data in self._api.read_records(body, 'resource_providers', what):
             record = records.JsonRecord('Placement', 'resource provider', data, identity='uuid')
             has_parent = record.has_value('parent_provider_uuid')
             listed = ListedProvider(
-                uuid=record.identity('uuid'), name=record.text('name'),
-                root_uuid=record.identity('root_provider_uuid'),
-                parent_uuid=record.identity('parent_provider_uuid') if has_parent else None,
-                generation=record.amount('generation'))
+                uuid=record.read_identity('uuid'), name=record.read_text('name'),
+                root_uuid=record.read_identity('root_provider_uuid'),
+                parent_uuid=record.read_identity('parent_provider_uuid') if has_parent else None,
+                generation=record.read_amount('generation'))
             out[listed.uuid] = listed
         return out
 
     # Parts of one provider, each with its generation; ApiError has status 404
     # when the provider does not exist.
 
-    def inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
+    def read_inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
         body = self._get(f'/resource_providers/{uuid}/inventories',
                          f'inventories of provider {uuid}', _POLICY + 'inventories:list')
         record = self._make_record(uuid, body)
-        found = record.part('inventories')
-        out = {name: parse_inventory(found.part(name)) for name in record.mapping('inventories')}
-        return out, record.amount(GENERATION)
+        found = record.read_part('inventories')
+        out = {name: parse_inventory(found.read_part(name))
+               for name in record.read_mapping('inventories')}
+        return out, record.read_amount(GENERATION)
 
-    def usages(self, uuid: str) -> tuple[Resources, int]:
+    def read_usages(self, uuid: str) -> tuple[Resources, int]:
         """Return the sums of allocations, also 0, by resource class."""
         body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
                          _POLICY + 'usages')
         record = self._make_record(uuid, body)
-        return record.amounts('usages'), record.amount(GENERATION)
+        return record.read_amounts('usages'), record.read_amount(GENERATION)
 
-    def traits(self, uuid: str) -> tuple[frozenset[str], int]:
+    def read_traits(self, uuid: str) -> tuple[frozenset[str], int]:
         body = self._get(f'/resource_providers/{uuid}/traits', f'traits of provider {uuid}',
                          _POLICY + 'traits:list')
         record = self._make_record(uuid, body)
-        return frozenset(record.texts('traits')), record.amount(GENERATION)
+        return frozenset(record.read_texts('traits')), record.read_amount(GENERATION)
 
     def allocations_on(self, uuid: str) -> tuple[dict[str, Resources], int]:
         """Return the resources of each consumer (instance or migration) on one provider."""
         body = self._get(f'/resource_providers/{uuid}/allocations',
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
         record = self._make_record(uuid, body)
-        allocations = record.part('allocations')
-        return ({consumer: allocations.part(consumer).amounts('resources')
-                 for consumer in record.identities('allocations')}, record.amount(GENERATION))
+        allocations = record.read_part('allocations')
+        return ({consumer: allocations.read_part(consumer).read_amounts('resources')
+                 for consumer in record.read_identities('allocations')},
+                record.read_amount(GENERATION))
 
-    def aggregates(self, uuid: str) -> frozenset[str]:
+    def read_aggregates(self, uuid: str) -> frozenset[str]:
         """Return UUIDs of the aggregates that a provider is in."""
         body = self._get(f'/resource_providers/{uuid}/aggregates',
                          f'aggregates of provider {uuid}', _POLICY + 'aggregates:list')
@@ -138,9 +140,9 @@ class PlacementApi:
         body = self._get(f'/allocations/{consumer}', what, 'placement:allocations:list')
         record = records.JsonRecord('Placement', 'allocations of', body | {'uuid': consumer},
                                     identity='uuid')
-        by_provider = record.part('allocations')
-        return {provider: by_provider.part(provider).amounts('resources')
-                for provider in record.identities('allocations')}
+        by_provider = record.read_part('allocations')
+        return {provider: by_provider.read_part(provider).read_amounts('resources')
+                for provider in record.read_identities('allocations')}
 
     @staticmethod
     def _make_record(uuid: str, body: Mapping[str, Any]) -> records.JsonRecord:
@@ -153,7 +155,7 @@ class PlacementApi:
 
 def parse_inventory(record: records.JsonRecord) -> model.Inventory:
     return model.Inventory(
-        total=record.amount('total'), reserved=record.amount('reserved'),
-        allocation_ratio=record.ratio('allocation_ratio'),
-        min_unit=record.amount('min_unit', 1), max_unit=record.amount('max_unit', 1),
-        step_size=record.amount('step_size', 1))
+        total=record.read_amount('total'), reserved=record.read_amount('reserved'),
+        allocation_ratio=record.read_ratio('allocation_ratio'),
+        min_unit=record.read_amount('min_unit', 1), max_unit=record.read_amount('max_unit', 1),
+        step_size=record.read_amount('step_size', 1))

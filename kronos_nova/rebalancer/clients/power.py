@@ -72,7 +72,7 @@ def request_action(nova: nova_api.NovaApi, uuid: str, action: PowerAction) -> bo
         return True
     if status == 409:
         return False
-    problem = nova.api.refusal(response, action.policy)
+    problem = nova.api.describe_refusal(response, action.policy)
     if status >= 500 or status in (408, 429):
         raise api.ApiError('Nova', f'{action.name} of {uuid}', problem, status)
     raise PowerRefused(instance_uuid=uuid, action=action.name, problem=problem)

@@ -49,8 +49,8 @@ class ProviderContent:
     whole: bool = True
 
 
-def content_of(placement: placement_api.PlacementApi, uuid: str,
-               allocations: bool = True, shares: bool = False) -> ProviderContent:
+def read_provider(placement: placement_api.PlacementApi, uuid: str,
+                  allocations: bool = True, shares: bool = False) -> ProviderContent:
     """Read all parts of one provider until they are of one generation.
 
     A provider without inventory can have nothing else but traits.
@@ -61,8 +61,8 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
     :raises ApiError: with status 409 when it changes all the time, 404 when it is gone.
     """
     read: dict[str, Callable[[str], tuple[Any, int]]] = {
-        'inventories': placement.inventories, 'traits': placement.traits,
-        'usages': placement.usages}
+        'inventories': placement.read_inventories, 'traits': placement.read_traits,
+        'usages': placement.read_usages}
     if allocations:
         read['allocations'] = placement.allocations_on
     found: dict[str, tuple[Any, int]] = {}
@@ -103,7 +103,7 @@ def _build_content(generation: int, found: Mapping[str, tuple[Any, int]],
 def is_content_current(placement: placement_api.PlacementApi, uuid: str,
                        kept: ProviderContent) -> bool:
     """Return whether content that was read earlier, and is whole, still holds."""
-    return placement.usages(uuid) == (kept.used, kept.generation)
+    return placement.read_usages(uuid) == (kept.used, kept.generation)
 
 
 def _sum_by_class(consumers: Consumers) -> dict[str, int]:

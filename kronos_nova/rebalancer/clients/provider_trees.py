@@ -64,7 +64,7 @@ class ProviderSharing:
         return self.aggregates.get(provider, frozenset()) | {
             name for name, found in self.members.items() if provider in found}
 
-    def with_tree(self, tree: Collection[str]) -> frozenset[str]:
+    def list_sharing_with_tree(self, tree: Collection[str]) -> frozenset[str]:
         """Return the outside providers that share with a tree: one common aggregate is enough.
 
         Source: placement.objects.research_context, anchors_for_sharing_providers.
@@ -87,15 +87,16 @@ class ProviderForest:
     sharing: ProviderSharing = ProviderSharing({}, {})
     unsettled: frozenset[str] = frozenset()
 
-    def changing(self, root: str, tree: Collection[str]) -> bool:
+    def is_changing(self, root: str, tree: Collection[str]) -> bool:
         """Return whether a tree is not known as of one moment, or one that shares is unknown.
 
-        :param tree: UUIDs of the tree's providers in :meth:`trees`.
+        :param tree: UUIDs of the tree's providers in :meth:`map_trees`.
         """
         return root in self.unsettled or any(
-            uuid in self.listed for uuid in self.sharing.with_tree(tree) - self.contents.keys())
+            uuid in self.listed for uuid in self.sharing.list_sharing_with_tree(tree)
+            - self.contents.keys())
 
-    def provider(self, uuid: str) -> model.Provider:
+    def find_provider(self, uuid: str) -> model.Provider:
         """Return a provider.
 
         :raises KeyError: it is not in the forest.
@@ -106,7 +107,7 @@ class ProviderForest:
             used=content.used, name=listed.name, parent_uuid=listed.parent_uuid,
             traits=content.traits, aggregates=self.sharing.aggregates_of(uuid))
 
-    def trees(self) -> dict[str, tuple[str, ...]]:
+    def map_trees(self) -> dict[str, tuple[str, ...]]:
         """Return UUIDs by root: parents first, then by UUID."""
         by_root: dict[str, list[str]] = {}
         for uuid in self.contents:
@@ -123,7 +124,7 @@ class ProviderForest:
             found = self.listed.get(found.parent_uuid)
         return len(above)
 
-    def allocations(self) -> dict[str, dict[str, placement_api.Resources]]:
+    def map_allocations(self) -> dict[str, dict[str, placement_api.Resources]]:
         """Return the resources of each consumer, by provider."""
         out: dict[str, dict[str, placement_api.Resources]] = {}
         for provider, content in self.contents.items():
@@ -183,13 +184,13 @@ class TreeReader:
         # A copy: an earlier reading that was given up may still write to its own.
         kept = self._kept = dict(self._kept) if self._remembers else {}
         one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
-        listed = reads.one(_SERVICE, _WHAT, listing)
-        found = one.contents(reads, listed)
+        listed = reads.read_one(_SERVICE, _WHAT, listing)
+        found = one.read_contents(reads, listed)
         trees = before = _by_root(listed)
         if any(len(tree) > 1 for tree in trees.values()):
-            trees = _by_root(reads.one(_SERVICE, _WHAT, listing))
-        again = reads.each(
-            _SERVICE, _WHAT, lambda root: one.settled(root, trees[root], found),
+            trees = _by_root(reads.read_one(_SERVICE, _WHAT, listing))
+        again = reads.read_each(
+            _SERVICE, _WHAT, lambda root: one.read_settled_tree(root, trees[root], found),
             sorted(_list_changed_roots(before, trees, found)))
         unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
         listed = {uuid: provider for root, tree in trees.items()
@@ -221,19 +222,19 @@ class _OneReading:
         self._wanted = wanted
         self._kept = kept
 
-    def contents(self, reads: parallel_reads.ReadingContext,
-                 listed: Listing) -> dict[str, ProviderContent]:
+    def read_contents(self, reads: parallel_reads.ReadingContext,
+                      listed: Listing) -> dict[str, ProviderContent]:
         """Return contents by UUID, without providers that are gone or change all the time."""
         kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
                 if uuid in self._kept and self._kept[uuid].content.generation
                 == provider.generation}
         found = {uuid: kept[uuid].content for uuid in self._list_current_providers(reads, kept)}
-        read = reads.each(_SERVICE, _WHAT, self._read,
-                          [uuid for uuid in listed if uuid not in found])
+        read = reads.read_each(_SERVICE, _WHAT, self._read,
+                               [uuid for uuid in listed if uuid not in found])
         return found | {uuid: content for uuid, content in read.items() if content is not None}
 
-    def settled(self, root: str, listed: Listing,
-                before: Mapping[str, ProviderContent]) -> ProviderTree:
+    def read_settled_tree(self, root: str, listed: Listing,
+                          before: Mapping[str, ProviderContent]) -> ProviderTree:
         """Read a tree until its list is the same before and after.
 
         A provider without others in its tree is always of one moment.
@@ -243,7 +244,7 @@ class _OneReading:
             now = {uuid: self._read_if_changed(provider, found.get(uuid)) for uuid,
                    provider in listed.items()}
             found = {uuid: content for uuid, content in now.items() if content is not None}
-            newer = {uuid: p for uuid, p in self._placement.providers(in_tree=root).items()
+            newer = {uuid: p for uuid, p in self._placement.read_providers(in_tree=root).items()
                      if p.root_uuid == root and self._wanted(p)}
             complete = newer.keys() == listed.keys() == found.keys()
             if complete and (len(newer) == 1 or newer == listed):
@@ -262,7 +263,7 @@ class _OneReading:
     def _read(self, uuid: str) -> ProviderContent | None:
         """Read a provider; None when it is gone, or changes all the time."""
         try:
-            content = provider_contents.content_of(
+            content = provider_contents.read_provider(
                 self._placement, uuid, self._allocations, uuid in self._sharing.aggregates)
         except api.ApiError as exc:
             if exc.status not in (404, 409):
@@ -305,7 +306,7 @@ class _OneReading:
             if not asked:
                 yield from left
                 return
-            answers = reads.each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
+            answers = reads.read_each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
                 uuid, kept[uuid].content), asked)
             for uuid, same in answers.items():
                 if same:
@@ -338,10 +339,11 @@ def read_sharing(reads: parallel_reads.ReadingContext,
                  placement: placement_api.PlacementApi) -> ProviderSharing:
     """Read which providers share with which; without sharing providers, this is one request."""
     def of_aggregate(uuid: str) -> frozenset[str]:
-        return frozenset(placement.providers(member_of=uuid))
+        return frozenset(placement.read_providers(member_of=uuid))
 
-    providers = reads.one(_SERVICE, 'sharing providers', lambda: placement.providers(
+    providers = reads.read_one(_SERVICE, 'sharing providers', lambda: placement.read_providers(
         required=placement_api.SHARES))
-    aggregates = reads.each(_SERVICE, 'aggregates', placement.aggregates, sorted(providers))
+    aggregates = reads.read_each(_SERVICE, 'aggregates', placement.read_aggregates,
+                                 sorted(providers))
     names = sorted({name for found in aggregates.values() for name in found})
-    return ProviderSharing(aggregates, reads.each(_SERVICE, 'aggregates', of_aggregate, names))
+    return ProviderSharing(aggregates, reads.read_each(_SERVICE, 'aggregates', of_aggregate, names))

@@ -37,11 +37,11 @@ class JsonRecord:
         self._what = f'{kind} {api.format_printable(data.get(identity, "without " + identity))}'
         self._data = data
 
-    def bad(self, problem: str) -> api.ApiError:
+    def make_error(self, problem: str) -> api.ApiError:
         """Return the error that this record has a problem."""
         return api.ApiError(self._service, self._what, api.format_printable(problem))
 
-    def has(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         return key in self._data
 
     def has_value(self, key: str) -> bool:
@@ -50,13 +50,13 @@ class JsonRecord:
 
     def _get(self, key: str) -> Any:
         if key not in self._data:
-            raise self.bad(f'field {key!r} is missing')
+            raise self.make_error(f'field {key!r} is missing')
         return self._data[key]
 
-    def text(self, key: str) -> str:
+    def read_text(self, key: str) -> str:
         value = self._get(key)
         if not isinstance(value, str) or not value:
-            raise self.bad(f'field {key!r} is not a text')
+            raise self.make_error(f'field {key!r} is not a text')
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -65,7 +65,7 @@ class JsonRecord:
         if value is None or value == '':
             return None
         if not isinstance(value, str):
-            raise self.bad(f'field {key!r} is not a text')
+            raise self.make_error(f'field {key!r} is not a text')
         return value
 
     def optional_time(self, key: str) -> float | None:
@@ -80,86 +80,86 @@ class JsonRecord:
             found = datetime.datetime.fromisoformat(text)
             return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
         except (ValueError, OverflowError):
-            raise self.bad(f'field {key!r} is not a time') from None
+            raise self.make_error(f'field {key!r} is not a time') from None
 
-    def integer(self, key: str) -> int:
+    def read_integer(self, key: str) -> int:
         value = self._get(key)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.bad(f'field {key!r} is not an integer')
+            raise self.make_error(f'field {key!r} is not an integer')
         return value
 
-    def amount(self, key: str, least: int = 0) -> int:
+    def read_amount(self, key: str, least: int = 0) -> int:
         """Return an integer from least to MOST."""
-        value = self.integer(key)
+        value = self.read_integer(key)
         if not least <= value <= MOST:
-            raise self.bad(f'field {key!r} is not a number from {least} to 2**63 - 1')
+            raise self.make_error(f'field {key!r} is not a number from {least} to 2**63 - 1')
         return value
 
     def optional_amount(self, key: str) -> int | None:
         """Return the amount; None where the key is missing or null."""
-        return None if self._data.get(key) is None else self.amount(key)
+        return None if self._data.get(key) is None else self.read_amount(key)
 
-    def ratio(self, key: str) -> float:
+    def read_ratio(self, key: str) -> float:
         """Return a finite number, not negative; Placement admits 0."""
         value = self._get(key)
         if (not isinstance(value, int | float) or isinstance(value, bool)
                 or not 0 <= value <= MOST):  # NaN is neither
-            raise self.bad(f'field {key!r} is not a number from 0')
+            raise self.make_error(f'field {key!r} is not a number from 0')
         return float(value)
 
-    def identity(self, key: str) -> str:
+    def read_identity(self, key: str) -> str:
         """Return a UUID, or another text that may stand in a path as one segment."""
-        value = self.text(key)
+        value = self.read_text(key)
         if not _IDENTITY.fullmatch(value):
-            raise self.bad(f'field {key!r} is not a UUID')
+            raise self.make_error(f'field {key!r} is not a UUID')
         return value
 
-    def flag(self, key: str) -> bool:
+    def read_flag(self, key: str) -> bool:
         value = self._get(key)
         if not isinstance(value, bool):
-            raise self.bad(f'field {key!r} is not true or false')
+            raise self.make_error(f'field {key!r} is not true or false')
         return value
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def read_texts(self, key: str) -> tuple[str, ...]:
         value = self._get(key)
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise self.bad(f'field {key!r} is not a list of texts')
+            raise self.make_error(f'field {key!r} is not a list of texts')
         return tuple(value)
 
-    def mapping(self, key: str) -> Mapping[str, Any]:
+    def read_mapping(self, key: str) -> Mapping[str, Any]:
         value = self._get(key)
         if not isinstance(value, dict):
-            raise self.bad(f'field {key!r} is not an object')
+            raise self.make_error(f'field {key!r} is not an object')
         return value
 
-    def part(self, key: str) -> 'JsonRecord':
+    def read_part(self, key: str) -> 'JsonRecord':
         """Return an object inside the record; its problems name the record."""
-        inner = JsonRecord(self._service, '', self.mapping(key))
+        inner = JsonRecord(self._service, '', self.read_mapping(key))
         inner._what = f'{self._what}, {api.format_printable(key)}'
         return inner
 
     def texts_by_name(self, key: str) -> dict[str, str]:
         """Return an object whose values are texts."""
-        value = self.mapping(key)
+        value = self.read_mapping(key)
         if not all(isinstance(v, str) for v in value.values()):
-            raise self.bad(f'field {key!r} has a value that is not a text')
+            raise self.make_error(f'field {key!r} has a value that is not a text')
         return dict(value)
 
-    def identities(self, key: str) -> list[str]:
+    def read_identities(self, key: str) -> list[str]:
         """Return the keys of an object that are UUIDs."""
-        found = list(self.mapping(key))
+        found = list(self.read_mapping(key))
         if not all(_IDENTITY.fullmatch(name) for name in found):
-            raise self.bad(f'field {key!r} has a key that is not a UUID')
+            raise self.make_error(f'field {key!r} has a key that is not a UUID')
         return found
 
     def identity_list(self, key: str) -> tuple[str, ...]:
         """Return a list of UUIDs."""
-        found = self.texts(key)
+        found = self.read_texts(key)
         if not all(_IDENTITY.fullmatch(name) for name in found):
-            raise self.bad(f'field {key!r} has an item that is not a UUID')
+            raise self.make_error(f'field {key!r} has an item that is not a UUID')
         return found
 
-    def amounts(self, key: str) -> dict[str, int]:
+    def read_amounts(self, key: str) -> dict[str, int]:
         """Return non-negative integers by name."""
-        part = self.part(key)
-        return {name: part.amount(name) for name in self.mapping(key)}
+        part = self.read_part(key)
+        return {name: part.read_amount(name) for name in self.read_mapping(key)}

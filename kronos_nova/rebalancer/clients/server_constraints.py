@@ -45,12 +45,12 @@ class OptOut:
 NOWHERE = OptOut()
 
 
-def opt_out(conf: cfg.ConfigOpts) -> OptOut:
+def make_opt_out(conf: cfg.ConfigOpts) -> OptOut:
     """Return the opt-out of [engine]."""
     return OptOut(conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag)
 
 
-def read(record: records.JsonRecord, where: OptOut) -> dict[str, Any]:
+def read_constraints(record: records.JsonRecord, where: OptOut) -> dict[str, Any]:
     """Return the fields of an Instance that a server's record holds.
 
     :raises ApiError: a field does not have the type that Nova's API promises.
@@ -62,16 +62,16 @@ def read(record: records.JsonRecord, where: OptOut) -> dict[str, Any]:
 
 
 def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:
-    flavor = record.part('flavor')
-    return flavor.texts_by_name('extra_specs') if flavor.has('extra_specs') else None
+    flavor = record.read_part('flavor')
+    return flavor.texts_by_name('extra_specs') if flavor.has_key('extra_specs') else None
 
 
 def _image_properties(record: records.JsonRecord) -> Mapping[str, str] | None:
     """Return the properties of the boot image; Nova does not show a volume's."""
     if not record.has_value('image'):
         return None
-    image = record.part('image')
-    return image.texts_by_name('properties') if image.has('properties') else None
+    image = record.read_part('image')
+    return image.texts_by_name('properties') if image.has_key('properties') else None
 
 
 def _parse_scheduler_hints(record: records.JsonRecord) -> dict[str, tuple[str, ...]]:
@@ -80,9 +80,9 @@ def _parse_scheduler_hints(record: records.JsonRecord) -> dict[str, tuple[str, .
     A tenant writes them: leave out values that are no UUIDs, and hints with too many values to read
     again for each move. Nova judges both.
     """
-    if not record.has('scheduler_hints') or not record.has_value('scheduler_hints'):
+    if not record.has_key('scheduler_hints') or not record.has_value('scheduler_hints'):
         return {}
-    hints = record.mapping('scheduler_hints')
+    hints = record.read_mapping('scheduler_hints')
     found = {}
     for name in HINTS:
         value = hints.get(name)
@@ -107,7 +107,7 @@ def _opted_out(record: records.JsonRecord, where: OptOut) -> str | None:
                     return f'metadata {where.metadata_key}'
             except ValueError:
                 return f'metadata {where.metadata_key}, whose value is no boolean'
-    if where.tag and where.tag in record.texts('tags'):
+    if where.tag and where.tag in record.read_texts('tags'):
         return f'tag {where.tag}'
     return None
 
@@ -118,7 +118,7 @@ class SharedMappings:
     def __init__(self) -> None:
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
 
-    def of(self, found: dict[str, Any]) -> dict[str, Any]:
+    def share_mappings(self, found: dict[str, Any]) -> dict[str, Any]:
         """Return the same fields, those that are mappings of texts shared."""
         for name in ('extra_specs', 'image_properties'):
             value = found[name]

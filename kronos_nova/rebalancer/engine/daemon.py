@@ -32,7 +32,7 @@ BEAT_SECONDS = 8.0
 
 
 class CycleRunner(Protocol):
-    def safe_cycle(self) -> Mapping[str, str]: ...
+    def run_safe_cycle(self) -> Mapping[str, str]: ...
 
     def keep_leases(self) -> bool: ...
 
@@ -53,9 +53,9 @@ class EngineDaemon:
         self._interval = interval
         self._beat = beat
         self._health = health or healths.DaemonHealth()
-        self._health.expect('cycle')
-        self._cycle_pulse = self._health.pulse('cycles', interval + engines.HUNG_SECONDS)
-        self._beat_pulse = self._health.pulse('leases', beat + engines.HUNG_SECONDS)
+        self._health.expect_part('cycle')
+        self._cycle_pulse = self._health.add_pulse('cycles', interval + engines.HUNG_SECONDS)
+        self._beat_pulse = self._health.add_pulse('leases', beat + engines.HUNG_SECONDS)
         self._stopping = threading.Event()
         self._due = threading.Event()
         self._threads = [threading.Thread(target=target, name=name, daemon=True)
@@ -77,8 +77,8 @@ class EngineDaemon:
     def _run_cycles(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._cycle_pulse.beat()
-            self._health.note('cycle', self._engine.safe_cycle())
+            self._cycle_pulse.record_beat()
+            self._health.record_part('cycle', self._engine.run_safe_cycle())
             self._due.wait(max(0.0, began + self._interval - time.monotonic()))
             self._due.clear()
 
@@ -86,13 +86,13 @@ class EngineDaemon:
         failing = False
         while not self._stopping.wait(self._beat):
             try:
-                self._beat_pulse.beat()
+                self._beat_pulse.record_beat()
                 if self._engine.keep_leases():
                     self._due.set()
                 failing = False
-                self._health.note('leases', {})
+                self._health.record_part('leases', {})
             except exception.StoreError as e:
-                self._health.note('leases', {'': str(e)})
+                self._health.record_part('leases', {'': str(e)})
                 if not failing:
                     LOG.warning('The leases were not renewed: %s It is tried again every %g s; '
                                 'another engine may take them.', e, self._beat)
@@ -100,4 +100,4 @@ class EngineDaemon:
             except Exception:
                 LOG.exception('The leases were not renewed for a reason that is a defect of '
                               'ours; it is tried again.')
-                self._health.note('leases', {'': 'a defect of ours; see the log'})
+                self._health.record_part('leases', {'': 'a defect of ours; see the log'})

@@ -64,7 +64,7 @@ STOPPED_WHILE = 'the engine was stopped while it planned the scope; the plan is 
 
 
 class ClusterCollector(Protocol):
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         """Read the whole cloud.
 
         :raises CollectError: nothing partial is ever returned.
@@ -84,7 +84,7 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: ClusterCollector,
-                 source: sources.ScoreSource,
+                 source: sources.MetricsSource,
                  store: store_api.Store, cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
@@ -108,15 +108,15 @@ class Engine:
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
         self._tally = tally or tallies.DaemonTally()
-        self._leases = lease_keeper.LeaseKeeper(store, self._owner, self._tally.left)
+        self._leases = lease_keeper.LeaseKeeper(store, self._owner, self._tally.drop_scope)
         self._forget_at = 0.0
         self._stopping = threading.Event()
         self._scopes = scope_planner.ScopePlanner(
             conf, store, notifications.PlanAnnouncer(notify), self._tally, self._stopping,
             cast=cast, confirming=confirming, kept_alive=kept_alive, clock=clock,
             monotonic=monotonic)
-        self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current),
-                           conf.engine.dry_run)
+        self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),
+                                  conf.engine.dry_run)
 
     def stop(self) -> None:
         """End the running cycle soon; drop a plan that is not stored yet."""
@@ -142,8 +142,8 @@ class Engine:
             LOG.warning('No snapshot is written: set [engine] snapshot_dir')
             return None
         try:
-            path = writer.write(self._conf.engine.snapshot_dir, self._make_recording(),
-                                prefix=writer.SIGNALLED)
+            path = writer.write_snapshot(self._conf.engine.snapshot_dir, self._make_recording(),
+                                         prefix=writer.SIGNALLED)
         except exception.KronosException as e:
             LOG.error('No snapshot is written: %s', e)
             return None
@@ -174,7 +174,7 @@ class Engine:
             return False
         return self._leases.renew_leases()
 
-    def safe_cycle(self) -> Mapping[str, str]:
+    def run_safe_cycle(self) -> Mapping[str, str]:
         """Run a cycle for a daemon; catch every error, so that the next cycle comes.
 
         :returns: why it failed, by scope; '' for all scopes. A scope that another engine plans has
@@ -186,10 +186,10 @@ class Engine:
         except exception.KronosException as e:
             LOG.error('%s The next cycle tries again.', e)
             self._troubles[''] = str(e)
-            self._tally.failed(None, e.code)
+            self._tally.record_failed_cycle(None, e.code)
         except Exception as e:
             self._troubles[''] = f'{type(e).__name__}, a defect of ours; see the log'
-            self._tally.failed(None, tallies.DEFECT)
+            self._tally.record_failed_cycle(None, tallies.DEFECT)
             LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
                           'moves in it, and the next one tries again.')
         finally:
@@ -202,13 +202,13 @@ class Engine:
         :returns: a report row per scope (see :mod:`cycle_report`).
         """
         self._troubles.clear()
-        self._tally.begin()
+        self._tally.begin_cycle()
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
         taken = []
         planned = planning_settings.list_planned_scopes(self._conf, policy_set)
-        self._tally.expect(planned, self._conf.engine.dry_run)
+        self._tally.expect_scopes(planned, self._conf.engine.dry_run)
         for scope in self._leases.held.keys() - planned:
             self._leases.give_back_lease(scope)
         for scope in planned:
@@ -223,7 +223,7 @@ class Engine:
         self._leases.taken = frozenset(taken)
         if ours:
             rows += self._plan(ours, policy_set)
-        self._purge_old_plans(policy_set.window)
+        self._purge_old_plans(policy_set.lookback_seconds)
         return rows
 
     def _purge_old_plans(self, window: float) -> None:
@@ -266,14 +266,14 @@ class Engine:
             # Before Nova is read: a move that ends meanwhile still counts at both ends, and
             # for the budget, until the cycle is over.
             live = self._store.tasks.list_in_flight_moves()
-            cluster = self._collector.collect(self._clock())
+            cluster = self._collector.collect_cluster(self._clock())
             leased = self._store.leases.list_leased_scopes()
         except (exception.CollectError, exception.StoreError) as e:
             return [self._report_failure(scope, e) for scope in ours]
         planned = {*planning_settings.list_planned_scopes(self._conf, policy_set), *leased}
         named = [n for n in self._conf.engine.aggregates if n in planned]
-        self._log.shared(cluster, named)
-        samples = {} if self._stopping.is_set() else self.samples(policy_set)
+        self._log.log_shared_hosts(cluster, named)
+        samples = {} if self._stopping.is_set() else self.fetch_samples(policy_set)
         collected = self._monotonic() - started
         rows = []
         for scope in ours:
@@ -290,20 +290,20 @@ class Engine:
                 continue
             row = cycle_report.render_scope(outcome, collected)
             rows.append(row)
-            self._tally.planned(
+            self._tally.record_planned_cycle(
                 row, outcome.scores, self._clock(), self._conf.engine.dry_run,
                 len(drain_requests.list_waiting_hosts(outcome.cluster, outcome.request.options)))
-            self._log.scored(scope, outcome.scores)
-            self._log.decided(row)
+            self._log.log_scores(scope, outcome.scores)
+            self._log.log_decisions(row)
         if not self._conf.engine.dry_run:
-            self._scheduler.moves(cluster)
+            self._scheduler.publish_moves(cluster)
         if not self._stopping.is_set():
-            self._scheduler.usage(cluster, samples, policy_set)
+            self._scheduler.publish_usage(cluster, samples, policy_set)
         return rows
 
-    def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
+    def fetch_samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Return the answers of every enabled policy; a failed one contains its error."""
-        return {p.name: self._source.fetch(p) for p in policy_set.enabled}
+        return {p.name: self._source.fetch(p) for p in policy_set.enabled_policies}
 
     def _plan_scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
                     live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
@@ -323,7 +323,7 @@ class Engine:
         lease = self._acquire_lease(scope, policy_set)
         return self._scopes.plan_scope(scope, lease, cluster, named, live, samples, policy_set)
 
-    def on_result(self, event: str, result: model.TaskResult) -> None:
+    def log_result(self, event: str, result: model.TaskResult) -> None:
         """Log an executor's result.
 
         The executor sets cooldown and quarantine, in the transaction that ends the task.
@@ -341,17 +341,17 @@ class Engine:
     def _report_failure(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
         if isinstance(error, exception.ScopeTaken):
             LOG.info('%s', error)
-            self._tally.left(scope)
+            self._tally.drop_scope(scope)
         else:
             LOG.error('Scope %s: %s', scope, error)
-            self._tally.failed(scope, error.code)
+            self._tally.record_failed_cycle(scope, error.code)
             self._troubles[scope] = str(error)
             self._keep_failure(scope, error)
         return cycle_report.render_failed_scope(scope, str(error))
 
     def _report_stop(self, scope: str, reason: str) -> dict[str, Any]:
         LOG.info('Scope %s: %s', scope, reason)
-        self._tally.stopped(scope)
+        self._tally.record_stopped_cycle(scope)
         return cycle_report.render_failed_scope(scope, reason)
 
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:

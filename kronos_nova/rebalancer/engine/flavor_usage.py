@@ -49,7 +49,7 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
     """Compute each instance's share of its host's capacity x the host's vCPUs (MiB)."""
     usages, capacity = scoring.compute_measured_usages(policy, samples, cluster)
     resource_class = 'MEMORY_MB' if memory else 'VCPU'
-    totals = {h.name: float(h.total(resource_class)) for h in cluster.hosts.values()
+    totals = {h.name: float(h.sum_inventories(resource_class)) for h in cluster.hosts.values()
               if any(resource_class in p.inventories for p in h.tree)}
     found = {}
     for uuid, value in usages.items():
@@ -85,7 +85,7 @@ def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task],
     for task in tasks:
         late = task.deadline is not None and task.deadline <= now and task.state in (
             model.TaskState.QUEUED, model.TaskState.CLAIMED)
-        if task.state is model.TaskState.PENDING or task.state.terminal or late:
+        if task.state is model.TaskState.PENDING or task.state.is_terminal or late:
             continue
         to_host, _ = ends.get(task.instance_uuid, (task.to_host, 0.0))
         ends[task.instance_uuid] = (to_host, task.created_at)

@@ -37,7 +37,7 @@ from kronos_nova.rebalancer.store import rows as store_rows
 LOG = logging.getLogger(__name__)
 
 #: Tasks that are not over.
-LIVE = tuple(state for state in model.TaskState if not state.terminal)
+LIVE = tuple(state for state in model.TaskState if not state.is_terminal)
 #: A task that waits for approval is not under way: it holds no boot.
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
 #: Seconds for which an operator's decision on a plan is announced.
@@ -56,7 +56,7 @@ class DecisionLog:
         self._shared: dict[str, tuple[str, ...]] = {}
         self._undrained: dict[str, frozenset[str]] = {}
 
-    def shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
+    def log_shared_hosts(self, cluster: model.Cluster, named: Sequence[str]) -> None:
         """Log each host in several planned aggregates once, and again when these have changed."""
         shared = cluster.shared_hosts(named)
         for host, names in shared.items():
@@ -66,7 +66,7 @@ class DecisionLog:
                             ', '.join(names), names[0])
         self._shared = shared
 
-    def decided(self, row: Mapping[str, Any]) -> None:
+    def log_decisions(self, row: Mapping[str, Any]) -> None:
         """Log the decisions, one line each, keyed by UUID."""
         for move in row['moves']:
             effects = move_effects.describe_effects(move)
@@ -84,7 +84,7 @@ class DecisionLog:
         LOG.info('Scope %s: %s', row['name'], cycle_report.format_log_line(row))
         self._undrained_of(row)
 
-    def scored(self, scope: str, scores: model.ClusterScores) -> None:
+    def log_scores(self, scope: str, scores: model.ClusterScores) -> None:
         """Log each host's score, and where it lies between the lowest and the highest."""
         if not LOG.isEnabledFor(logging.DEBUG):
             return
@@ -114,8 +114,8 @@ class PlanAnnouncer:
         self._notify = notify
         self._draining: dict[str, frozenset[str]] = {}
 
-    def stored(self, outcome: planning_pipeline.PassOutcome, plan_id: str, now: float,
-               state: model.TaskState, draining: frozenset[str]) -> None:
+    def announce_stored_plan(self, outcome: planning_pipeline.PassOutcome, plan_id: str, now: float,
+                             state: model.TaskState, draining: frozenset[str]) -> None:
         """Announce a stored plan, and the drains that have begun or ended.
 
         :param draining: the hosts of the scope that are being drained now; drains that wait for
@@ -138,8 +138,8 @@ class PlanAnnouncer:
                          messages.drain_payload(plan.scope, host, now, here[host]))
 
 
-    def decided(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
-                lapsed: Sequence[model.Task] = ()) -> None:
+    def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
+                           lapsed: Sequence[model.Task] = ()) -> None:
         """Announce the operators' decisions on the scope's plans, and approvals that came too late.
 
         :param lapsed: tasks that no operator approved in time.
@@ -176,7 +176,7 @@ class SchedulerPublisher:
         self._publish_usage = publish_usage
         self._clock = clock
 
-    def moves(self, cluster: model.Cluster) -> None:
+    def publish_moves(self, cluster: model.Cluster) -> None:
         """Publish the drains and moves of all scopes, also of other engines and failed ones."""
         if self._publish is None:
             return
@@ -191,8 +191,8 @@ class SchedulerPublisher:
             return
         self._publish(draining, history, cluster, now)
 
-    def usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-              policy_set: policies.PolicySet) -> None:
+    def publish_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                      policy_set: policies.PolicySet) -> None:
         if self._publish_usage is None:
             return
         now = self._clock()
@@ -201,7 +201,7 @@ class SchedulerPublisher:
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
             return
-        for policy in policy_set.enabled:
+        for policy in policy_set.enabled_policies:
             self._publish_usage(
                 policy,
                 flavor_usage.compute_usage(policy, samples[policy.name], cluster, live, now), now)

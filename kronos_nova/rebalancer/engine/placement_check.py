@@ -77,7 +77,8 @@ class RecentRefusals:
         #: By instance, the number of its holds in a row, and until when that counts.
         self._times: dict[str, tuple[int, float]] = {}
 
-    def add(self, pairs: Iterable[Pair], now: float, answered: bool = True) -> dict[str, float]:
+    def add_refusals(self, pairs: Iterable[Pair], now: float, answered: bool = True) -> dict[str,
+                                                                                             float]:
         """Remember refused pairs.
 
         :param answered: Placement refused; False: it did not answer, and an instance gets one
@@ -110,7 +111,7 @@ class RecentRefusals:
                 self._until[pair] = until + REFUSED_SECONDS
         return seconds
 
-    def forget(self, pairs: Iterable[Pair]) -> None:
+    def forget_pairs(self, pairs: Iterable[Pair]) -> None:
         """Forget pairs, because the hosts are not to blame.
 
         The strikes stay: an instance whose requests alone never get an answer is held in the end.
@@ -118,13 +119,13 @@ class RecentRefusals:
         for pair in pairs:
             self._until.pop(pair, None)
 
-    def cleared(self, uuids: Iterable[str]) -> None:
+    def clear_strikes(self, uuids: Iterable[str]) -> None:
         """Remove the strikes of instances for which Placement has a candidate."""
         for uuid in uuids:
             self._strikes.pop(uuid, None)
             self._times.pop(uuid, None)
 
-    def current(self, now: float) -> Mapping[str, frozenset[str]]:
+    def map_refused_hosts(self, now: float) -> Mapping[str, frozenset[str]]:
         """Return the refused hosts by instance, for History.refused."""
         self._until = _drop_expired(self._until, now, _LONGEST + REFUSED_SECONDS)
         found: dict[str, set[str]] = {}
@@ -132,7 +133,7 @@ class RecentRefusals:
             found.setdefault(uuid, set()).add(host)
         return {uuid: frozenset(hosts) for uuid, hosts in sorted(found.items())}
 
-    def everywhere(self, now: float) -> frozenset[str]:
+    def list_refused_everywhere(self, now: float) -> frozenset[str]:
         """Return the held instances, for History.refused_everywhere."""
         self._held = _drop_expired(self._held, now, _LONGEST)
         self._times = {uuid: known for uuid, known in self._times.items()
@@ -141,9 +142,9 @@ class RecentRefusals:
                          if now - _STRIKE_SECONDS < strikes[-1] <= now}
         return frozenset(self._held)
 
-    def onto(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
-        return dataclasses.replace(history, refused=self.current(now),
-                                   refused_everywhere=self.everywhere(now))
+    def update_history(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
+        return dataclasses.replace(history, refused=self.map_refused_hosts(now),
+                                   refused_everywhere=self.list_refused_everywhere(now))
 
 
 def _drop_expired(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
@@ -170,7 +171,7 @@ class _CycleAnswers:
         self._unanswered: dict[str, api.ApiError] = {}
         self.pairs: list[Pair] = []
 
-    def count(self, asked: Iterable[Pair], found: _RoundAnswers) -> None:
+    def count_answers(self, asked: Iterable[Pair], found: _RoundAnswers) -> None:
         """Count the answers of one round.
 
         :raises CollectError: of several instances, most have no answer.
@@ -184,7 +185,7 @@ class _CycleAnswers:
         if len(self._unanswered) > 1 and 2 * len(self._unanswered) > len(self._asked):
             self._stop()
 
-    def end(self) -> None:
+    def judge_cycle(self) -> None:
         """Judge the whole cycle.
 
         :raises CollectError: Placement has answered for no instance.
@@ -207,9 +208,9 @@ class PlanConfirmation:
         self._candidates = candidates_api.CandidatesApi(connection)
         self.refusals = RecentRefusals()
 
-    def confirmed(self, outcome: planning_pipeline.PassOutcome, now: float,
-                  replan: Callable[[],
-                                   planning_pipeline.PassOutcome]) -> planning_pipeline.PassOutcome:
+    def confirm_outcome(
+            self, outcome: planning_pipeline.PassOutcome, now: float,
+            replan: Callable[[], planning_pipeline.PassOutcome]) -> planning_pipeline.PassOutcome:
         """Return the outcome, or another one without moves that Placement refuses.
 
         :param replan: plans the scope again with the present ``refusals``.
@@ -221,9 +222,9 @@ class PlanConfirmation:
         answers = _CycleAnswers()
         try:
             outcome = self._confirm_in_rounds(outcome, now, replan, answers)
-            answers.end()
+            answers.judge_cycle()
         except exception.CollectError:
-            self.refusals.forget(answers.pairs)
+            self.refusals.forget_pairs(answers.pairs)
             raise
         return outcome
 
@@ -242,7 +243,7 @@ class PlanConfirmation:
             found = self._request_candidates(outcome.cluster, queries)
             dropped = [*found.refused, *found.unanswered]
             self._remember_refusals(found, [uuid for uuid, _ in queries.keys() - set(dropped)], now)
-            answers.count(queries, found)
+            answers.count_answers(queries, found)
             warnings += [f'instance {uuid} is not moved to host {host}: Placement was asked for '
                          f'allocation candidates twice and did not answer ({error.problem})'
                          for (uuid, host), error in found.unanswered.items()]
@@ -259,7 +260,7 @@ class PlanConfirmation:
             outcome = planning_pipeline.drop_moves(
                 outcome, [uuid for uuid, _ in dropped],
                 f'{plurals.count_noun(len(dropped), "move")} that Placement refuses '
-                f'{plurals.choose(len(dropped), "is", "are")} left out (planned again '
+                f'{plurals.choose_form(len(dropped), "is", "are")} left out (planned again '
                 f'{conf.confirm_max_replans} times, [engine] confirm_max_replans); the next '
                 'cycle goes on')
         return _add_warnings(outcome, warnings)
@@ -277,16 +278,16 @@ class PlanConfirmation:
 
         def read_refusal(name: str) -> str | None:
             pair = names[name]
-            own = allocation_request.own_traits(cluster.instances[pair[0]])
+            own = allocation_request.list_flavor_traits(cluster.instances[pair[0]])
             try:
-                return self._candidates.refusal(queries[pair], own)
+                return self._candidates.find_refusal(queries[pair], own)
             except api.ApiError as exc:
                 if _is_hopeless(exc):
                     raise
-            return self._candidates.refusal(queries[pair], own)
+            return self._candidates.find_refusal(queries[pair], own)
 
         with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
-            found = reads.all('Placement', candidates_api.WHAT, read_refusal, names)
+            found = reads.read_all('Placement', candidates_api.WHAT, read_refusal, names)
         for name, answer in found.items():
             if isinstance(answer, api.ApiError):
                 if _is_hopeless(answer):
@@ -306,9 +307,9 @@ class PlanConfirmation:
                         'candidates on host %s; the host is left out for %.0f s, unless '
                         'most requests get no answer: %s', uuid, host, REFUSED_SECONDS,
                         error.problem)
-        self.refusals.cleared(confirmed)
-        held = (self.refusals.add(found.refused, now)
-                | self.refusals.add(found.unanswered, now, answered=False))
+        self.refusals.clear_strikes(confirmed)
+        held = (self.refusals.add_refusals(found.refused, now)
+                | self.refusals.add_refusals(found.unanswered, now, answered=False))
         for uuid, seconds in held.items():
             LOG.warning('Instance %s: Placement has confirmed none of %s that were '
                         'tried last. It is left where it is for %.0f s, and others have their '
@@ -353,7 +354,7 @@ def _find_blocked_instances(outcome: planning_pipeline.PassOutcome) -> set[str]:
     view = cluster_view.ClusterView(
         relevant_cluster.reduce_cluster(outcome.cluster, waiting, request.history), request.options,
         request.history, draining=outcome.plan.draining)
-    return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
+    return {m.instance_uuid for m in waiting if constraints.judge_move(view, m) is not None}
 
 
 def _add_warnings(outcome: planning_pipeline.PassOutcome,

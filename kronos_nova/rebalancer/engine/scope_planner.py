@@ -83,7 +83,7 @@ class ScopePlanner:
 
         :param lease: fresh; None in a dry run.
         :param cluster: the whole cloud.
-        :param named: the planned aggregates; see :meth:`model.Cluster.scoped`.
+        :param named: the planned aggregates; see :meth:`model.Cluster.replace_scope`.
         :param live: our moves under way before Nova was read.
         :returns: None when the engine was stopped, and nothing was stored.
         """
@@ -93,20 +93,21 @@ class ScopePlanner:
             for task in lapsed:
                 LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
                             'it in time', task.instance_uuid, task.task_id, task.plan_id)
-            self._listeners.decided(lease, self._store, now, lapsed)
+            self._listeners.announce_decisions(lease, self._store, now, lapsed)
         cluster = preconditions.merge_flights(
-            cluster, live, tuple(self._store.tasks.list_in_flight_moves())).scoped(scope, named)
+            cluster, live, tuple(self._store.tasks.list_in_flight_moves())).replace_scope(scope,
+                                                                                          named)
         busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
 
         def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
-            return planning_pipeline.run(
+            return planning_pipeline.plan_scope(
                 cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
                 now=now, clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
         outcome, history = self._hold_until_sustained(
-            scope, lease, plan, self._read_history(scope, now, policy_set.window), now)
+            scope, lease, plan, self._read_history(scope, now, policy_set.lookback_seconds), now)
         if self.confirming is not None and not self._stopping.is_set():
-            outcome = self.confirming.confirmed(
+            outcome = self.confirming.confirm_outcome(
                 outcome, now, lambda: plan(self.add_refusals(history, now)))
         if self._stopping.is_set():
             return None
@@ -127,7 +128,7 @@ class ScopePlanner:
                                                          outcome.request.policies))
             if came is not None:
                 LOG.info('Scope %s: plan %s', scope, breakers.describe_result(came))
-                self._tally.judged(scope, came.worse)
+                self._tally.count_judged_plan(scope, came.is_worse)
         failed, ended = self._store.outcomes.count_failures(scope, now - FAILURE_SECONDS)
         why = breakers.find_trip_reason(
             self._store.outcomes.list_outcomes(scope, conf.breaker_worse_plans), failed, ended,
@@ -137,7 +138,7 @@ class ScopePlanner:
         seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
         pause = self._store.outcomes.open_breaker(
             lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
-        self._tally.tripped(scope)
+        self._tally.count_breaker_trip(scope)
         LOG.error('Scope %s: %s', scope, pause)
         return dataclasses.replace(outcome, plan=breakers.clear_moves(outcome.plan, str(pause)))
 
@@ -179,7 +180,7 @@ class ScopePlanner:
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""
         return (history if self.confirming is None
-                else self.confirming.refusals.onto(history, now))
+                else self.confirming.refusals.update_history(history, now))
 
     def _find_wrong_clock(self) -> str | None:
         """Return the difference from the database's clock, in words; None where it is small."""
@@ -211,7 +212,7 @@ class ScopePlanner:
         plan_id = uuidutils.generate_uuid()
         waits = engine_conf.needs_approval(conf, outcome.plan.scope)
         rows = [] if dry_run else tasks.from_plan(
-            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
+            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled_policies),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
             cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
@@ -219,7 +220,7 @@ class ScopePlanner:
         draining = self._store.plans.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
-        self._listeners.stored(
+        self._listeners.announce_stored_plan(
             outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
             draining)
         if waits and rows:

@@ -36,7 +36,7 @@ def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.Placem
         return f'migration {migration.uuid} still has its allocation in Placement'
     own = placement.allocations_of(task.instance_uuid)
     for node in nova.hypervisors_of(task.to_host):
-        held = sorted(own.keys() & placement.providers(in_tree=node.uuid).keys())
+        held = sorted(own.keys() & placement.read_providers(in_tree=node.uuid).keys())
         if held:
             return (f'instance {task.instance_uuid} still has an allocation on resource provider '
                     f'{held[0]}, of {task.to_host}')
@@ -45,4 +45,4 @@ def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.Placem
 
 def is_superseded(migration: nova_api.Migration, others: list[nova_api.Migration]) -> bool:
     """Return whether a newer migration is under way, to which the allocations then belong."""
-    return any(m.id > migration.id and not m.ended for m in others)
+    return any(m.id > migration.id and not m.has_ended for m in others)

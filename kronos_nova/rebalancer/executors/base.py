@@ -62,7 +62,7 @@ class MigrationStage(enum.StrEnum):
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
 
     @property
-    def terminal(self) -> bool:
+    def is_terminal(self) -> bool:
         return self in (MigrationStage.COMPLETED, MigrationStage.FAILED, MigrationStage.CANCELLED)
 
 
@@ -172,7 +172,7 @@ class Executor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def look(self, task: model.Task, marker: str) -> MigrationProgress:
+    def read_progress(self, task: model.Task, marker: str) -> MigrationProgress:
         """Return the progress of the task since the marker was taken.
 
         A failed migration is ``FAILED`` only once Nova has released everything that it had
@@ -182,9 +182,9 @@ class Executor(abc.ABC):
         """
 
     def bind_marker(self, marker: str, reference: str | None) -> str:
-        """Return the marker for later calls, once :meth:`look` has named the migration.
+        """Return the marker for later calls, once :meth:`read_progress` has named the migration.
 
-        :param reference: the reference that :meth:`look` or :meth:`submit` returned.
+        :param reference: the reference that :meth:`read_progress` or :meth:`submit` returned.
         """
         return marker
 
@@ -200,7 +200,7 @@ class Executor(abc.ABC):
         return task
 
     def confirm(self, task: model.Task, marker: str) -> None:
-        """Confirm a migration that look() found ``UNCONFIRMED``; the worker may repeat this.
+        """Confirm a migration in stage ``UNCONFIRMED``; the worker may repeat this.
 
         Only for drivers that report this stage.
 
@@ -227,7 +227,7 @@ class Executor(abc.ABC):
         """
         return False
 
-    def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
+    def read_phase_seconds(self, task: model.Task, reference: str) -> Mapping[str, float]:
         """Return the seconds of phases (attempt_phases.NOVAS) of a migration that has ended.
 
         They follow the clock of the service that migrated the instance; their sum is the time from

@@ -36,7 +36,7 @@ HUNG_SECONDS = executor_conf.STEP_SECONDS
 RENEWALS = 6
 
 
-class ClaimKeeper:
+class TaskClaimKeeper:
     """Thread that renews the claims of one worker until :meth:`stop`.
 
     :param clock: returns epoch seconds, by the clock of the claims.
@@ -55,18 +55,18 @@ class ClaimKeeper:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def note_step(self) -> None:
+    def record_step(self) -> None:
         """Note that the worker begins another step."""
         self._step_began = self._monotonic()
 
-    def renew_claims(self) -> bool:
+    def renew_task_claims(self) -> bool:
         """Renew the worker's claims; False: the worker hangs, and nothing was written.
 
         :raises StoreError: the database is away.
         """
         if self._monotonic() - self._step_began > HUNG_SECONDS:
             return False
-        self._store.tasks.renew_claim(self._worker, self._clock())
+        self._store.tasks.renew_task_claim(self._worker, self._clock())
         return True
 
     def start(self, health: healths.DaemonHealth | None = None) -> None:
@@ -88,7 +88,7 @@ class ClaimKeeper:
         while not self._stopping.wait(self.interval):
             problem = ''
             try:
-                if not self.renew_claims():
+                if not self.renew_task_claims():
                     problem = (f'the worker has been in one step for more than {HUNG_SECONDS:g} s; '
                                'its claims are not renewed')
             except exception.StoreError as e:
@@ -98,7 +98,7 @@ class ClaimKeeper:
                 problem = f'{type(e).__name__}, a defect of ours; see the log'
                 LOG.exception('Executor %s: unexpected error; please report it', self._worker)
             if self._health is not None:
-                self._health.note('claims', {'': problem} if problem else {})
+                self._health.record_part('claims', {'': problem} if problem else {})
             if problem and not self._is_failing:
                 LOG.warning('Executor %s: claims were not renewed: %s Another executor may take '
                             'them over.', self._worker, exception.format_sentence(problem))

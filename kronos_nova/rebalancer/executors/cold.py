@@ -43,7 +43,7 @@ RESIZING = frozenset({
     'resize_reverting'})
 
 
-def under_way(instance: model.Instance) -> bool:
+def is_under_way(instance: model.Instance) -> bool:
     """Return whether the instance has a cold migration or resize that is not confirmed."""
     return instance.task_state in RESIZING or instance.status == statuses.UNCONFIRMED
 
@@ -55,8 +55,8 @@ class ColdMigration:
         self._nova = nova
         self._placement = placement
 
-    def look(self, task: model.Task, after: int,
-             known: str | None = None) -> base.MigrationProgress:
+    def read_progress(self, task: model.Task, after: int,
+                      known: str | None = None) -> base.MigrationProgress:
         """Return the progress of the task's cold migration.
 
         :param after: the id of the instance's newest migration before ours.
@@ -64,19 +64,19 @@ class ColdMigration:
         :raises ApiError: Nova or Placement could not be read.
         """
         uuid = task.instance_uuid
-        migrations = self._nova.migrations(uuid)
+        migrations = self._nova.list_migrations(uuid)
         migration = self._find_own_migration(migrations, task, after, known)
         server = nova_responses.find_instance(self._nova, task)
-        if migration is None and (server is None or not under_way(server)):
+        if migration is None and (server is None or not is_under_way(server)):
             # The migration may have begun and ended between the two reads.
-            migrations = self._nova.migrations(uuid)
+            migrations = self._nova.list_migrations(uuid)
             migration = self._find_own_migration(migrations, task, after, known)
         if migration is None and known is None:
             migration = nova_responses.find_migration_from_elsewhere(
                 self._nova, migrations, task, after, nova_api.MIGRATION, nova_api.MIGRATE)
         if migration is None:
             return self._judge_absence(migrations, server, after)
-        task, source = nova_responses.adopt_source(task, migration)
+        task, source = nova_responses.adopt_source_host(task, migration)
         return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
                                    source=source)
 
@@ -98,7 +98,8 @@ class ColdMigration:
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
                                           reference)
-        if server.task_state is None and (migration.ended or server.status == nova_responses.ERROR):
+        if server.task_state is None and (migration.has_ended or server.status
+                                          == nova_responses.ERROR):
             return self._judge_failure(task, migration, server, migrations)
         if (migration.status == 'finished' and server.task_state is None
                 and server.status == statuses.UNCONFIRMED):
@@ -131,7 +132,7 @@ class ColdMigration:
                        after: int) -> base.MigrationProgress:
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')
-        foreign = [m for m in migrations if m.id > after and not m.ended]
+        foreign = [m for m in migrations if m.id > after and not m.has_ended]
         if foreign:
             return base.MigrationProgress(base.MigrationStage.ABSENT,
                                           'Nova carries out another migration of this '
@@ -177,7 +178,7 @@ class ColdMigration:
             return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
         return nova_responses.defer_unexplained(found, details)
 
-    def confirm(self, task: model.Task) -> None:
+    def confirm_migration(self, task: model.Task) -> None:
         """Confirm our migration.
 
         :raises NovaClientError: Nova did not accept; the worker looks again.
@@ -192,7 +193,8 @@ class ColdMigration:
         if not 200 <= response.status_code < 300:
             raise exception.NovaClientError(
                 instance_uuid=uuid, problem='Nova did not confirm its migration: '
-                                            + self._nova.api.refusal(response, CONFIRM_POLICY))
+                                            + self._nova.api.describe_refusal(response,
+                                                                              CONFIRM_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
         """Verify that the instance is on its destination and that its source holds nothing.
@@ -205,7 +207,7 @@ class ColdMigration:
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')
         try:
-            migration = self._find_own_migration(self._nova.migrations(uuid), task, 0)
+            migration = self._find_own_migration(self._nova.list_migrations(uuid), task, 0)
             holders = [uuid] if migration is None else [uuid, migration.uuid]
             held = [self._placement.allocations_of(holder) for holder in holders]
         except api.ApiError as exc:

@@ -42,7 +42,7 @@ class DryRunExecutor(base.Executor):
                  task.task_id)
         return None
 
-    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
+    def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         return base.MigrationProgress(base.MigrationStage.COMPLETED, 'dry run')
 
     def post_flight(self, task: model.Task) -> None:

@@ -84,7 +84,7 @@ def judge_record(task: model.Task, migration: nova_api.Migration,
 def _judge_place(task: model.Task, server: model.Instance) -> base.MigrationStage:
     if server.status in DELETED or server.host not in (task.from_host, task.to_host):
         return base.MigrationStage.CANCELLED
-    well = {statuses.ACTIVE, statuses.STOPPED} if task.method.cold else {
+    well = {statuses.ACTIVE, statuses.STOPPED} if task.method.is_cold else {
         statuses.ACTIVE, statuses.PAUSED}
     if server.host == task.to_host and server.status in well:
         return base.MigrationStage.COMPLETED

@@ -35,7 +35,7 @@ class ExecutorClock:
 
         :raises StoreError: the database is away.
         """
-        return self._database is not None and self._database.synchronise()
+        return self._database is not None and self._database.synchronise_clock()
 
     def has_jumped(self) -> bool:
         """Return whether the database's clock may have just jumped: nothing ends by it then."""

@@ -37,7 +37,7 @@ class HookCatalogue:
         self._made: dict[str, base.Hook] = {}
 
     @classmethod
-    def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'HookCatalogue':
+    def load_hooks(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'HookCatalogue':
         """Make the installed hooks that are enabled or that a task may bring.
 
         They are made at once: some have to listen for a while before they are of use.
@@ -48,7 +48,7 @@ class HookCatalogue:
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
 
         def load_hook(name: str) -> base.Hook:
-            found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
+            found: base.Hook = plugins.load_plugin(plugins.HOOKS, name).create(conf, connect)
             return found
 
         found = cls(load_hook, frozenset(known))
@@ -63,9 +63,9 @@ class HookCatalogue:
         """
         if self._allowed is not None and name not in self._allowed:
             raise base.NotAllowed(problem='is in neither [hooks] enabled nor on_request')
-        return self.installed(name)
+        return self.find_installed_hook(name)
 
-    def installed(self, name: str) -> base.Hook:
+    def find_installed_hook(self, name: str) -> base.Hook:
         """Return a hook, even one that may not begin any more: it ends its earlier work."""
         if name not in self._made:
             self._made[name] = self._make(name)

@@ -117,11 +117,11 @@ class HookRunner:
         self._before: dict[str, _HooksBefore] = {}
         self._after: dict[str, _HooksAfter] = {}
 
-    def held(self, at: float) -> None:
+    def record_ownership(self, at: float) -> None:
         """Record when the database last confirmed that tasks and hooks are ours."""
         self._held_at = at
 
-    def _held_up(self) -> bool:
+    def _is_held_up(self) -> bool:
         """Return whether another executor may have our tasks by now; then we call no hook.
 
         Too much time has passed since the database last confirmed them.
@@ -130,7 +130,7 @@ class HookRunner:
 
     # Before.
 
-    def wanted(self, task: model.Task) -> list[model.TaskHook]:
+    def list_wanted_hooks(self, task: model.Task) -> list[model.TaskHook]:
         """Return the hooks of a task: the enabled ones, then those that the task brings.
 
         An enabled hook has the parameters that the task gives to it.
@@ -140,24 +140,24 @@ class HookRunner:
         return found + [hook for hook in own.values() if hook.name not in self._chosen.enabled]
 
     @staticmethod
-    def interrupted(row: rows.TaskRow) -> bool:
+    def has_interrupted_hooks(row: rows.TaskRow) -> bool:
         """Return whether hooks began in this claim; the executor that called them has gone."""
         phases = [phase for phase, _at in row.marks]
         since = (len(phases) - phases[::-1].index(attempt_phases.QUEUE)
                  if attempt_phases.QUEUE in phases else 0)
         return attempt_phases.HOOKS in phases[since:]
 
-    def under_way(self, task_id: str) -> bool:
+    def has_running_hooks(self, task_id: str) -> bool:
         return task_id in self._before
 
-    def begin(self, row: rows.TaskRow) -> bool:
+    def begin_hooks(self, row: rows.TaskRow) -> bool:
         """Begin the hooks of a task; False: the task has none."""
-        wanted = self.wanted(row.task)
+        wanted = self.list_wanted_hooks(row.task)
         if wanted:
             self._before[row.task.task_id] = _HooksBefore(wanted, row.marks)
         return bool(wanted)
 
-    def look(self, row: rows.TaskRow) -> HookPoll:
+    def poll_hooks(self, row: rows.TaskRow) -> HookPoll:
         """Poll the hooks before a migration; the worker calls this as long as they are going on.
 
         :raises StoreError: the database is away; the hooks start over.
@@ -166,7 +166,7 @@ class HookRunner:
         error: exception.HookFailed | None = None
         found = HooksResult.FAILED
         try:
-            found = self._go_on(row, before)
+            found = self._continue_hooks(row, before)
         except exception.HookFailed as e:
             error = e
         finally:
@@ -174,7 +174,7 @@ class HookRunner:
                 self._drop_hooks(row.task.task_id)
         return HookPoll(found, before.marks, error)
 
-    def _go_on(self, row: rows.TaskRow, before: _HooksBefore) -> HooksResult:
+    def _continue_hooks(self, row: rows.TaskRow, before: _HooksBefore) -> HooksResult:
         while True:
             if before.step is None:
                 if not before.waiting:
@@ -188,7 +188,7 @@ class HookRunner:
                 except Exception as e:
                     self._handle_failure(row.task, hook.name, e)
                 continue
-            if self._held_up():
+            if self._is_held_up():
                 return HooksResult.GOING_ON
             try:
                 if not before.step.poll(self._clock()):
@@ -212,8 +212,8 @@ class HookRunner:
                 before.marks):
             return False
         before.number += 1
-        self.held(now)
-        if self._held_up():
+        self.record_ownership(now)
+        if self._is_held_up():
             # Another executor may have taken the task over and ended the hook already.
             LOG.warning('Instance %s: task %s: this executor was held up before it could call '
                         'hook %s; it starts again', row.task.instance_uuid, row.task.task_id,
@@ -239,7 +239,7 @@ class HookRunner:
         LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
                     exception.format_sentence(found))
 
-    def forget(self, mine: Iterable[str]) -> None:
+    def drop_foreign_hooks(self, mine: Iterable[str]) -> None:
         """Drop the hooks of tasks that are not ours any more."""
         for task_id in self._before.keys() - set(mine):
             self._drop_hooks(task_id)
@@ -251,7 +251,7 @@ class HookRunner:
 
     # After.
 
-    def settle(self, now: float, any_owed: bool) -> None:
+    def run_pending_hooks(self, now: float, any_owed: bool) -> None:
         """Go on with the pending hooks of attempts that have ended.
 
         Of the hooks of a task the last begun goes first; none waits for a hook that has failed.
@@ -263,7 +263,7 @@ class HookRunner:
             self._worker, self._scopes, now, self._claim_seconds)} if any_owed else {}
         for owed_id in self._after.keys() - due.keys():
             _close(self._after.pop(owed_id).step)  # another executor has it now
-        self.held(now)
+        self.record_ownership(now)
         waiting = sorted((owed for owed in due.values()
                           if owed.owed_id not in self._after and owed.not_before <= now),
                          key=lambda owed: (owed.tries, -owed.number))
@@ -281,10 +281,10 @@ class HookRunner:
     def _call_after(self, owed: owing.PendingHook) -> None:
         call = base.HookCall(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
                              self._find_ended_attempt(owed))
-        if self._held_up():
+        if self._is_held_up():
             return
         try:
-            step = self._catalogue.installed(owed.hook.name).after(call)
+            step = self._catalogue.find_installed_hook(owed.hook.name).after(call)
         except Exception as e:
             self._put_off(owed, call, e)
         else:
@@ -298,7 +298,7 @@ class HookRunner:
 
     def _poll_after_hook(self, after: _HooksAfter) -> bool:
         """Poll a hook after its attempt; return whether it has ended."""
-        if self._held_up():
+        if self._is_held_up():
             return False
         try:
             if not after.step.poll(self._clock()):
@@ -306,14 +306,14 @@ class HookRunner:
                     return False
                 raise base.StepFailed(problem=f'took longer than {self._chosen.deadline:g} s')
         except Exception as e:
-            self._let_go(after)
+            self._release_hooks(after)
             self._put_off(after.owed, after.call, e)
             return True
-        self._let_go(after)
+        self._release_hooks(after)
         self._store.hooks.delete_hook(after.owed.owed_id, self._worker)
         return True
 
-    def _let_go(self, after: _HooksAfter) -> None:
+    def _release_hooks(self, after: _HooksAfter) -> None:
         del self._after[after.owed.owed_id]
         _close(after.step)
 
@@ -341,26 +341,26 @@ class HookRunner:
 
     def _gives_up(self, name: str) -> bool:
         try:
-            return self._catalogue.installed(name).gives_up
+            return self._catalogue.find_installed_hook(name).gives_up
         except Exception:
             return True
 
     def _format_remedy(self, name: str, call: base.HookCall) -> str:
         try:
-            return self._catalogue.installed(name).remedy(call)
+            return self._catalogue.find_installed_hook(name).remedy(call)
         except Exception:
             return 'Undo its work by hand.'
 
     @property
-    def due(self) -> float | None:
+    def next_poll_time(self) -> float | None:
         """Time of the next poll in epoch seconds; None: no hook is running."""
         return self._clock() + POLL if self._before or self._after else None
 
     def close(self) -> None:
         """Close all hooks; the pending ones stay in the database for a successor."""
-        self.forget(())
+        self.drop_foreign_hooks(())
         for after in list(self._after.values()):
-            self._let_go(after)
+            self._release_hooks(after)
         self._catalogue.close()
 
 

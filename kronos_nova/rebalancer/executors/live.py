@@ -55,13 +55,13 @@ class LiveMigration:
         :param known: the UUID of our migration, once an earlier call has found it.
         :raises ApiError: Nova or Placement could not be read.
         """
-        migrations = self._nova.migrations(task.instance_uuid)
+        migrations = self._nova.list_migrations(task.instance_uuid)
         migration = self._find_ours(migrations, task, after, known)
         server = nova_responses.find_instance(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
             # The migration may have begun and ended between the two reads.
-            migrations = self._nova.migrations(task.instance_uuid)
+            migrations = self._nova.list_migrations(task.instance_uuid)
             migration = self._find_ours(migrations, task, after, known)
         if migration is None and known is None:
             migration = nova_responses.find_migration_from_elsewhere(
@@ -70,7 +70,7 @@ class LiveMigration:
         if migration is None:
             return self._find_foreign(migrations, task, server, after) or self._judge_absence(
                 migrations, server, after)
-        task, source = nova_responses.adopt_source(task, migration)
+        task, source = nova_responses.adopt_source_host(task, migration)
         return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
                                    source=source)
 
@@ -89,7 +89,7 @@ class LiveMigration:
             other = nova_responses.asked_by_another(
                 self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         except api.ApiError:
-            if not found.ended:
+            if not found.has_ended:
                 raise
             other = None  # An ended migration does not wait for its user's name.
         if other is None:
@@ -125,7 +125,7 @@ class LiveMigration:
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
                                           reference)
-        if migration.ended:
+        if migration.has_ended:
             return self._judge_failure(task, migration, server, migrations)
         if server.task_state != collector.MIGRATING:
             found = endings.judge_record(task, migration, server)
@@ -167,7 +167,7 @@ class LiveMigration:
         if server.task_state != collector.MIGRATING:
             return base.MigrationProgress(base.MigrationStage.ABSENT,
                                           'Nova has no migration of ours')
-        foreign = [m for m in migrations if m.id > after and not m.ended]
+        foreign = [m for m in migrations if m.id > after and not m.has_ended]
         if foreign:
             return base.MigrationProgress(base.MigrationStage.ABSENT,
                                           'Nova carries out another migration of this '
@@ -227,7 +227,7 @@ class LiveMigration:
         uuid = task.instance_uuid
         try:
             migration = nova_responses.find_own_migration(
-                self._nova.migrations(uuid), task, nova_responses.newest_before(task, marker),
+                self._nova.list_migrations(uuid), task, nova_responses.newest_before(task, marker),
                 reference=nova_responses.find_reference(marker))
             if migration is None or migration.status not in ABORTABLE:
                 return False
@@ -242,7 +242,7 @@ class LiveMigration:
             return False  # it has just ended, or cannot be stopped any more
         raise exception.NovaClientError(
             instance_uuid=uuid, problem='Nova refused to abort its live migration: '
-                                        + self._nova.api.refusal(response, ABORT_POLICY))
+                                        + self._nova.api.describe_refusal(response, ABORT_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
         """Verify that the instance is well on ``to_host``: see :class:`base.Executor`."""

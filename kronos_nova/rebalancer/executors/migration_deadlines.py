@@ -120,7 +120,7 @@ class MigrationDeadlines:
         """End a task whose migration we aborted, once Nova has done with the instance."""
         if self.has_abort_ended(row, progress):
             reset = progress.broken and self._reset_state(row.task)
-            self._outcomes.failed(row, endings.build_abort_error(row, progress, reset))
+            self._outcomes.record_failure(row, endings.build_abort_error(row, progress, reset))
 
     def _reset_state(self, task: model.Task) -> bool:
         if not self._settings.reset_state_after_abort:

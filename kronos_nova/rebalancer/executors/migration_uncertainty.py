@@ -45,7 +45,7 @@ def find_doubt_since(row: rows.TaskRow, stage: base.MigrationStage) -> float | N
 
 def describe_doubt(row: rows.TaskRow) -> str | None:
     """Describe the doubt about a task, as a clause; None: it has no doubt, or is over."""
-    if row.doubt_since is None or row.task.state.terminal:
+    if row.doubt_since is None or row.task.state.is_terminal:
         return None
     if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
         return UNCHANGED

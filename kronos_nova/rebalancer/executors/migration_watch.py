@@ -53,7 +53,7 @@ def read_phase_seconds(driver: base.Executor, row: rows.TaskRow) -> Mapping[str,
     if row.reference is None or all(p != attempt_phases.PRE_CHECK for p, _at in row.marks):
         return {}
     try:
-        return driver.measured(row.task, row.reference)
+        return driver.read_phase_seconds(row.task, row.reference)
     except Exception as e:
         LOG.debug('Task %s: its phase durations come from polling alone: %s',
                   row.task.task_id, e)
@@ -81,12 +81,12 @@ class MigrationWatch:
         task, read_at = row.task, self._monotonic()
         progress: base.MigrationProgress | None = None
         try:
-            progress = self._driver.look(task, self._bind_marker(row))
+            progress = self._driver.read_progress(task, self._bind_marker(row))
             if progress.source is not None:
                 # Nova carries our request out from where it found the instance.
                 task = dataclasses.replace(task, from_host=progress.source)
                 row = dataclasses.replace(row, task=task)
-            if progress.stage.terminal:
+            if progress.stage.is_terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.COMPLETED:
                 self._driver.post_flight(task)
@@ -97,7 +97,7 @@ class MigrationWatch:
                 self._services.record_failure(e, task, self._clock())
             self._deadlines.check_deadline(self._record_phase(row, progress))
         except (exception.InstanceInError, exception.PreFlightError) as e:
-            self._outcomes.failed(row, e)
+            self._outcomes.record_failure(row, e)
         except exception.MigrationError as e:
             self._handle_unverified(self._record_phase(row, progress), flight, e)
         except Exception as e:
@@ -115,19 +115,19 @@ class MigrationWatch:
         """
         match progress.stage:
             case base.MigrationStage.COMPLETED:
-                self._outcomes.end(row, TaskState.COMPLETED)
+                self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.FAILED | base.MigrationStage.CANCELLED if (
                     self._deadlines.is_own_abort(row, progress, flight)):
                 self._deadlines.end_aborted_task(row, progress)
             case base.MigrationStage.FAILED if endings.is_foreign_abort(row, progress):
                 if self._deadlines.has_abort_ended(row, progress):
-                    self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
-                                       endings.describe_foreign_abort(row, progress))
+                    self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                            endings.describe_foreign_abort(row, progress))
             case base.MigrationStage.FAILED:
-                self._outcomes.failed(row, endings.build_failure_error(row, progress))
+                self._outcomes.record_failure(row, endings.build_failure_error(row, progress))
             case base.MigrationStage.CANCELLED:
-                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
-                                   progress.detail or 'The migration was cancelled in Nova.')
+                self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                        progress.detail or 'The migration was cancelled in Nova.')
             case base.MigrationStage.SETTLING | base.MigrationStage.UNTOLD:
                 self._handle_settling(row, progress)
             case base.MigrationStage.LEFT:
@@ -211,12 +211,12 @@ class MigrationWatch:
             case base.MigrationStage.COMPLETED:
                 LOG.warning('Instance %s: task %s is completed: %s. See nova-manage placement '
                             'audit', task.instance_uuid, task.task_id, progress.detail)
-                self._outcomes.end(row, TaskState.COMPLETED)
+                self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.CANCELLED:
-                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
-                                   progress.detail)
+                self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                        progress.detail)
             case _:
-                self._outcomes.failed(row, endings.build_error(row, progress))
+                self._outcomes.record_failure(row, endings.build_error(row, progress))
 
     def _confirm_migration(self, row: rows.TaskRow) -> None:
         """Confirm a cold migration.
@@ -245,7 +245,7 @@ class MigrationWatch:
                             self._settings.absent_seconds)
             self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, now, state)
         elif now - since > self._settings.absent_seconds:
-            self._outcomes.failed(row, exception.NovaClientError(
+            self._outcomes.record_failure(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
@@ -261,10 +261,10 @@ class MigrationWatch:
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.UNTOLD:
-                self._outcomes.failed(
+                self._outcomes.record_failure(
                     row, endings.build_unexplained_error(row, progress, now - since))
                 return
-            self._outcomes.failed(row, exception.AllocationsLeft(
+            self._outcomes.record_failure(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
                 problem=f'its migration to {row.task.to_host} failed, and '
                         f'{now - since:.0f} s later {progress.detail}'))
@@ -285,5 +285,5 @@ class MigrationWatch:
         if flight.unverified_since is None:
             flight.unverified_since = now
         if now - flight.unverified_since > self._settings.absent_seconds:
-            self._outcomes.end(row, TaskState.FAILED, error.wire_type, str(error),
-                               quarantine=True)
+            self._outcomes.end_task(row, TaskState.FAILED, error.wire_type, str(error),
+                                    quarantine=True)

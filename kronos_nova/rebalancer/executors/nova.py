@@ -77,7 +77,7 @@ class NovaExecutor(base.Executor):
     def submit(self, task: model.Task,
                may_send: Callable[[], bool] = lambda: True) -> str | None:
         try:
-            if task.method.cold:
+            if task.method.is_cold:
                 response = self._nova.cold_migrate(task.instance_uuid, task.to_host, may_send)
             else:
                 response = self._nova.live_migrate(
@@ -100,8 +100,8 @@ class NovaExecutor(base.Executor):
     def _judge_refusal(self, task: model.Task, response: Any) -> exception.MigrationError:
         """Return the error that Nova's unsuccessful response means."""
         uuid, status = task.instance_uuid, response.status_code
-        said = self._nova.api.refusal(
-            response, cold.POLICY if task.method.cold else POLICY)
+        said = self._nova.api.describe_refusal(
+            response, cold.POLICY if task.method.is_cold else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
         verdict = nova_responses.build_refusal(task, said)
@@ -129,11 +129,11 @@ class NovaExecutor(base.Executor):
         """
         uuid = task.instance_uuid
         try:
-            instance = self._nova.server(uuid).instance
+            instance = self._nova.read_server(uuid).instance
         except api.ApiError as exc:
             return (nova_responses.build_deleted_error(task) if exc.status == 404
                     else nova_responses.after_refusal(task, exc))
-        if instance.task_state == collector.MIGRATING or cold.under_way(instance):
+        if instance.task_state == collector.MIGRATING or cold.is_under_way(instance):
             return exception.AmbiguousSubmit(
                 instance_uuid=uuid, problem='it says that the instance is migrating already')
         if instance.locked:
@@ -149,12 +149,12 @@ class NovaExecutor(base.Executor):
             return preflight_check.build_method_error(task, instance)
         return verdict
 
-    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
+    def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         after, known = nova_responses.newest_before(task,
                                                     marker), nova_responses.find_reference(marker)
         try:
-            if task.method.cold:
-                return self._cold.look(task, after, known)
+            if task.method.is_cold:
+                return self._cold.read_progress(task, after, known)
             return self._live.look(task, after, known)
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
@@ -169,8 +169,8 @@ class NovaExecutor(base.Executor):
         return json.dumps({**known, 'migration_uuid': reference}) if isinstance(
             known, dict) else marker
 
-    def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
-        if task.method.cold:
+    def read_phase_seconds(self, task: model.Task, reference: str) -> Mapping[str, float]:
+        if task.method.is_cold:
             return {}
         try:
             return nova_responses.read_phase_seconds(self._nova, task, reference)
@@ -180,28 +180,28 @@ class NovaExecutor(base.Executor):
     def trace_late_request(self, task: model.Task, marker: str,
                            known: Collection[str]) -> model.Task:
         after = nova_responses.newest_before(task, marker)
-        kind = nova_api.MIGRATION if task.method.cold else nova_api.LIVE_MIGRATION
+        kind = nova_api.MIGRATION if task.method.is_cold else nova_api.LIVE_MIGRATION
         try:
-            migrations = self._nova.migrations(task.instance_uuid)
+            migrations = self._nova.list_migrations(task.instance_uuid)
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
         newest = max((m for m in migrations if m.id > after and m.type == kind
                       and m.to_host in (None, task.to_host) and m.uuid not in known),
-                     key=lambda m: (not m.ended, m.to_host is not None, m.id), default=None)
+                     key=lambda m: (not m.has_ended, m.to_host is not None, m.id), default=None)
         if newest is None or newest.from_host is None:
             return task
         return dataclasses.replace(task, from_host=newest.from_host)
 
     def confirm(self, task: model.Task, marker: str) -> None:
-        self._cold.confirm(task)
+        self._cold.confirm_migration(task)
 
     def abort(self, task: model.Task, marker: str) -> bool:
-        return not task.method.cold and self._live.abort(task, marker)
+        return not task.method.is_cold and self._live.abort(task, marker)
 
     def reset_state(self, task: model.Task) -> bool:
         uuid = task.instance_uuid
         try:
-            server = self._nova.server(uuid).instance
+            server = self._nova.read_server(uuid).instance
             if (server.status, server.host, server.task_state, server.power_state) != (
                     nova_responses.ERROR, task.from_host, None, RUNNING):
                 return False
@@ -214,7 +214,7 @@ class NovaExecutor(base.Executor):
             return True
         raise exception.NovaClientError(
             instance_uuid=uuid, problem='Nova did not reset its state: '
-                                        + self._nova.api.refusal(response, RESET_POLICY))
+                                        + self._nova.api.describe_refusal(response, RESET_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        (self._cold if task.method.cold else self._live).post_flight(task)
+        (self._cold if task.method.is_cold else self._live).post_flight(task)

@@ -62,15 +62,15 @@ def find_migration_from_elsewhere(nova: nova_api.NovaApi, migrations: list[nova_
     """
     newest = max((m for m in migrations if m.id > after and m.type == kind),
                  key=lambda m: m.id, default=None)
-    if (newest is None or newest.ended or newest.from_host in (None, task.from_host)
+    if (newest is None or newest.has_ended or newest.from_host in (None, task.from_host)
             or newest.to_host not in (None, task.to_host)):
         return None
     own = nova.user_id()
     return newest if own and _find_requester(nova, task.instance_uuid, action) == own else None
 
 
-def adopt_source(task: model.Task,
-                 migration: nova_api.Migration) -> tuple[model.Task, str | None]:
+def adopt_source_host(task: model.Task,
+                      migration: nova_api.Migration) -> tuple[model.Task, str | None]:
     """Return the task with the host that our migration leaves, and this host.
 
     The host is None where it is the task's source.
@@ -95,7 +95,7 @@ def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | No
 def _find_requester(nova: nova_api.NovaApi, uuid: str, action: str) -> Any:
     """Return the user who asked for the newest action of this name; None: Nova does not tell."""
     try:
-        actions = nova.actions(uuid)
+        actions = nova.list_actions(uuid)
     except api.ApiError as exc:
         if exc.status in (401, 403, 404):
             return None
@@ -116,7 +116,7 @@ def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool, str | None]:
     :raises ApiError: Nova could not be read.
     """
     try:
-        actions = nova.actions(uuid)
+        actions = nova.list_actions(uuid)
     except api.ApiError as exc:
         if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
             return False, None
@@ -135,7 +135,7 @@ def find_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | 
     :raises ApiError: Nova could not be read.
     """
     try:
-        return nova.server(task.instance_uuid).instance
+        return nova.read_server(task.instance_uuid).instance
     except api.ApiError as exc:
         if exc.status == 404:
             return None
@@ -180,7 +180,7 @@ def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[s
     """
     try:
         own = nova.user_id()
-        for found in nova.actions(uuid):
+        for found in nova.list_actions(uuid):
             if found.get('action') != action or (own and found.get('user_id') not in (None, own)):
                 continue
             events = nova.action_events(uuid, str(found.get('request_id')))
@@ -208,22 +208,22 @@ def read_phase_seconds(
 
     :raises ApiError: Nova could not be read.
     """
-    migrations = nova.migrations(task.instance_uuid)
-    migration = next((m for m in migrations if m.uuid == reference and m.ended), None)
+    migrations = nova.list_migrations(task.instance_uuid)
+    migration = next((m for m in migrations if m.uuid == reference and m.has_ended), None)
     if migration is not None and any(m.id > migration.id for m in migrations):
         return {}  # the newest action may belong to another migration
     action = next((records.JsonRecord('Nova', 'action', found, identity='request_id')
-                   for found in nova.actions(task.instance_uuid)
+                   for found in nova.list_actions(task.instance_uuid)
                    if found.get('action') == nova_api.LIVE_MIGRATION), None)
     if migration is None or action is None:
         return {}
     events = {str(event.get('event')): records.JsonRecord('Nova', 'event', event, identity='event')
-              for event in nova.action_events(task.instance_uuid, action.text('request_id'))}
+              for event in nova.action_events(task.instance_uuid, action.read_text('request_id'))}
 
     def find_event_time(event: str, field: str) -> float | None:
         found = events.get(event)
-        return None if found is None or not found.has(field) else found.optional_time(field)
-    asked = action.optional_time('start_time') if action.has('start_time') else None
+        return None if found is None or not found.has_key(field) else found.optional_time(field)
+    asked = action.optional_time('start_time') if action.has_key('start_time') else None
     if asked is None:
         return {}
     before = 'compute_pre_live_migration'
@@ -343,7 +343,7 @@ def find_cell_error(nova: nova_api.NovaApi, task: model.Task,
     if f'Compute host {task.to_host} could not be found' not in text:
         return None
     try:
-        service = nova.services(task.to_host).get(task.to_host)
+        service = nova.read_services(task.to_host).get(task.to_host)
         if service is None or not service.up or not nova.hypervisors_of(task.to_host):
             return None
     except api.ApiError as exc:

@@ -76,7 +76,7 @@ class OutcomeWriter:
         kept = self._store.tasks.update_state(
             row.task.task_id, self._worker, states, state, self._clock(), **fields)
         if not kept:
-            self.lost(row.task)
+            self.record_loss(row.task)
         return kept
 
     def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
@@ -96,12 +96,12 @@ class OutcomeWriter:
                                        marks=attempt_phases.begin_phase(row.marks,
                                                                         attempt_phases.QUEUE, now))
 
-    def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+    def record_failure(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Go on with the next destination or a retry, or end the task (see :mod:`retry`)."""
         now = self._clock()
         task = row.task
         if error.kwargs.get('rule') == retry.GONE:
-            self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
+            self.end_task(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
             return None
         verdict = retry.after_failure(row, error, now, self._settings)
         if verdict.again:
@@ -110,8 +110,8 @@ class OutcomeWriter:
             broken = isinstance(error, exception.InstanceInError)
             if broken:
                 LOG.error('%s', error)
-            kept = self.end(row, TaskState.FAILED, error.wire_type, str(error),
-                            quarantine=verdict.quarantine, for_ever=broken)
+            kept = self.end_task(row, TaskState.FAILED, error.wire_type, str(error),
+                                 quarantine=verdict.quarantine, for_ever=broken)
         if not kept:
             return None
         # Before the request, the rule is our own judgement, perhaps by what Nova said earlier.
@@ -126,7 +126,7 @@ class OutcomeWriter:
         return None
 
     def _requeue_task(self, row: rows.TaskRow, error: exception.MigrationError,
-                      verdict: retry.RetryVerdict, now: float) -> bool:
+                      verdict: retry.RetryDecision, now: float) -> bool:
         """Return the task to the queue; False: it was not ours any more."""
         task = row.task
         tried, marks = row.attempts, attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE,
@@ -139,11 +139,11 @@ class OutcomeWriter:
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
                 error_type=error.wire_type, attempts=tried, marks=marks):
-            self.lost(task)
+            self.record_loss(task)
             return False
         if tried is not row.attempts:
             self._tally.attempt_failed(error.wire_type)
-            self._tally.attempted(task.method, tried[-1].phases)
+            self._tally.record_attempt(task.method, tried[-1].phases)
         if (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
             LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
                      verdict.not_before - now)
@@ -177,13 +177,13 @@ class OutcomeWriter:
                     'aggregates; see [engine] cell_metadata_key.',
                     task.from_host, task.to_host, seconds)
 
-    def lost(self, task: model.Task) -> None:
+    def record_loss(self, task: model.Task) -> None:
         LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',
                     task.instance_uuid, task.task_id)
 
-    def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
-            error: str | None = None, *, quarantine: bool = False,
-            for_ever: bool = False) -> bool:
+    def end_task(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
+                 error: str | None = None, *, quarantine: bool = False,
+                 for_ever: bool = False) -> bool:
         """End a task: its state, cooldown, quarantine and dependents in one transaction.
 
         :returns: False: the task was not ours any more, and nothing was written.
@@ -198,13 +198,13 @@ class OutcomeWriter:
             instance_cooldown=self._settings.instance_cooldown,
             quarantine_seconds=seconds if quarantine else None)
         if cancelled is None:
-            self.lost(task)
+            self.record_loss(task)
             return False
         if state is TaskState.FAILED and error_type is not None:
             self._tally.attempt_failed(error_type)
-        self._tally.attempted(task.method, attempt.phases)
-        self._tally.ended(task, state,
-                          None if row.submitted_at is None else now - row.submitted_at)
+        self._tally.record_attempt(task.method, attempt.phases)
+        self._tally.count_ended_task(task, state,
+                                     None if row.submitted_at is None else now - row.submitted_at)
         if state is TaskState.COMPLETED:
             LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
@@ -216,12 +216,12 @@ class OutcomeWriter:
         self._announce_result(COMPLETED if result.success else FAILED,
                               _use_up_retries(result, task))
         for dependent in cancelled:
-            self.cancelled(dependent, now)
+            self.report_cancelled_task(dependent, now)
         return True
 
-    def cancelled(self, task: model.Task, now: float) -> None:
+    def report_cancelled_task(self, task: model.Task, now: float) -> None:
         """Report a task that ended in the table, without a request to Nova."""
-        self._tally.ended(task, TaskState.CANCELLED, None)
+        self._tally.count_ended_task(task, TaskState.CANCELLED, None)
         row = self._store.tasks.find_task(task.task_id)
         if row is not None:
             LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
@@ -230,7 +230,7 @@ class OutcomeWriter:
                 self._build_result(row, now, row.error_type, row.error, row.attempts), row.task))
 
     @staticmethod
-    def swapped(swap: swaps.StoredSwap) -> None:
+    def log_swap_undo(swap: swaps.StoredSwap) -> None:
         """Log that the undo of a swap has begun or is over.
 
         The first executor that sees it logs it, once.
@@ -243,7 +243,7 @@ class OutcomeWriter:
                       'openstack server migrate --live-migration.', what, uuids, swap.plan_id,
                       '; '.join(
                           f'Instance {m.instance_uuid} is on {swap.where[m.instance_uuid]} and '
-                          f'was on {m.home}' for m in swap.away), swap.plan_id)
+                          f'was on {m.home}' for m in swap.members_away), swap.plan_id)
         elif swap.state == swaps.UNDONE:
             LOG.warning('%s of instances %s (plan %s): undone, both are where they were', what,
                         uuids, swap.plan_id)

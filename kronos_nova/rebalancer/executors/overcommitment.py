@@ -41,8 +41,8 @@ def find_problem(placement: placement_api.PlacementApi, task: model.Task,
         return None
     for uuid, held in sorted(placement.allocations_of(task.instance_uuid).items()):
         try:
-            used, _ = placement.usages(uuid)
-            inventories, _ = placement.inventories(uuid)
+            used, _ = placement.read_usages(uuid)
+            inventories, _ = placement.read_inventories(uuid)
         except api.ApiError as exc:
             if exc.status == 404:
                 continue

@@ -72,13 +72,13 @@ class PreFlightCheck:
                 instance_uuid=task.instance_uuid, rule='moved-away',
                 problem=f'it is {instance.status} and on no host any more')
         try:
-            cluster = found.cluster.scoped(task.aggregate,
-                                           self._list_planned_aggregates(task, known))
+            cluster = found.cluster.replace_scope(task.aggregate,
+                                                  self._list_planned_aggregates(task, known))
         except KeyError:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
-        reshapes.check(task, cluster)
+        reshapes.refuse_reshaped_trees(task, cluster)
         self._check_rules(task, cluster, known)
         _check_method(task, instance)
         changed = {host: self._read_host_migrations(task, host, now)
@@ -106,7 +106,7 @@ class PreFlightCheck:
                      known: base.StoredFacts) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
-        rejection = constraints.check(
+        rejection = constraints.judge_move(
             cluster_view.ClusterView(cluster, engine_conf.build_options(self._conf), known.history,
                                      draining=known.draining), move, constraints.PRE_FLIGHT)
         if rejection is None:
@@ -141,7 +141,7 @@ class PreFlightCheck:
             ours = {f.instance_uuid for f in flying} | {task.instance_uuid}
             others = {
                 m.instance_uuid for m in changed[host]
-                if m.type == nova_api.LIVE_MIGRATION and not m.ended
+                if m.type == nova_api.LIVE_MIGRATION and not m.has_ended
                 and not m.is_unchanged(now)
                 and (m.from_host if end == 'from' else m.to_host) == host} - ours
             taken = sum(1 for f in flying if f.instance_uuid not in known.slotless)
@@ -161,9 +161,9 @@ class PreFlightCheck:
         seconds = self._conf.executor.scheduler_instance_sync_interval
         if not seconds:
             return
-        lately = [m for m in changed if m.type == nova_api.LIVE_MIGRATION and m.ended
+        lately = [m for m in changed if m.type == nova_api.LIVE_MIGRATION and m.has_ended
                   and m.updated_at > now - seconds - stale_scheduler_view.MARGIN]
-        stale_scheduler_view.check(
+        stale_scheduler_view.refuse_stale_view(
             task, cluster, engine_conf.build_options(self._conf),
             left={m.instance_uuid for m in lately if m.from_host == task.to_host},
             came={m.instance_uuid for m in lately if m.to_host == task.to_host})

@@ -56,7 +56,7 @@ class FreshReader:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self.nova = nova_api.NovaApi(connection, server_constraints.opt_out(conf))
+        self.nova = nova_api.NovaApi(connection, server_constraints.make_opt_out(conf))
         self.placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self.placement, allocations=False)
         self._hypervisors = hypervisors.HypervisorReader(self.nova)
@@ -67,10 +67,11 @@ class FreshReader:
         :raises ApiError: with status 404 and ``what`` naming the server when the instance is gone.
         """
         with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
-            reads.one('Nova', 'supported API versions', self.nova.negotiate)
-            migrations = reads.one('Nova', 'migrations',
-                                   lambda: self.nova.migrations(task.instance_uuid))
-            server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
+            reads.read_one('Nova', 'supported API versions', self.nova.negotiate_microversions)
+            migrations = reads.read_one('Nova', 'migrations',
+                                        lambda: self.nova.list_migrations(task.instance_uuid))
+            server = reads.read_one('Nova', 'servers',
+                                    lambda: self.nova.read_server(task.instance_uuid))
             return PreflightView(self._read_cluster(reads, task, server, migrations, now),
                                  max((m.id for m in migrations), default=0))
 
@@ -78,26 +79,28 @@ class FreshReader:
                       server: nova_api.Server,
                       migrations: list[nova_api.Migration], now: float) -> model.Cluster:
         ends = sorted({task.from_host, task.to_host})
-        aggregates = reads.start(self.nova.aggregates)
-        by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
-        listed = reads.each('Nova', 'hypervisors', self._hypervisors.read_of, ends)
+        aggregates = reads.start(self.nova.read_aggregates)
+        by_end = reads.read_each('Nova', 'compute services', self.nova.read_services, ends)
+        listed = reads.read_each('Nova', 'hypervisors', self._hypervisors.read_host_hypervisors,
+                                 ends)
         services = {name: s for found in by_end.values() for name, s in found.items()}
-        groups = reads.each('Nova', 'server groups', self._read_group, server.group_uuids)
+        groups = reads.read_each('Nova', 'server groups', self._read_group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
         hinted = self._list_hinted_instances(server.instance)
         uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
                        - {task.instance_uuid})
-        members = reads.each('Nova', 'group members', self._read_member, uuids)
+        members = reads.read_each('Nova', 'group members', self._read_member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
-        for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
+        for found in reads.read_each('Nova', 'migrations', self.nova.list_migrations,
+                                     others).values():
             migrations = migrations + found
         nodes, _notes = collector.choose_hypervisors(
             [h for found in listed.values() for h in found],
             self._conf.engine.hypervisor_types, services)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, [n.uuid for n in nodes.values()]))
-        named = reads.result(aggregates, 'Nova', 'aggregates')
-        hosts = collector.hosts_of(nodes, services, forest, cells.of_hosts(
+        named = reads.collect_result(aggregates, 'Nova', 'aggregates')
+        hosts = collector.build_hosts(nodes, services, forest, cells.map_cells(
             named, self._conf.engine.cell_metadata_key, nodes))
         instance = server.instance
         if instance.host in hosts:
@@ -105,10 +108,11 @@ class FreshReader:
         instances = {instance.uuid: instance, **others}
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
-            flights=collector.flights_of([m for m in migrations if not m.ended], instances, now),
+            flights=collector.list_flights([m for m in migrations if not m.has_ended], instances,
+                                           now),
             aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
-            sharing=collector.sharing_of(hosts, forest),
+            sharing=collector.list_sharing_providers(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
     def _read_forest(self, reads: parallel_reads.ReadingContext,
@@ -122,9 +126,9 @@ class FreshReader:
         def list_providers() -> dict[str, placement_api.ListedProvider]:
             found: dict[str, placement_api.ListedProvider] = {}
             for root in sorted(roots):
-                found |= self.placement.providers(in_tree=root)
-            for uuid in sorted(sharing.with_tree(found) - found.keys()):
-                found |= {u: p for u, p in self.placement.providers(in_tree=uuid).items()
+                found |= self.placement.read_providers(in_tree=root)
+            for uuid in sorted(sharing.list_sharing_with_tree(found) - found.keys()):
+                found |= {u: p for u, p in self.placement.read_providers(in_tree=uuid).items()
                           if u == uuid}
             return found
 
@@ -132,17 +136,17 @@ class FreshReader:
             return provider.root_uuid in roots or provider.uuid in sharing.aggregates
 
         forest = self._trees.read(reads, list_providers, sharing, is_relevant_provider)
-        trees = forest.trees()
+        trees = forest.map_trees()
         for root in sorted(roots):
-            if forest.changing(root, trees.get(root, ())):
+            if forest.is_changing(root, trees.get(root, ())):
                 raise api.ApiError('Placement', f'resource provider {root}',
                                    'its tree changes faster than it can be read', 409)
         return forest
 
     def _with_claims(self, reads: parallel_reads.ReadingContext, instance: model.Instance,
                      host: model.Host) -> model.Instance:
-        own = reads.one('Placement', 'allocations',
-                        lambda: self.placement.allocations_of(instance.uuid))
+        own = reads.read_one('Placement', 'allocations',
+                             lambda: self.placement.allocations_of(instance.uuid))
         return allocations.attach_claims(instance, own, host)
 
     def _list_hinted_instances(self, instance: model.Instance) -> set[str]:
@@ -167,7 +171,7 @@ class FreshReader:
                                                  'Nova') from None
 
     def _read_member(self, uuid: str) -> model.Instance | None:
-        server = _unless_gone(lambda: self.nova.server(uuid))
+        server = _unless_gone(lambda: self.nova.read_server(uuid))
         return None if server is None else server.instance
 
 

@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.planning import provider_tree_digest
 LOG = logging.getLogger(__name__)
 
 
-def check(task: model.Task, cluster: model.Cluster) -> None:
+def refuse_reshaped_trees(task: model.Task, cluster: model.Cluster) -> None:
     """Raise unless both hosts still have the provider trees of the plan.
 
     :raises PreFlightError: the provider tree of a host was reshaped.

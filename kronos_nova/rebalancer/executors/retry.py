@@ -130,7 +130,7 @@ def compute_deadline(task: model.Task, submitted_at: float, chosen: RetrySetting
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RetryVerdict:
+class RetryDecision:
     """Verdict on a failed attempt.
 
     ``again``: queue the task for ``attempt``; else it has failed for good. ``refused``: the
@@ -152,21 +152,21 @@ def is_waiting_error(error: exception.MigrationError) -> bool:
 
 
 def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float,
-                  chosen: RetrySettings) -> RetryVerdict:
+                  chosen: RetrySettings) -> RetryDecision:
     """Decide between the next attempt, the next pass and the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
     if is_waiting_error(error):
-        return RetryVerdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
-                            not_before=now + chosen.retry_backoff)
+        return RetryDecision(again=True, attempt=row.attempt, retry_count=task.retry_count,
+                             not_before=now + chosen.retry_backoff)
     if rule in FINAL:
-        return RetryVerdict(again=False, retry_count=task.retry_count)
+        return RetryDecision(again=False, retry_count=task.retry_count)
     passing = rule in PASSING
     changed = rule in NOT_THE_INSTANCE
     elsewhere = refused or changed or isinstance(
         error, (exception.PlacementRejected, exception.FailureUntold))
-    final = RetryVerdict(
+    final = RetryDecision(
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(
             error, (exception.NovaClientError, exception.PlacementRejected,
@@ -177,10 +177,10 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     exhausted = task.retry_count >= task.max_retries
     if (elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts
             and not (task.counts_alternates and exhausted)):
-        return RetryVerdict(again=True, refused=refused, attempt=row.attempt + 1,
-                            retry_count=task.retry_count + task.counts_alternates, not_before=now)
+        return RetryDecision(again=True, refused=refused, attempt=row.attempt + 1,
+                             retry_count=task.retry_count + task.counts_alternates, not_before=now)
     if changed or exhausted:
         return final
     wait = min(chosen.retry_backoff * 2.0 ** min(task.retry_count, 30), MAX_BACKOFF)
-    return RetryVerdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,
-                        retry_count=task.retry_count + 1, not_before=now + wait)
+    return RetryDecision(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,
+                         retry_count=task.retry_count + 1, not_before=now + wait)

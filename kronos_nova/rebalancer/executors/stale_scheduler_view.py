@@ -33,8 +33,8 @@ from kronos_nova.constraints import hints
 MARGIN = 30.0
 
 
-def check(task: model.Task, cluster: model.Cluster, options: model.PlanningOptions,
-          left: Collection[str], came: Collection[str]) -> None:
+def refuse_stale_view(task: model.Task, cluster: model.Cluster, options: model.PlanningOptions,
+                      left: Collection[str], came: Collection[str]) -> None:
     """Raise if nova-scheduler may judge the move by the old hosts of other instances.
 
     :param left: the instances that lately left the destination by live migration.

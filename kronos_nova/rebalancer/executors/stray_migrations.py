@@ -80,21 +80,21 @@ class StrayMigrations:
         self._resets_state = resets_state
         self._requests: dict[str, _LostRequest] = {}
 
-    def examine(self, row: rows.TaskRow, now: float) -> None:
+    def reread_lost_task(self, row: rows.TaskRow, now: float) -> None:
         """Read a task again that was lost during its request.
 
         :param row: the row at the time of the request, with its marker.
         :raises StoreError: the database is away.
         """
-        self.remember(row, now)
+        self.keep_lost_request(row, now)
         if not self._list_watchers(row):
-            self._tell_late(self._requests[row.task.task_id])
+            self._log_late_request(self._requests[row.task.task_id])
 
-    def remember(self, row: rows.TaskRow, now: float) -> None:
-        """Keep the request for :meth:`pursue`: the database cannot be read now."""
+    def keep_lost_request(self, row: rows.TaskRow, now: float) -> None:
+        """Keep the request for :meth:`abort_late_migrations`: the database cannot be read now."""
         self._requests[row.task.task_id] = _LostRequest(row, now)
 
-    def pursue(self, now: float) -> None:
+    def abort_late_migrations(self, now: float) -> None:
         """Look at each late migration and abort it, until it has ended.
 
         :raises StoreError: the database is away.
@@ -104,7 +104,7 @@ class StrayMigrations:
             if _may_adopt(watchers):
                 continue
             if not watchers:
-                self._tell_late(request)
+                self._log_late_request(request)
             if self._has_ended(request, now):
                 del self._requests[task_id]
 
@@ -114,7 +114,7 @@ class StrayMigrations:
         :raises StoreError: the database is away.
         """
         try:
-            self.pursue(now)
+            self.abort_late_migrations(now)
         finally:
             for task in (request.row.task for request in self._requests.values()
                          if request.has_been_told and not request.has_been_aborted):
@@ -123,7 +123,7 @@ class StrayMigrations:
                           'abort it.', task.instance_uuid, task.task_id, task.to_host,
                           task.instance_uuid)
 
-    def _tell_late(self, request: _LostRequest) -> None:
+    def _log_late_request(self, request: _LostRequest) -> None:
         """Log once that the request came too late."""
         if not request.has_been_told:
             task, request.has_been_told = request.row.task, True
@@ -155,14 +155,14 @@ class StrayMigrations:
             known = self._find_known(request.row)
             # Nova carries the request out from the instance's current host.
             task = self._driver.trace_late_request(task, marker, known)
-            progress = self._driver.look(task, marker)
+            progress = self._driver.read_progress(task, marker)
             if progress.stage is base.MigrationStage.ABSENT:
                 return now - request.since > self._seconds
             if progress.reference in self._find_known(request.row):
                 return True
             if _may_adopt(self._list_watchers(request.row)):
                 return False
-            self._tell_late(request)
+            self._log_late_request(request)
             if progress.stage in (base.MigrationStage.WAITING, base.MigrationStage.RUNNING):
                 self._abort(request, task, progress)
                 return False
@@ -170,7 +170,7 @@ class StrayMigrations:
                 request.ends_since = now
             if now - request.ends_since < self._find_patience(progress):
                 return False
-            self._tell_end(task, progress)
+            self._log_end(task, progress)
         except exception.MigrationError as e:
             LOG.warning('Task %s: its late migration: %s It is tried again.', task.task_id,
                         exception.format_sentence(e))
@@ -185,11 +185,11 @@ class StrayMigrations:
 
     def _find_patience(self, progress: base.MigrationProgress) -> float:
         """Return the seconds for which this progress may still change."""
-        if progress.stage.terminal or progress.stage is base.MigrationStage.UNCONFIRMED:
+        if progress.stage.is_terminal or progress.stage is base.MigrationStage.UNCONFIRMED:
             return progress.patience
         return progress.patience or self._seconds
 
-    def _tell_end(self, task: model.Task, progress: base.MigrationProgress) -> None:
+    def _log_end(self, task: model.Task, progress: base.MigrationProgress) -> None:
         if progress.stage is base.MigrationStage.COMPLETED:
             LOG.error('Instance %s: task %s: its late migration %s has moved it to %s before it '
                       'could be aborted. Look where the instance belongs.', task.instance_uuid,

@@ -62,7 +62,7 @@ class TaskSubmission:
     def __init__(self, shared: worker_collaborators.WorkerCollaborators, store: api.Store, *,
                  hooks: hook_runner.HookRunner, strays: stray_migrations.StrayMigrations,
                  flights: in_flight_migrations.InFlightMigrations,
-                 keeper: claim_keeper.ClaimKeeper, tally: tallies.DaemonTally,
+                 keeper: claim_keeper.TaskClaimKeeper, tally: tallies.DaemonTally,
                  stopping: threading.Event) -> None:
         self._driver, self._settings = shared.driver, shared.settings
         self._outcomes, self._services = shared.outcomes, shared.services
@@ -77,14 +77,14 @@ class TaskSubmission:
 
     def continue_task(self, row: rows.TaskRow) -> None:
         """Go on with a claimed task: poll its hooks, or start it again."""
-        if self._hooks.under_way(row.task.task_id):
+        if self._hooks.has_running_hooks(row.task.task_id):
             self._poll_hooks(row)
         else:
             self.start_task(row)
 
     def start_task(self, row: rows.TaskRow) -> None:
         """Run pre-flight, then begin the hooks; a task without hooks is submitted."""
-        if self._hooks.interrupted(row):
+        if self._hooks.has_interrupted_hooks(row):
             LOG.warning('Instance %s: task %s goes back to the queue: the executor that ran its '
                         'pre-migration hooks did not request the migration; running the '
                         'post-migration hooks first',
@@ -94,7 +94,7 @@ class TaskSubmission:
         marker = self._run_pre_flight(row)
         if marker is None:
             return
-        if self._driver.hooked and self._hooks.begin(row):
+        if self._driver.hooked and self._hooks.begin_hooks(row):
             self._poll_hooks(row)
             return
         self._request_migration(row, marker)
@@ -104,12 +104,12 @@ class TaskSubmission:
 
         They take time, so pre-flight is repeated after them.
         """
-        look = self._hooks.look(row)
+        look = self._hooks.poll_hooks(row)
         row = dataclasses.replace(row, marks=look.marks)
         if look.error is not None:
-            self._outcomes.failed(row, look.error)
+            self._outcomes.record_failure(row, look.error)
         elif look.found is hook_runner.HooksResult.LOST:
-            self._outcomes.lost(row.task)
+            self._outcomes.record_loss(row.task)
         if look.found is not hook_runner.HooksResult.DONE:
             return
         row = dataclasses.replace(
@@ -132,7 +132,7 @@ class TaskSubmission:
             self._handle_failure(row, e)
             return None
         except Exception as e:
-            self._outcomes.failed(row, base.build_unexpected_error(task, e))
+            self._outcomes.record_failure(row, base.build_unexpected_error(task, e))
             return None
         now = self._clock()
         # Only a request shows whether Nova takes requests, too.
@@ -156,7 +156,7 @@ class TaskSubmission:
             self._services.record_success(service_breakers.WATCHING, self._clock())
         elif isinstance(error, exception.PreFlightError | exception.PlacementRejected):
             self._services.record_success(service_breakers.ALL, self._clock())
-        self._outcomes.failed(row, error)
+        self._outcomes.record_failure(row, error)
 
     def _read_known_facts(self, task: model.Task) -> base.StoredFacts:
         """Read our database before Nova: a migration that ends in between still counts."""
@@ -178,7 +178,7 @@ class TaskSubmission:
     def _request_migration(self, row: rows.TaskRow, marker: str) -> None:
         """Commit ``submitting``, then request the migration from Nova."""
         task = row.task
-        self._keeper.note_step()
+        self._keeper.record_step()
         try:
             self._driver.log_in(task)
         except exception.MigrationError as e:
@@ -194,7 +194,7 @@ class TaskSubmission:
                 deadline=retry.compute_deadline(task, now, self._settings)):
             return None
         if not any(_has_asked_nova(attempt) for attempt in row.attempts):
-            self._tally.submitted(task, now - task.created_at)
+            self._tally.record_submission(task, now - task.created_at)
         self._flights.begin_migration(task.task_id, now + self._settings.look_interval)
         return self._submit_task(
             row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
@@ -233,9 +233,9 @@ class TaskSubmission:
         """
         try:
             if not self._outcomes.update_task(row, state, [TaskState.SUBMITTING], **fields):
-                self._strays.examine(row, self._clock())
+                self._strays.reread_lost_task(row, self._clock())
         except exception.StoreError:
-            self._strays.remember(row, self._clock())
+            self._strays.keep_lost_request(row, self._clock())
             raise
 
 

@@ -84,7 +84,8 @@ class Worker:
         self._clock = clock = executor_clock.ExecutorClock(
             clock or database_clock.DatabaseClock(store.now))
         tally = tally or tallies.DaemonTally()
-        tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
+        tally.begin_executor_counts({kind.wire_type
+                                     for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.OutcomeWriter(
             store, settings, notify, self.name, clock, tally,
             functools.partial(migration_watch.read_phase_seconds, driver))
@@ -94,7 +95,7 @@ class Worker:
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)
         #: Renews the claims; :meth:`run` starts its thread.
-        self.keeper = claim_keeper.ClaimKeeper(
+        self.keeper = claim_keeper.TaskClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
         self._strays = stray_migrations.StrayMigrations(
             store, driver, settings.absent_seconds, settings.reset_state_after_abort)
@@ -113,10 +114,10 @@ class Worker:
         self._present = present
         self._said_at = float('-inf')
 
-    def tell(self, health: healths.DaemonHealth) -> None:
+    def set_health_registry(self, health: healths.DaemonHealth) -> None:
         """Set the health registry to which :meth:`run` reports each pass."""
-        health.expect('pass')
-        self._pulse = health.pulse('passes', self._settings.poll_interval + HUNG_SECONDS)
+        health.expect_part('pass')
+        self._pulse = health.add_pulse('passes', self._settings.poll_interval + HUNG_SECONDS)
         self._health = health
 
     def run(self) -> None:
@@ -126,7 +127,7 @@ class Worker:
             begun, problem = False, ''
             self._record_heartbeat(True)
             if self._pulse is not None:
-                self._pulse.beat()
+                self._pulse.record_beat()
             try:
                 begun = self.run_once(self.read_clock())
             except exception.StoreError as e:
@@ -138,8 +139,8 @@ class Worker:
                 LOG.exception('Executor %s: a pass failed for a reason that is a defect of ours; '
                               'the next one tries again.', self.name)
             if self._health is not None:
-                self._health.note('pass', {'': problem} if problem else {})
-                self._health.note('services', self._services.list_outages())
+                self._health.record_part('pass', {'': problem} if problem else {})
+                self._health.record_part('services', self._services.list_outages())
             if not begun:
                 self.wake.wait(self._compute_pause())
                 self.wake.clear()
@@ -152,7 +153,7 @@ class Worker:
         self.keeper.stop()
         self._hooks.close()
         try:
-            self._store.tasks.release_claims(self.name)
+            self._store.tasks.release_task_claims(self.name)
         except exception.StoreError as e:
             LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
                         self.name, self._settings.claim_seconds, e)
@@ -189,7 +190,7 @@ class Worker:
             self._flights.forget_times()
         if self._health is not None:
             problem = self._clock.find_problem()
-            self._health.note('clock', {'': problem} if problem else {})
+            self._health.record_part('clock', {'': problem} if problem else {})
         return self._clock()
 
     def run_once(self, now: float) -> bool:
@@ -198,20 +199,20 @@ class Worker:
         :returns: whether a task was begun; then there may be more to do.
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        self.keeper.note_step()
+        self.keeper.record_step()
         agenda = self._store.executors.read_todo(self.name, self._settings.scopes, now,
                                                  self._settings.claim_seconds)
         self._end_late_tasks(agenda, now)
         mine = self._take_tasks(agenda, now)
         task_ids = {row.task.task_id for row in mine}
         self._flights.forget_all_but(task_ids)
-        self._hooks.forget(task_ids)
-        self._hooks.settle(now, agenda.owed or agenda.late)
-        self._strays.pursue(now)
+        self._hooks.drop_foreign_hooks(task_ids)
+        self._hooks.run_pending_hooks(now, agenda.owed or agenda.late)
+        self._strays.abort_late_migrations(now)
         for row in mine:
             if self._stopping.is_set():
                 return False
-            self.keeper.note_step()
+            self.keeper.record_step()
             if row.task.state is TaskState.CLAIMED:
                 self._submission.continue_task(row)
                 continue
@@ -230,10 +231,10 @@ class Worker:
         if agenda.late and not self._clock.has_jumped():
             for task in self._store.tasks.expire_tasks(self._settings.scopes, now,
                                                        self._settings.claim_seconds):
-                self._outcomes.cancelled(task, now)
+                self._outcomes.report_cancelled_task(task, now)
         if agenda.swaps or agenda.late:
             for swap in self._store.tasks.settle_swaps(now):
-                self._outcomes.swapped(swap)
+                self._outcomes.log_swap_undo(swap)
 
     def _take_tasks(self, agenda: worker_todo.WorkerTodo, now: float) -> list[rows.TaskRow]:
         """Take over the tasks of silent executors; return all that are ours, claimed again."""
@@ -246,12 +247,12 @@ class Worker:
         if agenda.mine or agenda.abandoned:
             mine = self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT, worker=self.name)
         if mine:
-            self._store.tasks.renew_claim(self.name, now)
-            self._hooks.held(now)
+            self._store.tasks.renew_task_claim(self.name, now)
+            self._hooks.record_ownership(now)
         return mine
 
     def _compute_pause(self) -> float:
-        due = min([self._flights.find_next_look(), *filter(None, [self._hooks.due])])
+        due = min([self._flights.find_next_look(), *filter(None, [self._hooks.next_poll_time])])
         return max(0.05, min(self._settings.poll_interval, due - self._clock()))
 
     def _begin_task(self, anything: bool) -> bool:
@@ -270,7 +271,7 @@ class Worker:
             per_destination=self._settings.per_destination)
         if row is None:
             return False
-        self.keeper.note_step()
+        self.keeper.record_step()
         self._submission.start_task(row)
         return True
 

@@ -78,10 +78,10 @@ class AlertmanagerHook(base.Hook):
                 remedy='Set it, or take alertmanager out of [hooks] enabled.')
 
     def before(self, call: base.HookCall) -> base.HookStep:
-        return self._pool.step(call.key, lambda over: self._create_silence(call))
+        return self._pool.start_step(call.key, lambda over: self._create_silence(call))
 
     def after(self, call: base.HookCall) -> base.HookStep:
-        return self._pool.step(call.key, lambda over: self._delete(call))
+        return self._pool.start_step(call.key, lambda over: self._delete(call))
 
     def remedy(self, call: base.HookCall) -> str:
         return (f'Delete the silence whose comment has {call.key}, or wait '

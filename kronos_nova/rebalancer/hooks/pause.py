@@ -58,10 +58,10 @@ class PauseHook(base.Hook):
         self._closing = threading.Event()
 
     def marker(self, call: base.HookCall) -> str:
-        if call.task.method.cold:
+        if call.task.method.is_cold:
             return THEIRS
         try:
-            status = self._nova().server(call.task.instance_uuid).instance.status
+            status = self._nova().read_server(call.task.instance_uuid).instance.status
         except api.ApiError as e:
             raise base.StepFailed(problem=f'does not know the instance: {e}') from None
         return OURS if status == statuses.ACTIVE else THEIRS
@@ -85,7 +85,7 @@ class PauseHook(base.Hook):
 
     def _make_step(self, call: base.HookCall, action: power.PowerAction) -> base.HookStep:
         until = time.monotonic() + self._seconds
-        return self._pool.step(call.key, lambda over: self._reach_status(
+        return self._pool.start_step(call.key, lambda over: self._reach_status(
             call.task.instance_uuid, action, over, until))
 
     def _reach_status(self, uuid: str, action: power.PowerAction, over: threading.Event,
@@ -99,7 +99,7 @@ class PauseHook(base.Hook):
         asked = False
         while not over.is_set():
             try:
-                instance = self._nova().server(uuid).instance
+                instance = self._nova().read_server(uuid).instance
                 if instance.task_state is None:
                     if instance.status not in action.admitted:
                         return self._check_final_status(instance.status, action)

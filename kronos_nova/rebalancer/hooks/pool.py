@@ -30,7 +30,7 @@ class StepPool:
         self._threads = futures.ThreadPoolExecutor(THREADS, thread_name_prefix=f'hook-{name}')
         self._busy: dict[str, futures.Future[None]] = {}
 
-    def step(self, key: str, work: Callable[[threading.Event], None]) -> base.HookStep:
+    def start_step(self, key: str, work: Callable[[threading.Event], None]) -> base.HookStep:
         """Start a blocking function and return it as a step.
 
         :param key: key of the call: ``after`` does not begin while its ``before`` is at work.

@@ -75,13 +75,14 @@ class PscomHook(base.Hook):
         instance, expected = (
             _values(call.task, call.task.from_host, call.task.instance_name),
             self._parse_expected_count(call))
-        if self.client.request.render({**instance, pscom_client.PROCESS: 'x'}) is None:
+        if self.client.request.render_topic({**instance, pscom_client.PROCESS: 'x'}) is None:
             if expected:
                 raise base.StepFailed(problem=f'cannot have one of {instance} in an MQTT topic')
             found: set[str] = set()  # No process can listen there.
         else:
             found = (self._listed.get(call.task.instance_uuid)
-                     or self._listed.get(call.task.instance_name) or self.client.seen(instance))
+                     or self._listed.get(call.task.instance_name)
+                     or self.client.list_answering(instance))
         # Another process calls after() with the marker, and knows no names.
         return json.dumps({'processes': sorted(found), 'expected': expected,
                            'name': call.task.instance_name})
@@ -97,7 +98,8 @@ class PscomHook(base.Hook):
 
     def before(self, call: base.HookCall) -> base.HookStep:
         processes, expected, name = _read(call)
-        if expected is not None and len(processes) < expected and not self.client.asks_all:
+        if expected is not None and len(
+                processes) < expected and not self.client.has_common_request:
             raise base.StepFailed(
                 problem=f'knows {len(processes)} processes of the instance, and {expected} are '
                         'to answer; list them in [hook_pscom] processes')
@@ -124,9 +126,9 @@ class PscomHook(base.Hook):
 
     def remedy(self, call: base.HookCall) -> str:
         processes = _read(call)[0]
-        topics = [self.client.request.render({**instance, pscom_client.PROCESS: process})
+        topics = [self.client.request.render_topic({**instance, pscom_client.PROCESS: process})
                   for instance in self._list_topic_values(call)
-                  for process in (['x'] if self.client.asks_all else processes)]
+                  for process in (['x'] if self.client.has_common_request else processes)]
         return (f'Publish [hook_pscom] resume_payload on '
                 f'{", ".join(topic for topic in topics if topic) or "no topic"}.')
 
@@ -164,13 +166,13 @@ class _SuspendStep(base.HookStep):
 
     def poll(self, now: float) -> bool:
         if self._since is None:
-            if not self._client.ready:
+            if not self._client.is_ready:
                 return False
-            self._since = self._client.answers()
+            self._since = self._client.count_answers()
             for process in _list_addressees(self._client, self._processes):
-                self._client.ask(self._instance, process, 'suspend')
-        answered = self._client.answered(self._instance, self._since)
-        if not self._client.asks_all:
+                self._client.publish_request(self._instance, process, 'suspend')
+        answered = self._client.list_newly_answering(self._instance, self._since)
+        if not self._client.has_common_request:
             answered &= set(self._processes)
         return len(answered) >= self._expected
 
@@ -187,13 +189,13 @@ class _ResumeStep(base.HookStep):
 
     def poll(self, now: float) -> bool:
         if not self._sent:
-            if not self._client.ready:
+            if not self._client.is_ready:
                 return False
-            self._sent = [self._client.ask(instance, process, 'resume')
+            self._sent = [self._client.publish_request(instance, process, 'resume')
                           for instance, process in self._asked]
         return all(sent() for sent in self._sent)
 
 
 def _list_addressees(client: pscom_client.PscomClient, processes: list[str]) -> list[str]:
     """Return the processes that requests name; one request without a name is for all."""
-    return [''] if client.asks_all else processes
+    return [''] if client.has_common_request else processes

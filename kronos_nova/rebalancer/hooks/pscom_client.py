@@ -72,18 +72,18 @@ class TopicTemplate:
                                   'count')
 
     @property
-    def filter(self) -> str:
+    def topic_filter(self) -> str:
         """The topic filter to subscribe to."""
         return '/'.join('+' if _PLACEHOLDER.fullmatch(level) else level
                         for level in self._levels)
 
-    def render(self, values: Mapping[str, str]) -> str | None:
+    def render_topic(self, values: Mapping[str, str]) -> str | None:
         """Return the topic; None when a value cannot be a level."""
         levels = [values[found[1]] if (found := _PLACEHOLDER.fullmatch(level)) else level
                   for level in self._levels]
         return '/'.join(levels) if all(is_level(values[name]) for name in self.names) else None
 
-    def read(self, topic: str) -> dict[str, str] | None:
+    def parse_topic(self, topic: str) -> dict[str, str] | None:
         """Return the values of a topic; None when the topic is another one."""
         levels = topic.split('/')
         if len(levels) != len(self._levels):
@@ -145,7 +145,7 @@ class PscomClient:
         # A message from the time when we were away answers no request of ours.
         self._connection = mqtt.MqttConnection(
             conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._handle_message, kept=False)
-        self._connection.subscribe([self.response.filter])
+        self._connection.subscribe_topics([self.response.topic_filter])
 
     def start(self) -> None:
         """Connect in the background, with further tries; return at once."""
@@ -155,33 +155,34 @@ class PscomClient:
         self._connection.stop()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True when the broker would send us an answer that comes now."""
         return self._connection.hearing.is_set()
 
     @property
-    def asks_all(self) -> bool:
+    def has_common_request(self) -> bool:
         """True when one request is for all processes of an instance."""
         return PROCESS not in self.request.names
 
-    def seen(self, instance: Mapping[str, str]) -> set[str]:
+    def list_answering(self, instance: Mapping[str, str]) -> set[str]:
         """Return the processes of an instance that have answered, or left a retained message."""
-        return self.answered(instance, -1)
+        return self.list_newly_answering(instance, -1)
 
-    def answers(self) -> int:
+    def count_answers(self) -> int:
         """Return the number of answers so far; an answer counts only after it."""
         with self._lock:
             return self._count
 
-    def answered(self, instance: Mapping[str, str], since: int) -> set[str]:
+    def list_newly_answering(self, instance: Mapping[str, str], since: int) -> set[str]:
         """Return the processes of an instance that answered after the first ``since`` answers."""
         with self._lock:
-            found = [self.response.read(topic) for topic, number in self._answers.items()
+            found = [self.response.parse_topic(topic) for topic, number in self._answers.items()
                      if number > since]
         return {values[PROCESS] for values in found if values is not None and all(
             instance[name] == value for name, value in values.items() if name != PROCESS)}
 
-    def ask(self, instance: Mapping[str, str], process: str, task: str) -> Callable[[], bool]:
+    def publish_request(self, instance: Mapping[str, str], process: str,
+                        task: str) -> Callable[[], bool]:
         """Publish a request, at least once.
 
         :param process: empty: all processes of the instance.
@@ -189,14 +190,14 @@ class PscomClient:
         :raises StepFailed: it cannot be sent now.
         """
         values = {**instance, PROCESS: process}
-        topic = self.request.render(values)
+        topic = self.request.render_topic(values)
         if topic is None:
             raise base.StepFailed(problem=f'cannot have one of {instance} or {process!r} in an '
                                           'MQTT '
                                       'topic')
         taken: list[bool] = []
-        self._connection.publish(topic, render_payload(self._payloads[task], values) + '\n',
-                                 taken.append)
+        self._connection.publish_message(topic, render_payload(self._payloads[task], values) + '\n',
+                                         taken.append)
 
         def has_arrived() -> bool:
             if False in taken:
@@ -211,7 +212,7 @@ class PscomClient:
     def _handle_message(self, heard: Any) -> None:
         heard.acknowledge()
         key = heard.topic
-        if self.response.read(key) is None:
+        if self.response.parse_topic(key) is None:
             return
         with self._lock:
             if heard.retained:

@@ -78,10 +78,10 @@ class WebhookHook(base.Hook):
                        'can read.') from None
 
     def before(self, call: base.HookCall) -> base.HookStep:
-        return self._pool.step(call.key, lambda over: self._post(call, BEFORE))
+        return self._pool.start_step(call.key, lambda over: self._post(call, BEFORE))
 
     def after(self, call: base.HookCall) -> base.HookStep:
-        return self._pool.step(call.key, lambda over: self._post(call, AFTER))
+        return self._pool.start_step(call.key, lambda over: self._post(call, AFTER))
 
     def remedy(self, call: base.HookCall) -> str:
         return (f'Tell the service at [hook_webhook] url that {call.key} is over.')

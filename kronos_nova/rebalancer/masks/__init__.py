@@ -29,12 +29,12 @@ Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 
 #: Arrays only.
 QUICK: tuple[Mask, ...] = (
-    hosts.receiving, hosts.reachable, hosts.unpinned, hosts.unrefused, claims.room,
-    groups.still)
+    hosts.mark_receiving, hosts.mark_reachable, hosts.mark_compatible, hosts.mark_unrefused,
+    claims.mark_room, groups.mark_still_groups)
 #: The quick masks, and the mask that looks at each grouped instance.
-MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
+MASKS: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups)
 #: For phases other than spread, which may go above a ceiling.
-FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
+FILLING: tuple[Mask, ...] = (*MASKS, ceilings.mark_below_ceilings)
 
 
 def mark_permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,

@@ -18,6 +18,7 @@ import numpy as np
 from kronos_nova.rebalancer import simulation as sim
 
 
-def below(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_below_ceilings(simulation: sim.Simulation, instances: sim.Ints,
+                        hosts: sim.Ints) -> sim.Bools:
     """Permit hosts whose fill with the instance is at most the ceiling."""
-    return np.asarray(~simulation.overfills(instances, hosts))
+    return np.asarray(~simulation.mark_overfilling(instances, hosts))

@@ -16,6 +16,6 @@
 from kronos_nova.rebalancer import simulation as sim
 
 
-def room(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_room(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts where used + claim <= capacity, in pieces that the host allocates."""
-    return simulation.room.fits(instances, hosts)
+    return simulation.room.mark_fitting(instances, hosts)

@@ -18,7 +18,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer import simulation as sim
 
 
-def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts that the hard server groups of the instance permit.
 
     Only rows of grouped instances can have a refusal; only moves of a group's own members change
@@ -28,11 +28,11 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
     grouped = np.flatnonzero(simulation.hard_grouped[instances])
     if not grouped.size:
         return allowed
-    column = columns_of(simulation, hosts)
+    column = list_columns(simulation, hosts)
     for row in grouped:
         uuid = simulation.uuids[instances[row]]
-        for group in simulation.view.groups_of(uuid):
-            spread = simulation.view.placement.spread_of(group)
+        for group in simulation.view.list_groups_of(uuid):
+            spread = simulation.view.placement.map_members_by_host(group)
             if group.policy is model.GroupPolicy.ANTI_AFFINITY:
                 full = [h for h, members in spread.items()
                         if len(members) - (uuid in members) >= group.max_server_per_host]
@@ -47,7 +47,7 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
     return allowed
 
 
-def columns_of(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
+def list_columns(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
     """Return the column of each host of the scope in ``hosts``, -1: it has none."""
     column = np.full(len(simulation.hosts), -1, dtype=np.intp)
     column[hosts] = np.arange(len(hosts))
@@ -60,6 +60,7 @@ def list_known_columns(simulation: sim.Simulation, column: sim.Ints, names: list
     return [c for c in found if c >= 0]
 
 
-def still(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_still_groups(simulation: sim.Simulation, instances: sim.Ints,
+                      hosts: sim.Ints) -> sim.Bools:
     """Permit instances of whose groups no other member is in flight; planning starts no flight."""
     return np.repeat(~simulation.awaiting[instances][:, None], len(hosts), axis=1)

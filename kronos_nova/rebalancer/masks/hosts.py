@@ -18,22 +18,22 @@ import numpy as np
 from kronos_nova.rebalancer import simulation as sim
 
 
-def receiving(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_receiving(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts that are available, not closed, and not the source."""
     other = simulation.place[instances][:, None] != hosts[None, :]
     return np.asarray(simulation.open[hosts][None, :] & other)
 
 
-def reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts in the same cell, in a permitted zone, with the CPU features of the source."""
-    return simulation.reach.permits(instances, simulation.place[instances], hosts)
+    return simulation.host_fit.mark_permitted(instances, simulation.place[instances], hosts)
 
 
-def unpinned(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_compatible(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts whose hypervisor, traits and aggregates fit the instance."""
-    return simulation.pins.permits(instances, simulation.place[instances], hosts)
+    return simulation.flavor_fit.mark_permitted(instances, simulation.place[instances], hosts)
 
 
-def unrefused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def mark_unrefused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Permit hosts that Placement has not refused for the instance."""
-    return simulation.refusals.permits(instances, hosts)
+    return simulation.refusals.mark_permitted(instances, hosts)

@@ -38,7 +38,7 @@ class ConflictLog:
         self._logged: set[str] = set()
         self._lock = threading.Lock()
 
-    def report(self, error: exception.BrokerConflict) -> None:
+    def log_conflict(self, error: exception.BrokerConflict) -> None:
         name = str(error.kwargs['name'])
         with self._lock:
             if name in self._logged:
@@ -62,7 +62,7 @@ class BrokerBreaker:
         self._instead = instead
         self._until = float('-inf')
 
-    def send(self, what: str, action: Callable[[], None]) -> bool:
+    def send_message(self, what: str, action: Callable[[], None]) -> bool:
         """Send a message unless the breaker is open; False: not sent, logged once per pause."""
         if self._clock() < self._until:
             return False
@@ -73,7 +73,7 @@ class BrokerBreaker:
             return False
         except exception.BrokerConflict as e:
             self._until = self._clock() + PAUSE_SECONDS
-            CONFLICTS.report(e)
+            CONFLICTS.log_conflict(e)
             return False
         except Exception as e:
             self._until = self._clock() + PAUSE_SECONDS

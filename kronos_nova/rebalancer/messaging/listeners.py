@@ -107,7 +107,7 @@ class _BackgroundServers:
                     server = make()
                     server.start()
                 except exception.BrokerConflict as e:
-                    broker_faults.CONFLICTS.report(e)
+                    broker_faults.CONFLICTS.log_conflict(e)
                     continue
                 except Exception as e:  # the drivers raise their libraries' errors
                     problem = e

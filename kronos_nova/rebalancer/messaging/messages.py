@@ -116,23 +116,23 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
     :raises MessageError: names the field.
     """
     read = _MessageReader(data)
-    read.version()
+    read.read_version()
     task = model.Task(
-        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
-        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
-        from_host=read.name('from_host'), to_host=read.name('to_host'),
-        phase=read.phase('phase'), policy_names=read.items('policy_names', _parse_name),
-        instance_name=read.text('instance_name', default='', limit=_NAME),
-        improvement=read.number('improvement', -1e9, 1e9, default=0.0),
-        priority=read.integer('priority', 0, 1000, default=5),
-        max_retries=read.integer('max_retries', 0, 1000, default=3),
-        retry_count=read.integer('retry_count', 0, 1000, default=0),
-        not_before=read.number('not_before', 0, _LATEST, default=0.0),
-        created_at=read.time('created_at', default=0.0),
-        wave=read.integer('wave', 0, 100000, default=0),
-        requires=read.items('requires', _parse_uuid),
-        alternates=read.items('alternates', _parse_name),
-        alternate_improvements=read.items('alternate_improvements', _parse_improvement),
+        task_id=read.read_uuid('task_id'), plan_id=read.read_uuid('plan_id'),
+        aggregate=read.read_name('aggregate'), instance_uuid=read.read_uuid('instance_uuid'),
+        from_host=read.read_name('from_host'), to_host=read.read_name('to_host'),
+        phase=read.read_phase('phase'), policy_names=read.read_items('policy_names', _parse_name),
+        instance_name=read.read_text('instance_name', default='', limit=_NAME),
+        improvement=read.read_number('improvement', -1e9, 1e9, default=0.0),
+        priority=read.read_integer('priority', 0, 1000, default=5),
+        max_retries=read.read_integer('max_retries', 0, 1000, default=3),
+        retry_count=read.read_integer('retry_count', 0, 1000, default=0),
+        not_before=read.read_number('not_before', 0, _LATEST, default=0.0),
+        created_at=read.read_time('created_at', default=0.0),
+        wave=read.read_integer('wave', 0, 100000, default=0),
+        requires=read.read_items('requires', _parse_uuid),
+        alternates=read.read_items('alternates', _parse_name),
+        alternate_improvements=read.read_items('alternate_improvements', _parse_improvement),
         deadline=read.optional_number('deadline', 0, _LATEST))
     if task.from_host == task.to_host:
         raise exception.MessageError(field='to_host', problem='it is from_host')
@@ -210,15 +210,15 @@ def from_payload(data: object) -> model.TaskResult:
     """
     read = _MessageReader(data)
     return model.TaskResult(
-        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
-        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
-        from_host=read.name('from_host'), to_host=read.name('to_host'),
-        success=read.boolean('success'), error=read.optional_text('error'),
+        task_id=read.read_uuid('task_id'), plan_id=read.read_uuid('plan_id'),
+        aggregate=read.read_name('aggregate'), instance_uuid=read.read_uuid('instance_uuid'),
+        from_host=read.read_name('from_host'), to_host=read.read_name('to_host'),
+        success=read.read_boolean('success'), error=read.optional_text('error'),
         error_type=read.optional_text('error_type'),
-        duration_seconds=read.number('duration_seconds', 0, _LATEST, default=0.0),
-        retry_count=read.integer('retry_count', 0, 1000, default=0),
-        completed_at=read.time('completed_at', default=0.0),
-        attempts=read.items('attempts', _parse_attempt))
+        duration_seconds=read.read_number('duration_seconds', 0, _LATEST, default=0.0),
+        retry_count=read.read_integer('retry_count', 0, 1000, default=0),
+        completed_at=read.read_time('completed_at', default=0.0),
+        attempts=read.read_items('attempts', _parse_attempt))
 
 
 def _parse_attempt(data: object) -> model.Attempt:
@@ -229,10 +229,10 @@ def _parse_attempt(data: object) -> model.Attempt:
     try:
         read = _MessageReader(data)
         return model.Attempt(
-            to_host=read.name('to_host'), started_at=read.time('started_at', default=0.0),
-            ended_at=read.time('ended_at', default=0.0),
+            to_host=read.read_name('to_host'), started_at=read.read_time('started_at', default=0.0),
+            ended_at=read.read_time('ended_at', default=0.0),
             error_type=read.optional_text('error_type'), error=read.optional_text('error'),
-            migration_uuid=read.optional_uuid('migration_uuid'), phases=read.seconds('phases'))
+            migration_uuid=read.optional_uuid('migration_uuid'), phases=read.read_seconds('phases'))
     except exception.MessageError as e:
         raise ValueError(f'has an attempt whose {e.kwargs["field"]} {e.kwargs["problem"]}') \
             from None
@@ -286,21 +286,21 @@ class _MessageReader:
         except ValueError as e:
             raise exception.MessageError(field=field, problem=str(e)) from None
 
-    def version(self) -> None:
+    def read_version(self) -> None:
         found = self._data.get('version', VERSION)
         if not isinstance(found, str) or not _COMPATIBLE.fullmatch(found):
             raise exception.MessageError(field='version', problem='must be 1.x')
 
-    def uuid(self, field: str) -> str:
+    def read_uuid(self, field: str) -> str:
         return str(self._read_field(field, _parse_uuid))
 
     def optional_uuid(self, field: str) -> str | None:
-        return None if self._data.get(field) is None else self.uuid(field)
+        return None if self._data.get(field) is None else self.read_uuid(field)
 
-    def name(self, field: str) -> str:
+    def read_name(self, field: str) -> str:
         return str(self._read_field(field, _parse_name))
 
-    def text(self, field: str, *, default: str, limit: int = _TEXT) -> str:
+    def read_text(self, field: str, *, default: str, limit: int = _TEXT) -> str:
         def parse_text(value: object) -> str:
             if not isinstance(value, str) or len(value) > limit:
                 raise ValueError(f'must be text of at most {limit} characters')
@@ -310,30 +310,30 @@ class _MessageReader:
     def optional_text(self, field: str) -> str | None:
         if self._data.get(field) in (None, ''):
             return None
-        return _CONTROL.sub(' ', self.text(field, default=''))
+        return _CONTROL.sub(' ', self.read_text(field, default=''))
 
-    def phase(self, field: str) -> model.Phase:
+    def read_phase(self, field: str) -> model.Phase:
         def parse_phase(value: object) -> model.Phase:
             if not isinstance(value, str) or value not in set(model.Phase):
                 raise ValueError('must be one of ' + ', '.join(model.Phase))
             return model.Phase(value)
         return model.Phase(self._read_field(field, parse_phase))
 
-    def boolean(self, field: str) -> bool:
+    def read_boolean(self, field: str) -> bool:
         def parse_boolean(value: object) -> bool:
             if not isinstance(value, bool):
                 raise ValueError('must be true or false')
             return value
         return bool(self._read_field(field, parse_boolean))
 
-    def integer(self, field: str, low: int, high: int, *, default: int) -> int:
+    def read_integer(self, field: str, low: int, high: int, *, default: int) -> int:
         def parse_integer(value: object) -> int:
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ValueError(f'must be a whole number from {low} to {high}')
             return value
         return int(self._read_field(field, parse_integer, default))
 
-    def number(self, field: str, low: float, high: float, *, default: float) -> float:
+    def read_number(self, field: str, low: float, high: float, *, default: float) -> float:
         def parse_number(value: object) -> float:
             if (isinstance(value, bool) or not isinstance(value, int | float)
                     or not low <= value <= high):  # NaN is neither
@@ -344,9 +344,9 @@ class _MessageReader:
     def optional_number(self, field: str, low: float, high: float) -> float | None:
         if self._data.get(field) is None:
             return None
-        return self.number(field, low, high, default=low)
+        return self.read_number(field, low, high, default=low)
 
-    def seconds(self, field: str) -> dict[str, float]:
+    def read_seconds(self, field: str) -> dict[str, float]:
         """Return seconds by the names of phases; keep those that a later release has added."""
         def parse_seconds(value: object) -> dict[str, float]:
             if not isinstance(value, Mapping) or len(value) > _PHASES or not all(
@@ -357,7 +357,7 @@ class _MessageReader:
             return {name: float(number) for name, number in value.items()}
         return dict(self._read_field(field, parse_seconds, {}))
 
-    def time(self, field: str, *, default: float) -> float:
+    def read_time(self, field: str, *, default: float) -> float:
         """Return the epoch seconds of an ISO 8601 time; without an offset it is UTC."""
         def parse_time(value: object) -> float:
             if value is default:
@@ -376,7 +376,7 @@ class _MessageReader:
                 raise ValueError('must be an ISO 8601 time since 1970') from None
         return float(self._read_field(field, parse_time, default))
 
-    def items(self, field: str, convert: Callable[[object], _T]) -> tuple[_T, ...]:
+    def read_items(self, field: str, convert: Callable[[object], _T]) -> tuple[_T, ...]:
         def all_of(value: object) -> tuple[_T, ...]:
             if not isinstance(value, list | tuple) or len(value) > _LIST:
                 raise ValueError(f'must be a list of at most {_LIST} items')

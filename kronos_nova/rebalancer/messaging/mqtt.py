@@ -81,7 +81,7 @@ class MqttConnection:
         self._kept = kept
         self._shown: str | None = None
         self._lock = threading.Lock()
-        # paho calls us with locks of its own held, which its publish() takes: nothing is
+        # paho calls us with locks of its own held, which its publish_message() takes: nothing is
         # published below _lock, and _showing is taken by no callback of a publication.
         self._showing = threading.Lock()
         self._topics: frozenset[str] = frozenset()
@@ -135,7 +135,7 @@ class MqttConnection:
             self._client.disconnect()
             self._client.loop_stop()
 
-    def subscribe(self, topics: Collection[str]) -> None:
+    def subscribe_topics(self, topics: Collection[str]) -> None:
         """Receive these topics from now on, and no others."""
         with self._lock:
             new, old = frozenset(topics) - self._topics, self._topics - frozenset(topics)
@@ -147,7 +147,7 @@ class MqttConnection:
                 self._client.unsubscribe(some)
             self._update_status()
 
-    def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
+    def publish_message(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
         """Publish a message; it waits for a broker that is away.
 
         :param said: called on the connection's thread, with whether the broker has taken the

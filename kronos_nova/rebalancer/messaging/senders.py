@@ -39,7 +39,7 @@ class _CheckedSender:
         self._transport = transport
         self._compared: set[broker_topology.QueueBinding] = set()
 
-    def compare(self, bindings: Sequence[broker_topology.QueueBinding]) -> None:
+    def compare_bindings(self, bindings: Sequence[broker_topology.QueueBinding]) -> None:
         """Compare those of ``bindings`` that have not been compared yet.
 
         :raises BrokerConflict: an exchange or a queue has other properties.
@@ -75,11 +75,12 @@ class TaskCaster(_CheckedSender):
             return False
 
         def send_cast() -> None:
-            self.compare([broker_topology.QueueBinding(messages.migrations_topic(task.aggregate))])
+            self.compare_bindings(
+                [broker_topology.QueueBinding(messages.migrations_topic(task.aggregate))])
             self._get_client(task.aggregate, seconds).cast(
                 {}, messages.METHOD, task=messages.to_wire(task))
 
-        return self._breaker.send(f'Task {task.task_id}', send_cast)
+        return self._breaker.send_message(f'Task {task.task_id}', send_cast)
 
     def _get_client(self, scope: str, seconds: float) -> Any:
         if scope not in self._clients:
@@ -141,14 +142,14 @@ class _NotificationPublisher(_CheckedSender):
     def _publish_event(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
         """Publish an event; never raise. False: it was not published."""
         def send_notification() -> None:
-            self.compare(broker_topology.bind_notifications([self._names[1](scope)]))
+            self.compare_bindings(broker_topology.bind_notifications([self._names[1](scope)]))
             failures, notifier = self._get_notifier(scope)
             failures.clear()
             notifier.info({}, event, payload)
             if failures:
                 raise failures.pop()
 
-        return self._breaker.send(what, send_notification)
+        return self._breaker.send_message(what, send_notification)
 
     def _get_notifier(self, scope: str) -> tuple[list[Exception], Any]:
         if scope not in self._notifiers:
@@ -172,7 +173,7 @@ class ResultNotifier(_NotificationPublisher):
         return self._publish_event(f'Result of task {result.task_id}', result.aggregate, event,
                                    messages.to_payload(result))
 
-    def announce(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
+    def announce_event(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Publish an event that is no result; never raise. False: it was not published."""
         return self._publish_event(f'{event} of scope {scope}', scope, event, payload)
 

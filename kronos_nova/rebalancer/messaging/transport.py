@@ -74,7 +74,7 @@ def count_retries(conf: cfg.ConfigOpts) -> int:
     return max(broker_faults.RETRY, len(parse_broker_url(conf).hosts) - 1)
 
 
-def get(conf: cfg.ConfigOpts) -> Any | None:
+def get_transport(conf: cfg.ConfigOpts) -> Any | None:
     """Return the transport for casts and notifications; None: no broker is configured.
 
     :raises ConfigError: the URL cannot be used, or ``conf`` is not the process-wide configuration:

@@ -52,7 +52,7 @@ class CloudCache:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
-                 collector: collectors.CloudCollector, source: base.ScoreSource,
+                 collector: collectors.CloudCollector, source: base.MetricsSource,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._store = store
@@ -61,7 +61,7 @@ class CloudCache:
         self._until = clock()
         self._ended: tuple[int, float] | None = None
 
-    def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> CloudGlance:
+    def read_cloud(self, policy_set: policies.PolicySet, *, new: bool = False) -> CloudGlance:
         """Return the cloud, read now or kept from an earlier look.
 
         :param new: read the cloud in any case.
@@ -75,13 +75,13 @@ class CloudCache:
                                       self._kept)
         if old and self._store.tasks.count_newest_ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
-            return self.look(policy_set, new=True)
+            return self.read_cloud(policy_set, new=True)
         if not old:
             self._ended = ended
             self._until = self._clock() + self._conf.migfra.look_seconds
         return CloudGlance(seen, old)
 
-    def rest(self) -> None:
+    def drop_old_reading(self) -> None:
         """Drop a reading that is too old; called while no request is open."""
         if self._clock() >= self._until:
             self._kept.forget()
@@ -95,10 +95,10 @@ def list_query_results(samples: model.PolicySamples) -> Iterator[model.QueryResu
             yield found
 
 
-class _CachedAnswers(base.ScoreSource):
+class _CachedAnswers(base.MetricsSource):
     """A collector and a source that keep their answers."""
 
-    def __init__(self, collector: collectors.CloudCollector, source: base.ScoreSource) -> None:
+    def __init__(self, collector: collectors.CloudCollector, source: base.MetricsSource) -> None:
         self._collector = collector
         self._source = source
         self.forget()
@@ -107,9 +107,9 @@ class _CachedAnswers(base.ScoreSource):
         self.cluster: model.Cluster | None = None
         self._samples: dict[str, tuple[policies.Policy, model.PolicySamples]] = {}
 
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         if self.cluster is None:
-            self.cluster = self._collector.collect(now)
+            self.cluster = self._collector.collect_cluster(now)
         return self.cluster
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:

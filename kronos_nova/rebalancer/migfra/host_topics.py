@@ -39,10 +39,10 @@ class HostTopics:
         self._hosts = hosts
         self._topics: frozenset[str] = frozenset()
 
-    def refresh(self, subscribe: Callable[[Sequence[str]], None]) -> None:
+    def refresh_topics(self, subscribe: Callable[[Sequence[str]], None]) -> None:
         """Read the hosts again; subscribe to their topics if these have changed."""
         try:
-            found = self._hosts.refresh()
+            found = self._hosts.refresh_hosts()
         except api.ApiError as e:
             LOG.warning('Which hosts there are is not known: %s. It is looked at again.', e)
             return

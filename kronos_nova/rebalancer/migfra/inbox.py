@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import request_repository
 from kronos_nova.rebalancer.migfra import task_reader
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class MessageQueue:
         self._stopping = stopping
         self.messages: queue.Queue[mqtt.ReceivedMessage] = queue.Queue(WAITING)
 
-    def put(self, message: mqtt.ReceivedMessage) -> None:
+    def queue_message(self, message: mqtt.ReceivedMessage) -> None:
         """Queue a message, on the connection's thread; while the queue is full, the broker waits.
         """
         while not self._stopping.is_set():
@@ -67,7 +67,7 @@ class TaskInbox:
     :param wake: wakes the workers after a new request.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.RequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
                  topics: host_topics.HostTopics, waiting: MessageQueue,
                  out: outbox.ResultOutbox, wake: Callable[[], None],
                  clock: Callable[[], float] = time.time) -> None:
@@ -108,7 +108,7 @@ class TaskInbox:
                         'left alone. Publish tasks without that flag.', api.format_printable(host))
             return message.acknowledge()
         try:
-            task = task_reader.parse(
+            task = task_reader.parse_task(
                 message.payload, alias, protocol.MessageDialect(self._conf.migfra.dialect),
                 lambda text: LOG.info('A task for %s: %s', host, text))
         except task_reader.MessageRefused as e:
@@ -125,15 +125,15 @@ class TaskInbox:
             request_handler.resolve_hosts(task, self._topics.aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
-        request = requests.StoredRequest(
+        request = requests.MigfraRequest(
             key, host, task.task.value, document, digest, self._clock())
-        known = self._kept.receive(request, former)
+        known = self._kept.receive_request(request, former)
         if known is None:
             LOG.info('Request %s: %s on %s', key, task.task, host)
             self._wake()
         elif (known.digest, known.host) != (request.digest, host):
             return self._outbox.publish_refusal(
-                message, host, RequestKind(task.task), task.id,
+                message, host, MigfraRequestKind(task.task), task.id,
                 'id: another task had it; each needs one of its own',
                 request_handler.list_named_instances(request))
         elif known.ended_at is not None:

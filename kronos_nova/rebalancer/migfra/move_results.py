@@ -21,16 +21,16 @@ from kronos_nova import model
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 
 
-def render_result(scheduler: str, request: requests.StoredRequest,
+def render_result(scheduler: str, request: requests.MigfraRequest,
                   task: protocol.MigrateVm | protocol.EvacuateNode,
                   tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
-                  unpinned: Mapping[str, str]) -> request_handler.RequestResult:
+                  unpinned: Mapping[str, str]) -> request_handler.MigfraRequestResult:
     """Render the result of a request from its tasks.
 
     :param scheduler: [migfra] scheduler, which results bear.
@@ -48,19 +48,19 @@ def render_result(scheduler: str, request: requests.StoredRequest,
                 name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
                 {} if task.time_measurement else None))
     failed = any(one.failed for one in found)
-    kind = RequestKind(task.task)
+    kind = MigfraRequestKind(task.task)
     if isinstance(task, protocol.MigrateVm):
-        return request_handler.RequestResult(
-            replies.of_one(kind, task.id, scheduler, found[0]), failed)
+        return request_handler.MigfraRequestResult(
+            replies.build_single_result(kind, task.id, scheduler, found[0]), failed)
     whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
                           default=request.received_at) - request.received_at}
-    return request_handler.RequestResult(replies.of_list(
+    return request_handler.MigfraRequestResult(replies.build_list_result(
         kind, task.id, scheduler, found,
         whole if task.time_measurement else None), failed)
 
 
 def render_swap(scheduler: str, task: protocol.Task, swap: swaps.StoredSwap,
-                unpinned: Mapping[str, str]) -> request_handler.RequestResult:
+                unpinned: Mapping[str, str]) -> request_handler.MigfraRequestResult:
     """Render the result of a swap: a success only if both instances have changed places."""
     assert isinstance(task, protocol.MigrateVm)
     mine = [row for row in swap.tasks
@@ -75,8 +75,8 @@ def render_swap(scheduler: str, task: protocol.Task, swap: swaps.StoredSwap,
         errors = [row.error for row in swap.tasks if row.error]
         one = replies.InstanceResult(task.vm_name, replies.ERROR, '; '.join(
             [f'the swap is {swap.state}', *errors[:1]]), seconds)
-    return request_handler.RequestResult(replies.of_one(
-        RequestKind(task.task), task.id, scheduler, one), one.failed)
+    return request_handler.MigfraRequestResult(replies.build_single_result(
+        MigfraRequestKind(task.task), task.id, scheduler, one), one.failed)
 
 
 def _add_pin_problem(one: replies.InstanceResult, problem: str | None) -> replies.InstanceResult:

@@ -40,7 +40,7 @@ from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import repin
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import task_settings
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import evacuations
 from kronos_nova.rebalancer.operations import plan_requests
@@ -59,7 +59,7 @@ ASKED = 'asked'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RequestPlan:
+class MigfraRequestPlan:
     """The plan for a request, and why some instances have no part in it.
 
     ``named``: the client's names of the instances, else their names in Nova. ``kept``: instances
@@ -73,7 +73,7 @@ class RequestPlan:
     partner: str | None = None
 
 
-class _FinalRefusal(request_handler.RequestRefusal):
+class _FinalRefusal(request_handler.MigfraRequestRefusal):
     """A refusal that no other look at the cloud changes."""
 
 
@@ -86,12 +86,12 @@ class MoveHandler:
     """
 
     name = 'moves'
-    kinds = frozenset({RequestKind.MIGRATE, RequestKind.EVACUATE})
+    kinds = frozenset({MigfraRequestKind.MIGRATE, MigfraRequestKind.EVACUATE})
 
     def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
                  nova: nova_api.NovaApi, hosts: names.ScopesByHost, store: store_api.Store,
                  looks: cloud_cache.CloudCache,
-                 note: Callable[[Any, requests.StoredRequest, dict[str, Any], str], None],
+                 note: Callable[[Any, requests.MigfraRequest, dict[str, Any], str], None],
                  repin: repin.Repin) -> None:
         self._conf = conf
         self._policies = policies
@@ -102,21 +102,21 @@ class MoveHandler:
         self._note = note
         self._repin = repin
 
-    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
+    def begin_pass(self, due: Sequence[requests.MigfraRequest]) -> None:
         return None
 
     def end_pass(self) -> None:
         return None
 
-    def step(self, request: requests.StoredRequest,
-             now: float) -> request_handler.RequestResult | None:
+    def continue_request(self, request: requests.MigfraRequest,
+                         now: float) -> request_handler.MigfraRequestResult | None:
         task = request_handler.parse_task(request)
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
         if 'named' not in request.progress:
             return self._plan(request, task)
         plan_id = request.plan_id or ''
         tasks = {row.task.instance_uuid: row for row in self._store.tasks.list_plan_tasks(plan_id)}
-        if not all(row.task.state.terminal for row in tasks.values()):
+        if not all(row.task.state.is_terminal for row in tasks.values()):
             return None
         if any(self._store.hooks.list_task_hooks(row.task.task_id) for row in tasks.values()):
             return None  # one that was paused is not there yet
@@ -131,17 +131,17 @@ class MoveHandler:
             self._conf.migfra.scheduler, request, task, tasks, request.progress,
             self._pin_moved(task, tasks.values()))
 
-    def rest(self) -> None:
-        self._looks.rest()
+    def release_pass_data(self) -> None:
+        self._looks.drop_old_reading()
 
     def close(self) -> None:
         return None
 
     # From a request to a plan.
 
-    def _plan(self, request: requests.StoredRequest,
+    def _plan(self, request: requests.MigfraRequest,
               task: protocol.MigrateVm
-              | protocol.EvacuateNode) -> request_handler.RequestResult | None:
+              | protocol.EvacuateNode) -> request_handler.MigfraRequestResult | None:
         """Plan a request and store its plan.
 
         :returns: the result, where the plan has no moves.
@@ -154,7 +154,7 @@ class MoveHandler:
         found = self._judge_by_cached_cloud(request, task, policies, projects)
         if found is None:
             mark = self._store.plans.read_live_work()
-            seen = self._looks.look(policies, new=True).seen
+            seen = self._looks.read_cloud(policies, new=True).seen
             found = self._judge_by_cloud(request, task, policies, projects, seen)
         plan = found.answer.plan
         progress = {
@@ -177,45 +177,46 @@ class MoveHandler:
                  plurals.count_noun(len(found.answer.refused), 'instance'))
         return None
 
-    def _judge_by_cached_cloud(self, request: requests.StoredRequest,
+    def _judge_by_cached_cloud(self, request: requests.MigfraRequest,
                                task: protocol.MigrateVm | protocol.EvacuateNode,
                                policies: policy.PolicySet,
-                               projects: frozenset[str] | None) -> RequestPlan | None:
+                               projects: frozenset[str] | None) -> MigfraRequestPlan | None:
         """Return the plan by a look that other requests may share; None where a new look is needed.
 
         The instances of a whole host always need a new look.
         """
         if not isinstance(task, protocol.MigrateVm):
             return None
-        glance = self._looks.look(policies)
+        glance = self._looks.read_cloud(policies)
         try:
             found = self._judge_by_cloud(request, task, policies, projects, glance.seen)
-        except (request_handler.RequestRefusal, exception.PlanRefused) as e:
+        except (request_handler.MigfraRequestRefusal, exception.PlanRefused) as e:
             if not glance.old or isinstance(e, _FinalRefusal):
                 raise
             return None
         return None if glance.old and found.answer.refused else found
 
-    def _judge_by_cloud(self, request: requests.StoredRequest,
+    def _judge_by_cloud(self, request: requests.MigfraRequest,
                         task: protocol.MigrateVm | protocol.EvacuateNode,
                         policies: policy.PolicySet,
                         projects: frozenset[str] | None,
-                        seen: cloud_state.CloudState) -> RequestPlan:
-        cluster = next((c for c in seen.clusters().values()
+                        seen: cloud_state.CloudState) -> MigfraRequestPlan:
+        cluster = next((c for c in seen.map_clusters().values()
                         if request.host in c.scope_hosts), None)
         if cluster is None:
-            raise request_handler.RequestRefusal(f'host {request.host} is in no scope that is '
-                                                 'planned')
+            raise request_handler.MigfraRequestRefusal(
+                f'host {request.host} is in no scope that is '
+                'planned')
         # The host may have come to another scope since that was looked at.
         projects = self._list_permitted_projects(task, cluster.scope, projects)
-        asked = cloud_state.build_request(self._conf, policies, seen, cluster)
+        asked = cloud_state.build_planning_input(self._conf, policies, seen, cluster)
         found = (self._plan_migration(request, task, projects, asked)
                  if isinstance(task, protocol.MigrateVm)
                  else self._plan_evacuation(request, task, projects, asked))
         plan = found.answer.plan
         if plan.reason is not None:
             kind = (_FinalRefusal if plan.reason == asked.history.paused
-                    else request_handler.RequestRefusal)
+                    else request_handler.MigfraRequestRefusal)
             raise kind(f'scope {plan.scope}: {plan.reason}')
         return found
 
@@ -225,12 +226,13 @@ class MoveHandler:
         allow = self._conf.migfra.allow or ()
         found = [projects, request_handler.of_scope(allow, scope, task.task)]
         if _has_vcpu_map(task):
-            found.append(request_handler.of_scope(allow, scope, RequestKind.REPIN))
+            found.append(request_handler.of_scope(allow, scope, MigfraRequestKind.REPIN))
         some = [names_ for names_ in found if names_ is not None]
         return frozenset.intersection(*some) if some else None
 
-    def _plan_migration(self, request: requests.StoredRequest, task: protocol.MigrateVm,
-                        projects: frozenset[str] | None, asked: planner.PlanRequest) -> RequestPlan:
+    def _plan_migration(self, request: requests.MigfraRequest, task: protocol.MigrateVm,
+                        projects: frozenset[str] | None,
+                        asked: planner.PlanningInput) -> MigfraRequestPlan:
         try:
             server = names.resolve_server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
@@ -239,19 +241,21 @@ class MoveHandler:
         self._by_rdma(task, server.instance)
         self._check_pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
-            raise request_handler.RequestRefusal(f'destination: {task.destination} is no host of '
-                                                 'scope '
-                                                 f'{asked.cluster.scope}, which instances do not '
-                                                 'leave')
+            raise request_handler.MigfraRequestRefusal(
+                f'destination: {task.destination} is no host of '
+                'scope '
+                f'{asked.cluster.scope}, which instances do not '
+                'leave')
         self._check_cooldowns(asked, [uuid])
         if task.parameter.swap_with is not None:
             return self._plan_swap(task, projects, asked, uuid)
-        answer = requested_moves.plan(asked, [requested_moves.RequestedMove(uuid, request.host,
-                                                                            (task.destination,))])
-        return RequestPlan(answer, asked.cluster, {uuid: task.vm_name})
+        answer = requested_moves.plan_requested_moves(
+            asked, [requested_moves.RequestedMove(uuid, request.host,
+                                                  (task.destination,))])
+        return MigfraRequestPlan(answer, asked.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
-        if task.parameter.rdma_migration and not names.by_rdma(
+        if task.parameter.rdma_migration and not names.has_rdma_hosts(
                 instance, self._conf.migfra.rdma_extra_spec):
             raise _FinalRefusal('rdma-migration: nothing in its flavor says that its hosts '
                                    'migrate by RDMA, and Nova cannot be asked for it')
@@ -261,41 +265,41 @@ class MoveHandler:
             raise _FinalRefusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _plan_swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
-                   asked: planner.PlanRequest, uuid: str) -> RequestPlan:
+                   asked: planner.PlanningInput, uuid: str) -> MigfraRequestPlan:
         partner = task.parameter.swap_with
         assert partner is not None
         try:
             other = names.resolve_server(self._nova, partner.vm_name, projects, task.destination)
             self._by_rdma(task, other.instance)
             self._check_cooldowns(asked, [other.instance.uuid])
-            answer = swap_requests.plan(asked, (uuid, other.instance.uuid))
+            answer = swap_requests.plan_swap(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
-            raise request_handler.RequestRefusal(f'swap-with: {e}') from None
-        return RequestPlan(answer, asked.cluster, {uuid: task.vm_name},
-                           partner=other.instance.uuid)
+            raise request_handler.MigfraRequestRefusal(f'swap-with: {e}') from None
+        return MigfraRequestPlan(answer, asked.cluster, {uuid: task.vm_name},
+                                 partner=other.instance.uuid)
 
-    def _check_cooldowns(self, asked: planner.PlanRequest, uuids: Sequence[str]) -> None:
+    def _check_cooldowns(self, asked: planner.PlanningInput, uuids: Sequence[str]) -> None:
         for uuid in uuids:
             if (why := self._find_cooldown(asked, uuid)) is not None:
                 raise _FinalRefusal(why)
 
-    def _find_cooldown(self, asked: planner.PlanRequest, uuid: str) -> str | None:
+    def _find_cooldown(self, asked: planner.PlanningInput, uuid: str) -> str | None:
         seconds = asked.history.cooling.get(uuid)
         if seconds is None or self._conf.migfra.ignore_cooldowns:
             return None
         return (f'instance {uuid} was moved a moment ago and cools down for another '
                 f'{seconds:.0f} s')
 
-    def _plan_evacuation(self, request: requests.StoredRequest, task: protocol.EvacuateNode,
+    def _plan_evacuation(self, request: requests.MigfraRequest, task: protocol.EvacuateNode,
                          projects: frozenset[str] | None,
-                         asked: planner.PlanRequest) -> RequestPlan:
+                         asked: planner.PlanningInput) -> MigfraRequestPlan:
         here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
         kept: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
             why = self._find_cooldown(asked, uuid)
             if projects is not None and instance.project_id not in projects:
                 kept[uuid] = 'it is of a project that may not be asked for'
-            elif task.parameter.rdma_migration and not names.by_rdma(
+            elif task.parameter.rdma_migration and not names.has_rdma_hosts(
                     instance, self._conf.migfra.rdma_extra_spec):
                 kept[uuid] = ('rdma-migration: nothing in its flavor says that its hosts migrate '
                               'by RDMA')
@@ -304,14 +308,14 @@ class MoveHandler:
         asked = dataclasses.replace(asked, options=dataclasses.replace(
             asked.options, pinned_instances=asked.options.pinned_instances | kept.keys()))
         try:
-            answer = evacuations.plan(
+            answer = evacuations.plan_evacuation(
                 asked, request.host, task.destinations,
                 model.DrainMode(task.parameter.mode.value),
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
-            raise request_handler.RequestRefusal(str(e)) from None
-        return RequestPlan(answer, asked.cluster, _choose_result_names(here.values(), projects),
-                           kept)
+            raise request_handler.MigfraRequestRefusal(str(e)) from None
+        return MigfraRequestPlan(answer, asked.cluster,
+                                 _choose_result_names(here.values(), projects), kept)
 
     # The pins of moved instances.
 
@@ -351,7 +355,7 @@ class MoveHandler:
     def _pin_instance(self, moved: model.Task, vcpu_map: Any) -> str | None:
         """Pin an instance on its new host; return why that failed."""
         try:
-            instance = self._nova.server(moved.instance_uuid).instance
+            instance = self._nova.read_server(moved.instance_uuid).instance
             self._repin(moved.to_host, instance.uuid, vcpu_map, repin.cpu_policy(instance))
         except api.ApiError as e:
             if e.status != 404:

@@ -49,12 +49,12 @@ class ScopesByHost:
         self._lock = threading.Lock()
         self._found: Mapping[str, str] | None = None
 
-    def refresh(self) -> Mapping[str, str]:
+    def refresh_hosts(self) -> Mapping[str, str]:
         """Read the hosts and their scopes again.
 
         :raises ApiError: Nova did not answer; the previous hosts stay.
         """
-        services, aggregates = self._nova.services(), self._nova.aggregates()
+        services, aggregates = self._nova.read_services(), self._nova.read_aggregates()
         found: dict[str, str] = {}
         held = {host for aggregate in aggregates.values() for host in aggregate.hosts}
         for scope in self._scopes:
@@ -70,7 +70,7 @@ class ScopesByHost:
             self._found = found
         return found
 
-    def scope(self, host: str) -> str | None:
+    def find_scope(self, host: str) -> str | None:
         """Return the scope of a host; None when it is in none of ours.
 
         :raises ApiError: the hosts have not been read yet.
@@ -110,7 +110,7 @@ def _by_uuid(nova: nova_api.NovaApi, uuid: str,
     if uuid in here:
         return here[uuid]
     try:
-        return nova.server(uuid)
+        return nova.read_server(uuid)
     except api.ApiError as e:
         if e.status == 404:
             return None
@@ -175,7 +175,7 @@ def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def by_rdma(instance: model.Instance, extra_spec: str) -> bool:
+def has_rdma_hosts(instance: model.Instance, extra_spec: str) -> bool:
     """Return whether the flavor says that its hosts migrate by RDMA.
 
     :param extra_spec: the extra spec that says it; empty: no flavor does.

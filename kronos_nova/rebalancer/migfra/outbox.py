@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.messaging import mqtt
 from kronos_nova.rebalancer.migfra import host_topics
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_repository
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 
 LOG = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class MqttBroker(Protocol):
 
     def stop(self) -> None: ...
 
-    def subscribe(self, topics: Sequence[str]) -> None: ...
+    def subscribe_topics(self, topics: Sequence[str]) -> None: ...
 
-    def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None: ...
+    def publish_message(self, topic: str, payload: str, said: Callable[[bool], None]) -> None: ...
 
 
 class ResultOutbox:
@@ -54,7 +54,7 @@ class ResultOutbox:
     :param ticks: monotonic seconds, for waiting times.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.RequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
                  topics: host_topics.HostTopics, broker: MqttBroker,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -68,14 +68,15 @@ class ResultOutbox:
         #: Results that the broker has refused, with the time (ticks) of the next try.
         self._refused_until: dict[str, float] = {}
 
-    def publish_refusal(self, message: mqtt.ReceivedMessage, host: str, kind: RequestKind | None,
+    def publish_refusal(self, message: mqtt.ReceivedMessage, host: str,
+                        kind: MigfraRequestKind | None,
                         request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         """Publish that a message is no task, and acknowledge it after that."""
         LOG.warning('A message for %s is no task: %s', host, why)
         text = replies.format_refusal(kind, request_id, self._conf.migfra.scheduler, why, named)
         # If it cannot be published, the message comes again after the next connection.
-        self._broker.publish(self._topics.format_topic(host, 'result'), text,
-                             lambda said: message.acknowledge() if said else None)
+        self._broker.publish_message(self._topics.format_topic(host, 'result'), text,
+                                     lambda said: message.acknowledge() if said else None)
 
     def request_again(self, request_id: str) -> None:
         """Have a result published once more, also while it is on its way."""
@@ -105,7 +106,7 @@ class ResultOutbox:
                 workers, self._telling | self._refused_until.keys()):
             self._telling.add(request.request_id)
             self._again.discard(request.request_id)
-            self._broker.publish(
+            self._broker.publish_message(
                 self._topics.format_topic(request.host, 'result'), request.reply or '',
                 self._make_publish_callback(request.request_id))
 

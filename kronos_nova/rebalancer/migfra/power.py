@@ -38,14 +38,14 @@ from kronos_nova.rebalancer.migfra import probes
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
 
-ACTIONS = {RequestKind.START: power.START, RequestKind.STOP: power.STOP,
-           RequestKind.SUSPEND: power.PAUSE,
-           RequestKind.RESUME: power.UNPAUSE}
+ACTIONS = {MigfraRequestKind.START: power.START, MigfraRequestKind.STOP: power.STOP,
+           MigfraRequestKind.SUSPEND: power.PAUSE,
+           MigfraRequestKind.RESUME: power.UNPAUSE}
 #: Seconds without an effect after which an action is sent again.
 AGAIN_SECONDS = 30.0
 #: Requests to Nova at a time.
@@ -81,7 +81,7 @@ class PowerHandler:
     kinds = frozenset(ACTIONS)
 
     def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.ScopesByHost,
-                 note: Callable[[requests.StoredRequest, dict[str, Any]], None],
+                 note: Callable[[requests.MigfraRequest, dict[str, Any]], None],
                  busy: Callable[[str], bool] = lambda uuid: False,
                  answers: Callable[[str], bool] | None = None) -> None:
         self._conf = conf.migfra
@@ -105,7 +105,7 @@ class PowerHandler:
         #: By request and place in its list why Nova did not take an action in the last pass.
         self._refusals: dict[tuple[str, int], Exception] = {}
 
-    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
+    def begin_pass(self, due: Sequence[requests.MigfraRequest]) -> None:
         """List the hosts of the requests, each once, and look up the servers that they name."""
         wanted: dict[_Key, None] = {}
         for request in due:
@@ -128,14 +128,14 @@ class PowerHandler:
         self._asked.clear()
         self._found.clear()
 
-    def rest(self) -> None:
+    def release_pass_data(self) -> None:
         return None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._probes.close()
 
-    def _keys(self, request: requests.StoredRequest) -> list[_Key]:
+    def _keys(self, request: requests.MigfraRequest) -> list[_Key]:
         """Return the servers that a request needs."""
         task = request_handler.parse_task(request)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
@@ -148,7 +148,7 @@ class PowerHandler:
     def _read(self, keys: Iterable[_Key]) -> dict[_Key, nova_api.Server | Exception]:
         keys = list(keys)
         hosts = sorted({host for host, _name, _projects in keys})
-        lists = dict(zip(hosts, self._read_each(self._nova.servers_on, hosts), strict=True))
+        lists = dict(zip(hosts, self._read_each(self._nova.list_servers_on, hosts), strict=True))
 
         def resolve_by_key(key: _Key) -> nova_api.Server:
             host, name, projects = key
@@ -177,10 +177,10 @@ class PowerHandler:
             raise found
         return found
 
-    def step(self, request: requests.StoredRequest,
-             now: float) -> request_handler.RequestResult | None:
+    def continue_request(self, request: requests.MigfraRequest,
+                         now: float) -> request_handler.MigfraRequestResult | None:
         task = request_handler.parse_task(request)
-        kind = RequestKind(task.task)
+        kind = MigfraRequestKind(task.task)
         items = _items(task)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
                                                            request, task)
@@ -209,11 +209,12 @@ class PowerHandler:
                                         replies.ERROR if known['done'] else replies.SUCCESS,
                                         known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
-        return request_handler.RequestResult(replies.of_list(kind, task.id, self._conf.scheduler,
-                                                             found),
-                                             any(one.failed for one in found))
+        return request_handler.MigfraRequestResult(replies.build_list_result(kind, task.id,
+                                                                             self._conf.scheduler,
+                                                                             found),
+                                                   any(one.failed for one in found))
 
-    def _submit_action(self, request: requests.StoredRequest, index: int, uuid: str,
+    def _submit_action(self, request: requests.MigfraRequest, index: int, uuid: str,
                        action: power.PowerAction) -> None:
         """Send an action in a thread; :meth:`end_pass` waits for the answer."""
         if uuid not in self._asked:  # one server may stand in a list twice
@@ -224,13 +225,13 @@ class PowerHandler:
     def _get_item_name(item: Any) -> str:
         return item.vm_name or ''
 
-    def _end_if_late(self, request: requests.StoredRequest, known: dict[str, Any], why: str,
+    def _end_if_late(self, request: requests.MigfraRequest, known: dict[str, Any], why: str,
                      now: float) -> None:
         """End the item with the present obstacle if it has taken too long."""
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
-    def _judge_item(self, request: requests.StoredRequest, task: protocol.Task, index: int,
+    def _judge_item(self, request: requests.MigfraRequest, task: protocol.Task, index: int,
                     item: Any,
                     known: dict[str, Any], projects: frozenset[str] | None,
                     now: float) -> str | None:
@@ -238,7 +239,7 @@ class PowerHandler:
 
         :returns: its UUID when the action should be sent to Nova.
         """
-        kind = RequestKind(task.task)
+        kind = MigfraRequestKind(task.task)
         action = ACTIONS[kind]
         if 'uuid' not in known:
             self._check_supported(task, item)
@@ -248,7 +249,7 @@ class PowerHandler:
         found = self._read_server((request.host, known.get('uuid') or item.vm_name, projects))
         instance = found.instance
         if 'uuid' not in known:
-            if kind is RequestKind.START:
+            if kind is MigfraRequestKind.START:
                 self._check_flavor(item, found)
             known.update(uuid=instance.uuid, since=now)
         if instance.uuid in self._asked:
@@ -258,7 +259,7 @@ class PowerHandler:
             self._end_if_late(request, known, 'it is being migrated', now)
             return None
         if instance.status == action.wanted and instance.task_state is None:
-            reached = kind is not RequestKind.START or self._has_ssh_answer(found)
+            reached = kind is not MigfraRequestKind.START or self._has_ssh_answer(found)
             if reached:
                 known['done'] = ''
             elif reached is False:
@@ -321,7 +322,7 @@ class PowerHandler:
             return True
         addresses = [probed for address in found.addresses if (probed := power.find_probe_address(
             address, self._conf.ssh_probe_networks)) is not None]
-        return not addresses or self._probes.reached(found.instance.uuid, addresses)
+        return not addresses or self._probes.has_answered(found.instance.uuid, addresses)
 
 
 def _items(task: protocol.Task) -> list[Any]:
@@ -330,7 +331,7 @@ def _items(task: protocol.Task) -> list[Any]:
     return list(task.vm_configurations if isinstance(task, protocol.StartVm) else task.list)
 
 
-def _list_known_states(request: requests.StoredRequest,
+def _list_known_states(request: requests.MigfraRequest,
                        items: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the known state of each server, by its place in the list."""
     found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]

@@ -47,7 +47,7 @@ class ServerProbes:
             THREADS, thread_name_prefix='kronos-migfra-probe')
         self._asked: dict[str, _ServerProbe] = {}
 
-    def reached(self, uuid: str, addresses: Sequence[str]) -> bool | None:
+    def has_answered(self, uuid: str, addresses: Sequence[str]) -> bool | None:
         """Return whether the server has answered at an address; None while that is unknown.
 
         After a negative answer a new probe begins, for the next call.

@@ -30,7 +30,7 @@ MAX_LIST = 1000
 _HOST = re.compile(r'[^/+#\x00-\x20\x7f]{1,255}')
 
 
-class RequestKind(enum.StrEnum):
+class MigfraRequestKind(enum.StrEnum):
     """The kind of a request, as it is written in ``task``."""
 
     START = 'start vm'
@@ -180,7 +180,7 @@ def _list(item: Any) -> Any:
 class _TaskMessage(_MessagePart):
     """A task; a second message for the host with the publisher's ``id`` is the same task.
 
-    :func:`task_reader.parse` has checked it; None: the dialect does not need one.
+    :func:`task_reader.parse_task` has checked it; None: the dialect does not need one.
     """
 
     id: str | int | None = None
@@ -188,29 +188,29 @@ class _TaskMessage(_MessagePart):
 
 
 class StartVm(_TaskMessage):
-    task: Literal[RequestKind.START]
+    task: Literal[MigfraRequestKind.START]
     vm_configurations: _list(StartConfiguration)  # type: ignore[valid-type]
 
 
 class StopVm(_TaskMessage):
-    task: Literal[RequestKind.STOP]
+    task: Literal[MigfraRequestKind.STOP]
     list: _list(StopConfiguration)  # type: ignore[valid-type]
     force: bool = False
     undefine: bool = False
 
 
 class SuspendVm(_TaskMessage):
-    task: Literal[RequestKind.SUSPEND]
+    task: Literal[MigfraRequestKind.SUSPEND]
     list: _list(NamedInstance)  # type: ignore[valid-type]
 
 
 class ResumeVm(_TaskMessage):
-    task: Literal[RequestKind.RESUME]
+    task: Literal[MigfraRequestKind.RESUME]
     list: _list(NamedInstance)  # type: ignore[valid-type]
 
 
 class MigrateVm(_TaskMessage):
-    task: Literal[RequestKind.MIGRATE]
+    task: Literal[MigfraRequestKind.MIGRATE]
     vm_name: Name
     destination: Host
     time_measurement: bool = False
@@ -218,14 +218,14 @@ class MigrateVm(_TaskMessage):
 
 
 class EvacuateNode(_TaskMessage):
-    task: Literal[RequestKind.EVACUATE]
+    task: Literal[MigfraRequestKind.EVACUATE]
     destinations: _list(Host)  # type: ignore[valid-type]
     time_measurement: bool = False
     parameter: NodeParameter = NodeParameter()
 
 
 class RepinVm(_TaskMessage):
-    task: Literal[RequestKind.REPIN]
+    task: Literal[MigfraRequestKind.REPIN]
     vm_name: Name
     vcpu_map: VcpuMap
 

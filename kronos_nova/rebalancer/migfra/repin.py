@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import requests
 
 #: Extra specs by which a flavor has dedicated processors without a policy.
@@ -54,7 +54,7 @@ class PinHandler:
     """
 
     name = 'pins'
-    kinds = frozenset({RequestKind.REPIN})
+    kinds = frozenset({MigfraRequestKind.REPIN})
 
     def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.ScopesByHost,
                  repin: Repin) -> None:
@@ -63,14 +63,14 @@ class PinHandler:
         self._hosts = hosts
         self._repin = repin
 
-    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
+    def begin_pass(self, due: Sequence[requests.MigfraRequest]) -> None:
         return None
 
     def end_pass(self) -> None:
         return None
 
-    def step(self, request: requests.StoredRequest,
-             now: float) -> request_handler.RequestResult | None:
+    def continue_request(self, request: requests.MigfraRequest,
+                         now: float) -> request_handler.MigfraRequestResult | None:
         task = request_handler.parse_task(request)
         assert isinstance(task, protocol.RepinVm)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
@@ -79,14 +79,14 @@ class PinHandler:
             found = names.resolve_server(self._nova, task.vm_name, projects, request.host).instance
             self._repin(request.host, found.uuid, task.vcpu_map, cpu_policy(found))
         except names.NotMeant as e:
-            raise request_handler.RequestRefusal(str(e)) from None
+            raise request_handler.MigfraRequestRefusal(str(e)) from None
         except (exception.RepinError, exception.ConfigError) as e:
-            raise request_handler.RequestRefusal(str(e)) from None
-        return request_handler.RequestResult(replies.of_one(
-            RequestKind.REPIN, task.id, self._conf.scheduler,
+            raise request_handler.MigfraRequestRefusal(str(e)) from None
+        return request_handler.MigfraRequestResult(replies.build_single_result(
+            MigfraRequestKind.REPIN, task.id, self._conf.scheduler,
             replies.InstanceResult(task.vm_name, replies.SUCCESS)), False)
 
-    def rest(self) -> None:
+    def release_pass_data(self) -> None:
         return None
 
     def close(self) -> None:

@@ -19,21 +19,22 @@ from typing import Any
 
 import yaml
 
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 
 SUCCESS, ERROR = 'success', 'error'
 #: The result of each kind of task.
 RESULTS = {
-    RequestKind.START: 'vm started', RequestKind.STOP: 'vm stopped',
-    RequestKind.SUSPEND: 'vm suspended',
-    RequestKind.RESUME: 'vm resumed', RequestKind.MIGRATE: 'vm migrated',
-    RequestKind.EVACUATE: 'node evacuated',
-    RequestKind.REPIN: 'vm repinned'}
+    MigfraRequestKind.START: 'vm started', MigfraRequestKind.STOP: 'vm stopped',
+    MigfraRequestKind.SUSPEND: 'vm suspended',
+    MigfraRequestKind.RESUME: 'vm resumed', MigfraRequestKind.MIGRATE: 'vm migrated',
+    MigfraRequestKind.EVACUATE: 'node evacuated',
+    MigfraRequestKind.REPIN: 'vm repinned'}
 #: Kinds whose results list several instances.
-LISTS = frozenset({RequestKind.START, RequestKind.STOP, RequestKind.SUSPEND, RequestKind.RESUME,
-                   RequestKind.EVACUATE})
+LISTS = frozenset({MigfraRequestKind.START, MigfraRequestKind.STOP, MigfraRequestKind.SUSPEND,
+                   MigfraRequestKind.RESUME, MigfraRequestKind.EVACUATE})
 #: Kinds whose results name a process; the seed's results of other kinds do not.
-_PROCESS = frozenset({RequestKind.START, RequestKind.MIGRATE, RequestKind.EVACUATE})
+_PROCESS = frozenset({MigfraRequestKind.START, MigfraRequestKind.MIGRATE,
+                      MigfraRequestKind.EVACUATE})
 #: The result of a message that is no task.
 UNREADABLE = 'error'
 
@@ -56,9 +57,9 @@ class InstanceResult:
         return self.status != SUCCESS
 
 
-def of_list(kind: RequestKind, request_id: str | int | None, scheduler: str,
-            found: Sequence[InstanceResult],
-            seconds: Mapping[str, float] | None = None) -> str:
+def build_list_result(kind: MigfraRequestKind, request_id: str | int | None, scheduler: str,
+                      found: Sequence[InstanceResult],
+                      seconds: Mapping[str, float] | None = None) -> str:
     """Return the result of a task about several instances.
 
     :param seconds: of the whole, where the task requests them.
@@ -68,14 +69,14 @@ def of_list(kind: RequestKind, request_id: str | int | None, scheduler: str,
                        'list': [_build_result_item(kind, one) for one in found]})
 
 
-def of_one(kind: RequestKind, request_id: str | int | None, scheduler: str,
-           found: InstanceResult) -> str:
+def build_single_result(kind: MigfraRequestKind, request_id: str | int | None, scheduler: str,
+                        found: InstanceResult) -> str:
     """Return the result of a task about one instance."""
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                        **_build_result_item(kind, found)})
 
 
-def format_refusal(kind: RequestKind | None, request_id: str | int | None, scheduler: str,
+def format_refusal(kind: MigfraRequestKind | None, request_id: str | int | None, scheduler: str,
                    details: str,
                    named: Sequence[str] = ()) -> str:
     """Return the result of a refused task, with the reason, in the shape of its kind.
@@ -96,7 +97,7 @@ def format_refusal(kind: RequestKind | None, request_id: str | int | None, sched
     return _dump_yaml({**head, 'list': found, 'status': ERROR, 'details': details})
 
 
-def _build_result_item(kind: RequestKind, one: InstanceResult) -> dict[str, Any]:
+def _build_result_item(kind: MigfraRequestKind, one: InstanceResult) -> dict[str, Any]:
     return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
             **({'process-id': None} if kind in _PROCESS else {}),
             **_build_time_measurement(one.seconds)}

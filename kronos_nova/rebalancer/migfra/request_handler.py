@@ -38,7 +38,7 @@ Note = Callable[[dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RequestResult:
+class MigfraRequestResult:
     """The result as it is published, and whether it reports an error.
 
     ``given_up``: the request ends although some of its tasks may not have begun.
@@ -49,31 +49,32 @@ class RequestResult:
     given_up: bool = False
 
 
-class RequestRefusal(Exception):
+class MigfraRequestRefusal(Exception):
     """The request as a whole cannot be fulfilled; the text says why."""
 
 
-class RequestHandler(Protocol):
+class MigfraRequestHandler(Protocol):
     """The handler of some kinds of requests."""
 
     name: str
-    kinds: frozenset[protocol.RequestKind]
+    kinds: frozenset[protocol.MigfraRequestKind]
 
-    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
+    def begin_pass(self, due: Sequence[requests.MigfraRequest]) -> None:
         """Read the data for the steps of a pass; keep an error for the step that needs the data."""
 
     def end_pass(self) -> None:
         """Wait for the work that the steps of the pass have begun."""
 
-    def step(self, request: requests.StoredRequest, now: float) -> RequestResult | None:
+    def continue_request(self, request: requests.MigfraRequest,
+                         now: float) -> MigfraRequestResult | None:
         """Continue a request as far as possible now; None: look again later.
 
-        :raises RequestRefusal: no part of the request is done.
+        :raises MigfraRequestRefusal: no part of the request is done.
         :raises ApiError: Nova did not answer; look again later.
         :raises StoreError: another process has taken it over, or the database is away.
         """
 
-    def rest(self) -> None:
+    def release_pass_data(self) -> None:
         """Release what a pass keeps; no request is open."""
 
     def close(self) -> None:
@@ -81,36 +82,36 @@ class RequestHandler(Protocol):
 
 
 def list_permitted_projects(permits_: Sequence[permits.OperationPermit], hosts: names.ScopesByHost,
-                            request: requests.StoredRequest,
+                            request: requests.MigfraRequest,
                             task: protocol.Task) -> frozenset[str] | None:
     """Return the projects whose servers the task may concern; None: all projects.
 
-    :raises RequestRefusal: the kind of task is not allowed there at all.
+    :raises MigfraRequestRefusal: the kind of task is not allowed there at all.
     """
-    scope = hosts.scope(request.host)
+    scope = hosts.find_scope(request.host)
     if scope is None:
-        raise RequestRefusal(f'host {request.host} is in no scope that is served here')
+        raise MigfraRequestRefusal(f'host {request.host} is in no scope that is served here')
     return of_scope(permits_, scope, task.task)
 
 
 def of_scope(permits_: Sequence[permits.OperationPermit], scope: str,
-             kind: protocol.RequestKind) -> frozenset[str] | None:
+             kind: protocol.MigfraRequestKind) -> frozenset[str] | None:
     """Return the projects that a kind of task may concern in a scope; None: all projects.
 
-    :raises RequestRefusal: the kind is not allowed there at all.
+    :raises MigfraRequestRefusal: the kind is not allowed there at all.
     """
     projects = permits.list_permitted_projects(permits_, kind.replace(' ', '-'), scope)
     if projects is not None and not projects:
-        raise RequestRefusal(f'{kind} is not allowed in scope {scope}')
+        raise MigfraRequestRefusal(f'{kind} is not allowed in scope {scope}')
     return projects
 
 
-def parse_task(request: requests.StoredRequest) -> protocol.Task:
+def parse_task(request: requests.MigfraRequest) -> protocol.Task:
     """Return the task of a request; it was checked on receipt."""
     return task_reader.parse_stored_task(request.document)
 
 
-def find_damage(request: requests.StoredRequest) -> str | None:
+def find_damage(request: requests.MigfraRequest) -> str | None:
     """Return why a stored request cannot be read; None when it can."""
     if request.damaged:
         return 'its progress is no JSON object'
@@ -121,7 +122,7 @@ def find_damage(request: requests.StoredRequest) -> str | None:
     return None if found.task == request.kind else f'its document is of {found.task}'
 
 
-def list_named_instances(request: requests.StoredRequest) -> list[str]:
+def list_named_instances(request: requests.MigfraRequest) -> list[str]:
     """Return a request's names of its instances; none for a request that cannot be read."""
     if find_damage(request) is not None:
         return []
@@ -142,14 +143,14 @@ def make_key(host: str, request_id: str | int) -> str:
     return f'{host[:100]}/{hashlib.sha256(key.encode()).hexdigest()}'
 
 
-def find_id(request: requests.StoredRequest) -> str | int | None:
+def find_id(request: requests.MigfraRequest) -> str | int | None:
     """Return the publisher's id; take it from the key of an unreadable request."""
     if find_damage(request) is None:
         return parse_task(request).id
     return request.request_id.removeprefix(f'{request.host}/')
 
 
-def find_hooks(request: requests.StoredRequest) -> set[str]:
+def find_hooks(request: requests.MigfraRequest) -> set[str]:
     """Return the hooks that a stored request brings."""
     found = parse_task(request) if find_damage(request) is None else None
     if not isinstance(found, protocol.MigrateVm | protocol.EvacuateNode):

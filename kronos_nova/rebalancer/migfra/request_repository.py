@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 AT_ONCE = 64
 
 
-class RequestRepository:
+class MigfraRequestRepository:
     """Requests in the database, for one process.
 
     :param worker: its name.
@@ -46,7 +46,7 @@ class RequestRepository:
         self._clock = clock
         self.worker = worker
 
-    def release(self, worker: str) -> None:
+    def release_requests(self, worker: str) -> None:
         """Release the worker's open requests, so that other processes may take them at once.
 
         If the database fails, they take them after a while.
@@ -57,27 +57,27 @@ class RequestRepository:
             LOG.warning('%s Others take over open requests when our heartbeat is '
                         'late.', e)
 
-    def receive(self, request: requests.StoredRequest,
-                former: Sequence[str] = ()) -> requests.StoredRequest | None:
+    def receive_request(self, request: requests.MigfraRequest,
+                        former: Sequence[str] = ()) -> requests.MigfraRequest | None:
         """Store a new request; return the stored one if it is known already.
 
         :param former: keys under which the host may have it already.
         """
         return self._store.run_transaction(lambda c: requests.record_request(c, request, former))
 
-    def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.StoredRequest]:
-        return self._store.run_transaction(lambda c: requests.claim(
+    def claim_requests(self, worker: str, kinds: frozenset[str]) -> list[requests.MigfraRequest]:
+        return self._store.run_transaction(lambda c: requests.claim_requests(
             c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
 
-    def of_thread(self, name: str) -> str:
+    def format_worker_name(self, name: str) -> str:
         """Return the worker name of a thread: each thread is a worker of its own."""
         return f'{self.worker}/{name}'[-255:]
 
-    def beat(self, worker: str) -> None:
+    def record_heartbeat(self, worker: str) -> None:
         """Record that the worker is alive, though its pass takes long."""
         self._store.run_transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
 
-    def note(self, request: requests.StoredRequest, progress: dict[str, Any]) -> None:
+    def record_progress(self, request: requests.MigfraRequest, progress: dict[str, Any]) -> None:
         """Write the progress of a request.
 
         :raises StoreError: another process has taken it over, or it cannot be written.
@@ -85,20 +85,22 @@ class RequestRepository:
         self._store.run_transaction(lambda c: requests.record_progress(
             c, request.request_id, request.worker or '', self._clock(), progress))
 
-    def note_plan(self, connection: sa.Connection, request: requests.StoredRequest,
-                  progress: dict[str, Any], plan_id: str) -> None:
+    def record_plan(self, connection: sa.Connection, request: requests.MigfraRequest,
+                    progress: dict[str, Any], plan_id: str) -> None:
         """Write the progress and the plan of a request within the caller's transaction."""
         requests.record_progress(connection, request.request_id, request.worker or '',
                                  self._clock(),
                                  progress, plan_id)
 
-    def end(self, request: requests.StoredRequest, ended: request_handler.RequestResult) -> None:
+    def end_request(self, request: requests.MigfraRequest,
+                    ended: request_handler.MigfraRequestResult) -> None:
         self._store.run_transaction(lambda c: requests.record_reply(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
-    def give_up(self, request: requests.StoredRequest, ended: request_handler.RequestResult,
-                instance_cooldown: float) -> int:
+    def give_up_request(self, request: requests.MigfraRequest,
+                        ended: request_handler.MigfraRequestResult,
+                        instance_cooldown: float) -> int:
         """End the request, and cancel its tasks that have not begun in Nova.
 
         A result must not report a failure of a move that is made later. Moves in Nova go on.
@@ -112,7 +114,7 @@ class RequestRepository:
                                   ended.reply,
                                   ended.failed)
             # The plan may be newer than the request that we know.
-            known = requests.get(connection, request.request_id)
+            known = requests.read_request(connection, request.request_id)
             if known is None or known.plan_id is None:
                 return 0
             return len(plan_approvals.cancel_plan_tasks(
@@ -124,7 +126,7 @@ class RequestRepository:
         return self._store.run_transaction(end_and_cancel)
 
     def list_undelivered_replies(self, workers: Sequence[str],
-                                 but: Collection[str]) -> list[requests.StoredRequest]:
+                                 but: Collection[str]) -> list[requests.MigfraRequest]:
         """List requests with unpublished results: our workers', and overdue ones of others."""
         return self._store.run_transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))

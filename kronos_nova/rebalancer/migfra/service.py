@@ -45,9 +45,9 @@ class MigfraService:
     :param lanes: continue the requests.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.RequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
                  hosts: names.ScopesByHost,
-                 lanes: Sequence[request_worker.RequestWorker],
+                 lanes: Sequence[request_worker.MigfraRequestWorker],
                  connect: Callable[[Callable[[mqtt.ReceivedMessage], None]], outbox.MqttBroker],
                  health: healths.DaemonHealth | None = None,
                  clock: Callable[[], float] = time.time,
@@ -60,11 +60,11 @@ class MigfraService:
         self._refresh_at = self._beat_at = float('-inf')
         self._health = health or healths.DaemonHealth()
         for part in ('messages', *(lane.name for lane in lanes)):
-            self._health.expect(part)
-        self._pulses = {name: self._health.pulse(name, request_worker.HUNG_SECONDS)
+            self._health.expect_part(part)
+        self._pulses = {name: self._health.add_pulse(name, request_worker.HUNG_SECONDS)
                         for name in ('messages', *(lane.name for lane in lanes))}
         waiting = inbox.MessageQueue(self._stopping)
-        self._broker = connect(waiting.put)
+        self._broker = connect(waiting.queue_message)
         self._outbox = outbox.ResultOutbox(conf, kept, self._topics, self._broker, ticks)
         self._inbox = inbox.TaskInbox(conf, kept, self._topics, waiting, self._outbox,
                                       self._wake_lanes, clock)
@@ -99,7 +99,7 @@ class MigfraService:
     def _run_loop(self, name: str, step: Callable[[], object],
                   wake: threading.Event | None) -> None:
         while not self._stopping.is_set():
-            self._pulses[name].beat()
+            self._pulses[name].record_beat()
             problem = ''
             try:
                 step()
@@ -110,7 +110,7 @@ class MigfraService:
                 problem = f'{type(e).__name__}, a defect of ours; see the log'
                 LOG.exception('%s: a pass failed for a reason that is a defect of ours; the next '
                               'one tries again.', name)
-            self._health.note(name, {'': problem} if problem else {})
+            self._health.record_part(name, {'': problem} if problem else {})
             if wake is not None:
                 wake.wait(self._conf.migfra.poll_interval)
                 wake.clear()
@@ -124,11 +124,11 @@ class MigfraService:
         """
         now = self._ticks()
         if now >= self._refresh_at:
-            self._topics.refresh(self._broker.subscribe)
+            self._topics.refresh_topics(self._broker.subscribe_topics)
             self._refresh_at = now + self._conf.migfra.hosts_interval
         if now >= self._beat_at:
             self._beat_at = now + self._conf.migfra.claim_seconds / 4
             for lane in self._lanes:
-                lane.beat()
+                lane.renew_request_claims()
         self._inbox.store_messages(wait)
         self._outbox.publish_results([lane.worker for lane in self._lanes])

@@ -51,16 +51,16 @@ class MessageRefused(exception.KronosException):
     code = 'kronos.migfra.refused'
 
     def __init__(self, field: str, problem: str, request_id: str | int | None = None,
-                 kind: protocol.RequestKind | None = None, named: Sequence[str] = ()) -> None:
+                 kind: protocol.MigfraRequestKind | None = None, named: Sequence[str] = ()) -> None:
         super().__init__(field=field, problem=problem)
         self.request_id = request_id
         self.kind = kind
         self.named = tuple(named)
 
 
-def parse(payload: bytes, host: str,
-          dialect: protocol.MessageDialect = protocol.MessageDialect.STRICT,
-          note: Callable[[str], None] = lambda text: None) -> protocol.Task:
+def parse_task(payload: bytes, host: str,
+               dialect: protocol.MessageDialect = protocol.MessageDialect.STRICT,
+               note: Callable[[str], None] = lambda text: None) -> protocol.Task:
     """Return the task in a message of ``fast/migfra/<host>/task``.
 
     :param note: takes a text about each ignored field.
@@ -71,8 +71,9 @@ def parse(payload: bytes, host: str,
         raise MessageRefused('message', 'it is no mapping of fields')
     kind = data.get('task')
     known = protocol.KINDS.get(kind) if isinstance(kind, str) else None
-    said = (read_id(data.get('id')), None if known is None else protocol.RequestKind(str(kind)),
-            find_names(data, None if known is None else protocol.RequestKind(str(kind))))
+    said = (read_id(data.get('id')),
+            None if known is None else protocol.MigfraRequestKind(str(kind)),
+            find_names(data, None if known is None else protocol.MigfraRequestKind(str(kind))))
     if dialect is protocol.MessageDialect.FAST_LIB:
         try:
             data = fast_lib.translate_message(data, note)
@@ -133,12 +134,12 @@ def _judge_id(data: dict[Any, Any], dialect: protocol.MessageDialect) -> str | N
     return None if re.fullmatch(_ID, found) else f'should match pattern {_ID}'
 
 
-def find_names(data: Mapping[Any, Any], kind: protocol.RequestKind | None) -> tuple[str, ...]:
+def find_names(data: Mapping[Any, Any], kind: protocol.MigfraRequestKind | None) -> tuple[str, ...]:
     """Return a message's names of its instances; one that cannot be read is empty text."""
-    if kind in (protocol.RequestKind.MIGRATE, protocol.RequestKind.REPIN):
+    if kind in (protocol.MigfraRequestKind.MIGRATE, protocol.MigfraRequestKind.REPIN):
         return (_readable_name(data.get('vm-name')),)
-    items = data.get('vm-configurations' if kind is protocol.RequestKind.START else 'list')
-    if kind in (None, protocol.RequestKind.EVACUATE) or not isinstance(items, list):
+    items = data.get('vm-configurations' if kind is protocol.MigfraRequestKind.START else 'list')
+    if kind in (None, protocol.MigfraRequestKind.EVACUATE) or not isinstance(items, list):
         return ()
     return tuple(_readable_name(item.get('vm-name') if isinstance(item, dict) else None)
                  for item in items[:protocol.MAX_LIST])
@@ -166,7 +167,7 @@ def _decimal_device(data: dict[str, Any]) -> str | None:
 
 
 def parse_stored_task(document: str) -> protocol.Task:
-    """Return the task from the JSON of a task that :func:`parse` returned."""
+    """Return the task from the JSON of a task that :func:`parse_task` returned."""
     return protocol.KINDS[json.loads(document)['task']].model_validate_json(document)
 
 
@@ -185,8 +186,8 @@ def _load_document(payload: bytes) -> object:
     if len(payload) > MAX_BYTES:
         raise MessageRefused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
     try:
-        return plain_yaml.load(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES,
-                               spelling=True)
+        return plain_yaml.load_yaml(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES,
+                                    spelling=True)
     except UnicodeDecodeError:
         raise MessageRefused('message', 'it is not UTF-8 text') from None
     except plain_yaml.PlainYamlError as e:

@@ -25,9 +25,9 @@ def _list_task_hooks(way: protocol.MigrationParameter | protocol.NodeParameter, 
                      method: model.MoveMethod) -> tuple[model.TaskHook, ...]:
     """Return the hooks around a migration: pscom first, as it needs the instance to run."""
     found = []
-    if processes and not method.cold:
+    if processes and not method.is_cold:
         found.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
-    if way.migration_type is protocol.MigrationType.WARM and not method.cold:
+    if way.migration_type is protocol.MigrationType.WARM and not method.is_cold:
         found.append(model.TaskHook(pause.NAME))
     return tuple(found)
 
@@ -41,7 +41,7 @@ def make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str
     way = task.parameter
 
     def adjust_task(found: model.Task) -> model.Task:
-        if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
+        if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.is_cold:
             found = dataclasses.replace(found, method=model.MoveMethod.OFFLINE)
         if way.retry_counter is not None:
             found = dataclasses.replace(found, max_retries=way.retry_counter,

@@ -53,8 +53,8 @@ class VcpuPinning:
         self._uri: str = conf.repin.uri
         self._timeout: float = conf.repin.timeout
 
-    def repin(self, host: str, instance_uuid: str, vcpu_map: VcpuMap,
-              cpu_policy: str | None = None) -> None:
+    def pin_vcpus(self, host: str, instance_uuid: str, vcpu_map: VcpuMap,
+                  cpu_policy: str | None = None) -> None:
         """Pin each vCPU of a running instance to its physical CPUs: all vCPUs or none.
 
         :param host: Nova's name of the host that it runs on.
@@ -65,7 +65,7 @@ class VcpuPinning:
         :raises RepinFailed: libvirt cannot be reached or refuses; nothing has changed.
         :raises RepinUnknown: something may have changed.
         """
-        uri = self.uri_of(host)
+        uri = self.format_uri(host)
         if cpu_policy in OWNED_BY_NOVA:
             raise exception.RepinUnsupported(
                 what=f'instance {instance_uuid}', problem=f'has {cpu_policy} CPUs',
@@ -82,7 +82,7 @@ class VcpuPinning:
         LOG.info('Pinned the %(count)d vCPUs of instance %(instance)s on host %(host)s.',
                  {'count': len(wanted), 'instance': name, 'host': host})
 
-    def uri_of(self, host: str) -> str:
+    def format_uri(self, host: str) -> str:
         """Return the libvirt URI of a host.
 
         :raises RepinUnsupported: not configured.

@@ -76,7 +76,7 @@ class BoundedQuery(Generic[_T]):
         self._question: _RunningQuery[_T] | None = None
         self._left: list[_RunningQuery[_T]] = []
 
-    def begin(self) -> _RunningQuery[_T]:
+    def begin_query(self) -> _RunningQuery[_T]:
         """Send a query, unless one is under way or its answer serves; wait for nothing."""
         now = self._monotonic()
         with self._lock:
@@ -85,9 +85,9 @@ class BoundedQuery(Generic[_T]):
                 question = self._question = _RunningQuery(self._ask, now, self._subject)
         return question
 
-    def answer(self) -> _T | None:
+    def read_answer(self) -> _T | None:
         """Return the answer; None when the query failed or is too slow."""
-        question = self.begin()
+        question = self.begin_query()
         question.answered.wait(max(0.0, question.began + self._patience - self._monotonic()))
         return question.answer if question.answered.is_set() else None
 

@@ -31,7 +31,7 @@ class MetricKind(enum.StrEnum):
     HISTOGRAM = 'histogram'
 
 
-class MetricSource(enum.StrEnum):
+class MetricReporter(enum.StrEnum):
     """The daemon that reports a metric, and the part that it is about."""
 
     DAEMON = 'each daemon, of itself'
@@ -46,14 +46,14 @@ class MetricEntry:
 
     name: str
     kind: MetricKind
-    source: MetricSource
+    source: MetricReporter
     labels: tuple[str, ...]
     text: str
 
 
 def _list_metrics() -> tuple[MetricEntry, ...]:
     gauge, counter, histogram = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
-    daemon, engine, executor, database = MetricSource
+    daemon, engine, executor, database = MetricReporter
     by_policy = ('scope', 'policy')
     by_worker = ('scheduler', 'worker')
     by_file = (*by_worker, 'policies_file')

@@ -34,10 +34,10 @@ class LoopPulse:
         self._monotonic = monotonic
         self._last = monotonic()
 
-    def beat(self) -> None:
+    def record_beat(self) -> None:
         self._last = self._monotonic()
 
-    def problem(self) -> str | None:
+    def find_problem(self) -> str | None:
         silent = self._monotonic() - self._last
         if silent <= self._patience:
             return None
@@ -59,7 +59,7 @@ class DaemonHealth:
         self._noted: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def pulse(self, name: str, patience: float) -> LoopPulse:
+    def add_pulse(self, name: str, patience: float) -> LoopPulse:
         """Add a pulse, which has just beaten.
 
         :param patience: seconds.
@@ -69,11 +69,11 @@ class DaemonHealth:
             self._pulses.append(found)
         return found
 
-    def expect(self, part: str) -> None:
+    def expect_part(self, part: str) -> None:
         """Hold back readiness until this part is noted for the first time."""
         self._write(part, {'': 'it has not come round yet'})
 
-    def note(self, part: str, troubles: Mapping[str, str]) -> None:
+    def record_part(self, part: str, troubles: Mapping[str, str]) -> None:
         """Record which tasks of a part failed last time, and why; empty ``troubles``: none."""
         self._write(part, dict(troubles))
         self._noted[part] = self._monotonic()
@@ -82,21 +82,21 @@ class DaemonHealth:
         with self._lock:
             self._troubles[part] = troubles
 
-    def alive(self) -> list[str]:
+    def find_restart_reason(self) -> list[str]:
         """Return why the process should be restarted; empty when it should not."""
         with self._lock:
             pulses = list(self._pulses)
-        return [problem for pulse in pulses if (problem := pulse.problem()) is not None]
+        return [problem for pulse in pulses if (problem := pulse.find_problem()) is not None]
 
-    def ready(self) -> list[str]:
+    def find_unready_reason(self) -> list[str]:
         """Return why the daemon does not do all its work now; empty when it does."""
         with self._lock:
             parts = dict(self._troubles)
-        return self.alive() + [
+        return self.find_restart_reason() + [
             ': '.join(text for text in (part, what, why) if text)
             for part, troubles in parts.items() for what, why in troubles.items()]
 
-    def facts(self) -> dict[str, Any]:
+    def map_facts(self) -> dict[str, Any]:
         """Return the further facts to show; ``seconds_since``: the last note of each part."""
         now = self._monotonic()
         return {**self._facts, 'seconds_since': {

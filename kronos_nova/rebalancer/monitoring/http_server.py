@@ -49,7 +49,7 @@ def build_application(health: healths.DaemonHealth,
     def render_health(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
         problems = [secret_mask.mask_text(text) for text in page()]
         return '503 Service Unavailable' if problems else '200 OK', _JSON, _dump_json(
-            {'status': 'failing' if problems else 'ok', 'problems': problems, **health.facts()})
+            {'status': 'failing' if problems else 'ok', 'problems': problems, **health.map_facts()})
 
     def render_metrics(page: Metrics, accept: str) -> tuple[str, str, bytes]:
         try:
@@ -60,8 +60,8 @@ def build_application(health: healths.DaemonHealth,
                 {'problems': ['a defect of ours; see the log']})
 
     pages: dict[str, Callable[[str], tuple[str, str, bytes]]] = {
-        '/healthz': lambda accept: render_health(health.alive),
-        '/readyz': lambda accept: render_health(health.ready)}
+        '/healthz': lambda accept: render_health(health.find_restart_reason),
+        '/readyz': lambda accept: render_health(health.find_unready_reason)}
     if metrics is not None:
         pages['/metrics'] = lambda accept: render_metrics(metrics, accept)
 

@@ -91,20 +91,20 @@ class MetricsPage:
         def begin_queries() -> Iterable[samples.Sample]:
             # All at once: a scrape waits for the slowest alone.
             for question in questions:
-                question.begin()
+                question.begin_query()
             return ()
 
         sources: list[Callable[[], Iterable[samples.Sample]]] = [
             begin_queries,
-            lambda: samples.of_health(health, version.release()),
+            lambda: samples.list_health_samples(health, version.read_release()),
             lambda: samples.of_interval(interval),
-            lambda: samples.of_tally(tally.reading(), driver, host_scores),
-            lambda: samples.of_census(asked.answer())]
+            lambda: samples.list_tally_samples(tally.copy_tally(), driver, host_scores),
+            lambda: samples.list_database_samples(asked.read_answer())]
         if workers is not None:
-            read = bounded_query.BoundedQuery(workers.read, renew=workers.renew,
+            read = bounded_query.BoundedQuery(workers.read, renew=workers.renew_connection,
                                               subject='the cache of [kronos_channel]')
             questions.append(read)
-            sources.append(lambda: samples.of_workers(read.answer()))
+            sources.append(lambda: samples.list_worker_samples(read.read_answer()))
         self.registry.register(MetricsCollector(sources))
 
     def __call__(self, accept: str) -> tuple[str, bytes]:

@@ -70,12 +70,12 @@ _SCOPE = {
 }
 
 
-def of_health(health: healths.DaemonHealth, release: str) -> Iterator[Sample]:
-    facts = health.facts()
+def list_health_samples(health: healths.DaemonHealth, release: str) -> Iterator[Sample]:
+    facts = health.map_facts()
     yield 'kronos_build_info', (facts['daemon'], release), 1.0
     yield 'kronos_dry_run', (), float(facts['dry_run'])
-    yield 'kronos_alive', (), float(not health.alive())
-    yield 'kronos_ready', (), float(not health.ready())
+    yield 'kronos_alive', (), float(not health.find_restart_reason())
+    yield 'kronos_ready', (), float(not health.find_unready_reason())
     for loop, seconds in facts['seconds_since'].items():
         yield 'kronos_loop_age_seconds', (loop,), seconds
 
@@ -86,7 +86,8 @@ def of_interval(seconds: float | None) -> Iterator[Sample]:
         yield 'kronos_evaluation_interval_seconds', (), seconds
 
 
-def of_tally(reading: tallies.TallyCopy, driver: str, host_scores: bool) -> Iterator[Sample]:
+def list_tally_samples(reading: tallies.TallyCopy, driver: str,
+                       host_scores: bool) -> Iterator[Sample]:
     """Yield the samples of a tally.
 
     :param driver: the driver with which executors carry tasks out.
@@ -109,14 +110,14 @@ def of_tally(reading: tallies.TallyCopy, driver: str, host_scores: bool) -> Iter
         for key, found in reading.durations.get(ours, {}).items():
             yield name, (driver, *key), found
     for scope, seen in reading.seen.items():
-        yield from _of_scope(scope, seen)
+        yield from _list_scope_samples(scope, seen)
         if host_scores:
             for policy, scores in seen.scores.items():
                 for host, score in scores.items():
                     yield 'kronos_host_score_ratio', (scope, policy, host), score
 
 
-def _of_scope(scope: str, seen: tallies.ScopeSnapshot) -> Iterator[Sample]:
+def _list_scope_samples(scope: str, seen: tallies.ScopeReading) -> Iterator[Sample]:
     row = seen.report
     yield from _list_field_samples(_SCOPE, row, (scope,))
     yield 'kronos_undrained_hosts', (scope,), float(seen.undrained)
@@ -141,7 +142,7 @@ def _list_field_samples(names: dict[str, str], row: Any, key: tuple[str, ...]) -
             yield name, key, float(row[field])
 
 
-def of_census(census: censuses.RowCensus | None) -> Iterator[Sample]:
+def list_database_samples(census: censuses.RowCensus | None) -> Iterator[Sample]:
     """Yield the samples of the database; None means that it is away."""
     yield 'kronos_store_up', (), float(census is not None)
     if census is None:
@@ -174,7 +175,7 @@ def of_census(census: censuses.RowCensus | None) -> Iterator[Sample]:
             yield 'kronos_judged_timestamp_seconds', (scope,), found.realised_at
 
 
-def of_workers(reading: worker_records.RecordReading | None) -> Iterator[Sample]:
+def list_worker_samples(reading: worker_records.RecordReading | None) -> Iterator[Sample]:
     """Yield the samples of nova-scheduler's workers; None means that the channel is away."""
     yield 'kronos_scheduler_channel_up', (), float(reading is not None)
     if reading is None:
@@ -182,10 +183,11 @@ def of_workers(reading: worker_records.RecordReading | None) -> Iterator[Sample]
     yield 'kronos_scheduler_workers', (), float(len(reading.records))
     yield 'kronos_scheduler_refused_records', (), float(reading.refused)
     for number, record in reading.records.items():
-        yield from _of_worker((record.host, str(number)), record)
+        yield from _list_one_worker_samples((record.host, str(number)), record)
 
 
-def _of_worker(key: tuple[str, str], record: worker_records.WorkerRecord) -> Iterator[Sample]:
+def _list_one_worker_samples(key: tuple[str, str],
+                             record: worker_records.WorkerRecord) -> Iterator[Sample]:
     for file in record.files:
         yield 'kronos_scheduler_scored_hosts', (*key, file.path), float(file.hosts)
         if file.age is not None:

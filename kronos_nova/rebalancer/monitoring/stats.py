@@ -59,17 +59,17 @@ class ValueDistribution:
     total: float
 
     @classmethod
-    def empty(cls, bounds: tuple[float, ...]) -> 'ValueDistribution':
+    def make_empty(cls, bounds: tuple[float, ...]) -> 'ValueDistribution':
         return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
 
-    def plus(self, value: float) -> 'ValueDistribution':
+    def add_value(self, value: float) -> 'ValueDistribution':
         at = bisect.bisect_left(self.bounds, value)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1:])
         return ValueDistribution(self.bounds, counts, self.total + value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ScopeSnapshot:
+class ScopeReading:
     """A scope as its last cycle found it.
 
     ``report`` is a row of :mod:`cycle_report`. ``scores``: in [0, 1] by policy and host.
@@ -93,7 +93,7 @@ class TallyCopy:
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
-    seen: Mapping[str, ScopeSnapshot]
+    seen: Mapping[str, ScopeReading]
     counts: Mapping[str, Mapping[Key, int]]
     durations: Mapping[str, Mapping[Key, ValueDistribution]]
 
@@ -106,11 +106,11 @@ class DaemonTally:
         self._scopes: tuple[str, ...] = ()
         self._told: set[str] = set()
         self._planned_at: dict[str, float] = {}
-        self._seen: dict[str, ScopeSnapshot] = {}
+        self._seen: dict[str, ScopeReading] = {}
         self._counts: dict[str, Counter[Key]] = {}
         self._durations: dict[str, dict[Key, ValueDistribution]] = {}
 
-    def reading(self) -> TallyCopy:
+    def copy_tally(self) -> TallyCopy:
         with self._lock:
             return TallyCopy(
                 self._scopes, dict(self._planned_at), dict(self._seen),
@@ -119,12 +119,12 @@ class DaemonTally:
 
     # An engine.
 
-    def begin(self) -> None:
+    def begin_cycle(self) -> None:
         """Begin a cycle: the results of all scopes are open."""
         with self._lock:
             self._told.clear()
 
-    def expect(self, scopes: Collection[str], dry_run: bool = False) -> None:
+    def expect_scopes(self, scopes: Collection[str], dry_run: bool = False) -> None:
         """Set the scopes that this engine plans, and begin their counts at 0.
 
         A count that begins at 1 would not show as an increase.
@@ -150,8 +150,8 @@ class DaemonTally:
                 self._add_count('breaker_trips', scope, by=0)
                 self._add_count('truncated_plans', scope, by=0)
 
-    def planned(self, report: Mapping[str, Any], scores: model.ClusterScores, at: float,
-                dry_run: bool, undrained: int = 0) -> None:
+    def record_planned_cycle(self, report: Mapping[str, Any], scores: model.ClusterScores,
+                             at: float, dry_run: bool, undrained: int = 0) -> None:
         """Record a cycle of a scope that has ended well, with its plan stored.
 
         :param at: epoch seconds.
@@ -161,7 +161,7 @@ class DaemonTally:
         dry = str(dry_run).lower()
         with self._lock:
             self._told.add(scope)
-            self._seen[scope] = ScopeSnapshot(
+            self._seen[scope] = ScopeReading(
                 report, {name: found.hosts for name, found in scores.policies.items()},
                 frozenset(name for name, found in scores.policies.items() if found.untrusted),
                 undrained)
@@ -177,7 +177,7 @@ class DaemonTally:
             for step, seconds in report['timings'].items():
                 self._record_duration('steps', STEPS, seconds, step)
 
-    def failed(self, scope: str | None, code: str) -> None:
+    def record_failed_cycle(self, scope: str | None, code: str) -> None:
         """Record a failed cycle of a scope; None: of all scopes without a result in this cycle.
 
         :param code: of the exception, or :data:`DEFECT`.
@@ -189,13 +189,13 @@ class DaemonTally:
                 self._add_count('cycles', name, 'failed')
                 self._add_count('cycle_failures', name, code)
 
-    def stopped(self, scope: str) -> None:
+    def record_stopped_cycle(self, scope: str) -> None:
         """Record a cycle of a scope that a stop of the engine ended."""
         with self._lock:
             self._told.add(scope)
             self._add_count('cycles', scope, 'stopped')
 
-    def left(self, scope: str) -> None:
+    def drop_scope(self, scope: str) -> None:
         """Drop the last observation of a scope that this engine does not plan any more.
 
         The time when it was planned stays.
@@ -204,19 +204,19 @@ class DaemonTally:
             self._told.add(scope)
             self._seen.pop(scope, None)
 
-    def judged(self, scope: str, worse: bool) -> None:
+    def count_judged_plan(self, scope: str, worse: bool) -> None:
         """Count a plan by its result: better or worse."""
         with self._lock:
             self._add_count('judged_plans', scope, 'worse' if worse else 'better')
 
-    def tripped(self, scope: str) -> None:
+    def count_breaker_trip(self, scope: str) -> None:
         """Count a trip of the scope's circuit breaker."""
         with self._lock:
             self._add_count('breaker_trips', scope)
 
     # An executor.
 
-    def serve(self, error_types: Collection[str]) -> None:
+    def begin_executor_counts(self, error_types: Collection[str]) -> None:
         """Begin the counts of an executor at 0.
 
         :param error_types: the types of errors by which attempts may fail.
@@ -226,17 +226,17 @@ class DaemonTally:
                 self._add_count('failed_attempts', error_type, by=0)
             for phase in model.Phase:
                 self._durations.setdefault('waits', {}).setdefault(
-                    (phase.value,), ValueDistribution.empty(WAITS))
+                    (phase.value,), ValueDistribution.make_empty(WAITS))
                 for method in model.MoveMethod:
                     for part in attempt_phases.PHASES:
                         self._durations.setdefault('phases', {}).setdefault(
-                            (method.value, part), ValueDistribution.empty(PHASES))
-                    for state in (state for state in model.TaskState if state.terminal):
+                            (method.value, part), ValueDistribution.make_empty(PHASES))
+                    for state in (state for state in model.TaskState if state.is_terminal):
                         self._add_count('tasks_ended', phase.value, method.value, state.value, by=0)
                         self._durations.setdefault('migrations', {}).setdefault(
-                            (method.value, state.value), ValueDistribution.empty(MIGRATIONS))
+                            (method.value, state.value), ValueDistribution.make_empty(MIGRATIONS))
 
-    def submitted(self, task: model.Task, waited: float) -> None:
+    def record_submission(self, task: model.Task, waited: float) -> None:
         """Record a migration that is sent to Nova ``waited`` seconds after it was planned."""
         with self._lock:
             self._record_duration('waits', WAITS, waited, task.phase.value)
@@ -246,7 +246,7 @@ class DaemonTally:
         with self._lock:
             self._add_count('failed_attempts', error_type)
 
-    def attempted(self, method: model.MoveMethod, phases: Mapping[str, float]) -> None:
+    def record_attempt(self, method: model.MoveMethod, phases: Mapping[str, float]) -> None:
         """Record the phases of a try at one destination that has ended, well or not.
 
         :param phases: seconds of each phase that it reached.
@@ -255,7 +255,8 @@ class DaemonTally:
             for part, seconds in phases.items():
                 self._record_duration('phases', PHASES, seconds, method.value, part)
 
-    def ended(self, task: model.Task, state: model.TaskState, took: float | None) -> None:
+    def count_ended_task(self, task: model.Task, state: model.TaskState,
+                         took: float | None) -> None:
         """Count a task that is over.
 
         :param took: seconds since the request to Nova; None without a request.
@@ -275,4 +276,4 @@ class DaemonTally:
     def _record_duration(self, name: str, bounds: tuple[float, ...], value: float,
                          *key: str) -> None:
         found = self._durations.setdefault(name, {})
-        found[key] = found.get(key, ValueDistribution.empty(bounds)).plus(max(0.0, value))
+        found[key] = found.get(key, ValueDistribution.make_empty(bounds)).add_value(max(0.0, value))

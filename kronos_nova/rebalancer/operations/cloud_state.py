@@ -75,9 +75,9 @@ class CloudState:
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sustain: float = 0.0
 
-    def clusters(self) -> dict[str, model.Cluster]:
+    def map_clusters(self) -> dict[str, model.Cluster]:
         """Return the cloud with its scope set, for each scope that exists."""
-        return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
+        return {scope: self.cluster.replace_scope(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
 
     def hold_for_approval(self) -> 'CloudState':
@@ -86,7 +86,7 @@ class CloudState:
             scope: dataclasses.replace(history, paused=history.paused or self.waiting.get(scope))
             for scope, history in self.histories.items()})
 
-    def undecided(self) -> 'CloudState':
+    def drop_undecided_plans(self) -> 'CloudState':
         """Return the cloud as if no plan waited for approval."""
         return dataclasses.replace(self, cluster=dataclasses.replace(
             self.cluster, flights=tuple(f for f in self.cluster.flights
@@ -94,22 +94,22 @@ class CloudState:
                                         or f.instance_uuid not in self.pending)))
 
 
-def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: CloudState,
-                  cluster: model.Cluster) -> planner.PlanRequest:
+def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: CloudState,
+                         cluster: model.Cluster) -> planner.PlanningInput:
     """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
     """
     settings = planning_settings.build_settings(conf, policy_set)
-    scores = planning_pipeline.score(cluster, seen.samples, settings, seen.now)
-    return planning_pipeline.build_request(cluster, scores, seen.histories[cluster.scope], settings,
-                                           now=seen.now,
-                                           busy=planning_pipeline.count_busy_moves(
-                                               cluster.flights, cluster))
+    scores = planning_pipeline.score_policies(cluster, seen.samples, settings, seen.now)
+    return planning_pipeline.build_planning_input(cluster, scores, seen.histories[cluster.scope],
+                                                  settings, now=seen.now,
+                                                  busy=planning_pipeline.count_busy_moves(
+                                                      cluster.flights, cluster))
 
 
 def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
-               collector: Any, source: sources.ScoreSource, *,
+               collector: Any, source: sources.MetricsSource, *,
                clock: Callable[[], float] = time.time) -> CloudState:
     """Read the cloud as the next cycle would see it, for an operator's request.
 
@@ -152,7 +152,7 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
 
     :raises SnapshotError: the snapshot cannot be used.
     """
-    found = reader.read(directory)
+    found = reader.read_snapshot(directory)
     if conf.engine.require_cpu_compatibility and not found.traits_known:
         raise exception.SnapshotError(
             path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
@@ -164,9 +164,9 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
     cluster = dataclasses.replace(
         found.cluster, planned_zone=engine_conf.planned_zone(conf))
     return CloudState(
-        cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
-            s: found.history(s, cooldown=conf.engine.cooldown,
-                             instance_cooldown=conf.engine.instance_cooldown)
+        cluster, {p.name: source.fetch(p) for p in policy_set.enabled_policies}, scopes, {
+            s: found.build_history(s, cooldown=conf.engine.cooldown,
+                                   instance_cooldown=conf.engine.instance_cooldown)
             for s in scopes}, found.recorded_at, found.warnings,
         named=[s for s in scopes if s != model.UNASSIGNED])
 
@@ -176,7 +176,7 @@ def list_clusters(seen: CloudState, scope: str | None) -> list[model.Cluster]:
 
     :raises ConfigError: the scope is not planned.
     """
-    clusters = seen.clusters()
+    clusters = seen.map_clusters()
     if scope is None:
         return list(clusters.values())
     if scope not in clusters:
@@ -215,7 +215,7 @@ def find_instance_cluster(seen: CloudState, instance: model.Instance) -> model.C
 
     :raises ConfigError: no scope plans it.
     """
-    for cluster in seen.clusters().values():
+    for cluster in seen.map_clusters().values():
         if instance.host in cluster.scope_hosts:
             return cluster
     raise exception.ConfigError(
@@ -339,7 +339,7 @@ class Session(sessions.DatabaseSession):
         if self.snapshot is not None:
             return read_snapshot(self.conf, policies, self.snapshot)
         planning_settings.list_planned_scopes(self.conf, policies)  # before anything is opened
-        store, collector, source = self.store, self.collector, self.source
+        store, collector, source = self.store, self.collector, self.metrics_source
         notice = threading.Timer(NOTICE_AFTER, self._notify, [READING])
         notice.daemon = True
         notice.start()
@@ -349,11 +349,11 @@ class Session(sessions.DatabaseSession):
             notice.cancel()
 
     def build_request(self, cluster: model.Cluster,
-                      cloud: CloudState | None = None) -> planner.PlanRequest:
+                      cloud: CloudState | None = None) -> planner.PlanningInput:
         """Build the request from which the next cycle would plan a scope.
 
         :param cluster: with its scope set.
         :param cloud: with the samples and the history of the scope; None: :attr:`cloud`.
         """
-        return build_request(self.conf, self.policies,
-                             self.cloud if cloud is None else cloud, cluster)
+        return build_planning_input(self.conf, self.policies,
+                                    self.cloud if cloud is None else cloud, cluster)

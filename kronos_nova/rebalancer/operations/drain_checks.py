@@ -50,7 +50,7 @@ class DrainAnswer:
     risky: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if engines drain nothing at all now; the plan's reason says why."""
         plan = self.check.plan
         return bool(self.here and plan.reason is not None and not plan.moves
@@ -69,7 +69,7 @@ class DrainAnswer:
         """Reasons why the host would not become empty now, apart from instances that stay."""
         arriving = None if self.here else self.arriving
         found = (*self.check.obstacles, *([] if arriving is None else [arriving]))
-        return found or ((str(self.check.plan.reason),) if self.held else ())
+        return found or ((str(self.check.plan.reason),) if self.is_held else ())
 
 
 def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMode | None = None,
@@ -82,7 +82,7 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     """
     cloud = session.cloud_for_requests
     cloud_state.check_host_exists(cloud, host)
-    cluster = next((c for c in cloud.clusters().values() if host in c.scope_hosts), None)
+    cluster = next((c for c in cloud.map_clusters().values() if host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(
             path='kronos.conf', field='[engine] aggregates',
@@ -104,7 +104,7 @@ def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: st
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanRequest) -> DrainAnswer:
+def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
     """Add the expected time and the risks, by the planner's cost model."""
     copies = disks.has_local_storage(engine_conf.build_options(conf))
     model_ = migration_costs.MigrationCosts(request.history.measured, copies)
@@ -114,9 +114,9 @@ def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanRequest) -
     expected = {}
     for move in found.check.plan.moves:
         instance = request.cluster.instances[move.instance_uuid]
-        expected[move.instance_uuid] = model_.one(
-            instance.uuid, instance.memory_mb, disks.own_gb(instance, request.cluster.sharing),
-            rates.get(instance.uuid, 0.0))
+        expected[move.instance_uuid] = model_.expect_migration(
+            instance.uuid, instance.memory_mb,
+            disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: one.risk for uuid, one in expected.items()
              if one is not None and one.risk >= RISKY}
     return dataclasses.replace(
@@ -125,7 +125,7 @@ def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanRequest) -
             uuid: one.seconds for uuid, one in expected.items() if one is not None}))
 
 
-def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanRequest,
+def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,
                            expected: Mapping[str, float]) -> float:
     """Return the seconds until the last migration ends, as executors carry tasks out.
 
@@ -143,5 +143,5 @@ def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanReq
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),
         expected=lambda task: expected[task.instance_uuid]))
     carrier.add(found)
-    ended = carrier.advance(0.0, 1e9)
+    ended = carrier.advance_time(0.0, 1e9)
     return max((at for _task, at in ended), default=0.0)

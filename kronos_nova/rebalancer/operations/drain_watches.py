@@ -95,16 +95,16 @@ def watch_drain(session: cloud_state.Session, host: str, tell: Callable[[list[Wa
     scopes = planning_settings.list_planned_scopes(session.conf, session.policies)
     # Read once for all looks: a host keeps its hypervisor.
     store, connection = session.existing_store, session.connection
-    hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
-    return until_over(host, times, functools.partial(
+    hypervisors = functools.cache(nova_api.NovaApi(connection).read_hypervisors)
+    return watch_until_end(host, times, functools.partial(
         read_host_progress, session.conf, scopes, store, connection, host, hypervisors=hypervisors),
-                      tell, say)
+                           tell, say)
 
 
-def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], DrainState],
-               tell: Callable[[list[WatchRow]], None], say: Callable[[str], None],
-               wait: Callable[[float], None] = time.sleep,
-               clock: Callable[[], float] = time.time) -> tuple[str | None, list[WatchRow]]:
+def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], DrainState],
+                    tell: Callable[[list[WatchRow]], None], say: Callable[[str], None],
+                    wait: Callable[[float], None] = time.sleep,
+                    clock: Callable[[], float] = time.time) -> tuple[str | None, list[WatchRow]]:
     """Look until the end, as :func:`watch_drain`, with the given functions.
 
     :param seen_since: takes a look; tasks that ended before the given time are left out.
@@ -174,9 +174,9 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     :raises ConfigError: the host does not exist.
     """
     nova = nova_api.NovaApi(connection)
-    _require_service(nova.services(), host)
-    here = compute_service.left_on(connection, host)
-    services = nova.services()
+    _require_service(nova.read_services(), host)
+    here = compute_service.list_left_servers(connection, host)
+    services = nova.read_services()
     service = _require_service(services, host)
     # Nova-compute takes part until the last task from or to the host is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates)
@@ -204,7 +204,7 @@ def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nov
 
     Of several aggregates it is the first one that is planned, as for an engine.
     """
-    aggregates = {name: tuple(found.hosts) for name, found in nova.aggregates().items()}
+    aggregates = {name: tuple(found.hosts) for name, found in nova.read_aggregates().items()}
     of = {name for name, hosts in aggregates.items() if host in hosts}
     planned = {*scopes, *store.leases.list_leased_scopes()}
     named = [name for name in conf.engine.aggregates if name in planned and name in aggregates]
@@ -216,7 +216,7 @@ def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nov
                                                  services)
     return model.Cluster({name: model.Host(name) for name in nodes}, {}, services,
                          aggregates=aggregates,
-                         planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)
+                         planned_zone=engine_conf.planned_zone(conf)).replace_scope(scope, named)
 
 
 def _list_holds(conf: Any, store: store_api.Store, host: str,

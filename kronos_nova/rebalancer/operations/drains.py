@@ -70,7 +70,7 @@ class DrainCheck:
     obstacles: tuple[str, ...] = ()
 
 
-def plan_drain(request: planner.PlanRequest, host: str, mode: model.DrainMode | None = None, *,
+def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode | None = None, *,
                overbooking: bool = False) -> DrainCheck:
     """Plan the moves that empty the host, as far as the rules allow it.
 
@@ -82,7 +82,7 @@ def plan_drain(request: planner.PlanRequest, host: str, mode: model.DrainMode | 
     """
     obstacles = _list_obstacles(request, host)
     request = _build_drain_request(request, host, mode, overbooking)
-    held = planner.scope_hold(planner.prepare_request(request))
+    held = planner.scope_hold(planner.prepare_planning_input(request))
     if held is not None:
         return DrainCheck(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
     plan = planner.plan(request)
@@ -110,14 +110,14 @@ def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
         i.host == host for i in cluster.instances.values())
 
 
-def _build_drain_request(request: planner.PlanRequest, host: str, mode: model.DrainMode | None,
-                         overbooking: bool) -> planner.PlanRequest:
+def _build_drain_request(request: planner.PlanningInput, host: str, mode: model.DrainMode | None,
+                         overbooking: bool) -> planner.PlanningInput:
     """Return the request that drains the host, and the hosts that are drained already.
 
     The host is disabled in it, and only drains are planned. Cooldowns end while the drain goes on,
     so the request has none. It has no pauses either: these are obstacles.
     """
-    supposed = what_if.SupposedCluster(request.cluster, request.scores).drained(
+    supposed = what_if.SupposedCluster(request.cluster, request.scores).disable_host(
         host, what_if.REASON)
     options = dataclasses.replace(
         request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
@@ -132,7 +132,7 @@ def _build_drain_request(request: planner.PlanRequest, host: str, mode: model.Dr
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
 
 
-def _list_obstacles(request: planner.PlanRequest, host: str) -> tuple[str, ...]:
+def _list_obstacles(request: planner.PlanningInput, host: str) -> tuple[str, ...]:
     """List why engines, as configured, do not empty the host, or would not once it is disabled."""
     found = []
     if not request.options.evacuate_disabled_hosts:
@@ -144,7 +144,7 @@ def _list_obstacles(request: planner.PlanRequest, host: str) -> tuple[str, ...]:
             found.append(f'host {host} is disabled already and not drained: {why}')
     if request.history.paused is not None and not is_fully_drained(request.cluster, host):
         found.append(request.history.paused)
-    supposed = what_if.SupposedCluster(request.cluster, request.scores).drained(
+    supposed = what_if.SupposedCluster(request.cluster, request.scores).disable_host(
         host, what_if.REASON)
     outage = planning_holds.find_outage_reason(supposed.cluster, request.options)
     if outage is not None:
@@ -152,16 +152,16 @@ def _list_obstacles(request: planner.PlanRequest, host: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def compute_ceilings(request: planner.PlanRequest) -> dict[str, float]:
+def compute_ceilings(request: planner.PlanningInput) -> dict[str, float]:
     return sim.compute_ceilings(request.policies, request.options)
 
 
-def _build_simulation(request: planner.PlanRequest) -> sim.Simulation:
+def _build_simulation(request: planner.PlanningInput) -> sim.Simulation:
     return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                           request.options, seed=request.seed, now=request.now)
 
 
-def _list_blocked_instances(request: planner.PlanRequest, host: str,
+def _list_blocked_instances(request: planner.PlanningInput, host: str,
                             plan: model.Plan) -> tuple[tuple[BlockedInstance, ...], dict[str, int]]:
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
@@ -170,11 +170,11 @@ def _list_blocked_instances(request: planner.PlanRequest, host: str,
     """
     simulation = _build_simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
-        simulation.apply(move)
+        simulation.apply_move(move)
     blocked, missing = [], Counter[str]()
-    for n in sorted(map(int, simulation.on_host(host))):
+    for n in sorted(map(int, simulation.list_on_host(host))):
         probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
-        own = constraints.check_all(simulation.view, probe, constraints.ALONE)
+        own = constraints.list_rejections(simulation.view, probe, constraints.ALONE)
         lasting = [no for no in own if no.rule not in WAITING]
         if lasting:
             blocked.append(BlockedInstance(probe.instance_uuid,
@@ -201,10 +201,10 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
         if there == probe.from_host:
             continue
         move = dataclasses.replace(probe, to_host=there)
-        found = [no for no in constraints.check_all(simulation.view, move)
+        found = [no for no in constraints.list_rejections(simulation.view, move)
                  if no.rule not in WAITING]
         if not found:
-            simulation.apply(move)
+            simulation.apply_move(move)
             waits = own[0].detail if own else f'instance {uuid} waits for others to land'
             return BlockedInstance(uuid, waits, later=True), {}
         reasons[found[0].rule] += 1

@@ -35,9 +35,10 @@ from kronos_nova.rebalancer.search import bin_packing
 from kronos_nova.rebalancer.strategies import base
 
 
-def plan(request: planner.PlanRequest, host: str, destinations: Sequence[str] | None = None,
-         mode: model.DrainMode = model.DrainMode.AUTO, *,
-         overbooking: bool = False) -> requested_moves.RequestedPlan:
+def plan_evacuation(request: planner.PlanningInput, host: str,
+                    destinations: Sequence[str] | None = None,
+                    mode: model.DrainMode = model.DrainMode.AUTO, *,
+                    overbooking: bool = False) -> requested_moves.RequestedPlan:
     """Plan the moves of all instances on the host, and refuse those that the rules keep there.
 
     :param request: for the host's scope; its strategies and budget are ignored.
@@ -60,16 +61,16 @@ def plan(request: planner.PlanRequest, host: str, destinations: Sequence[str] | 
     state = requested_moves.MoveState(request)
     simulation = state.simulation
     closed = host in simulation.view.draining
-    simulation.drain(host)  # else no destination may count as better
+    simulation.begin_drain(host)  # else no destination may count as better
     hosts = np.array([h for h, name in enumerate(simulation.hosts)
                       if destinations is None or name in destinations], dtype=np.intp)
     moves = _place_instances(simulation, host, hosts, mode)
     refused = {simulation.uuids[n]: _explain_refusal(simulation, int(n), hosts)
-               for n in simulation.on_host(host)}
+               for n in simulation.list_on_host(host)}
     if not closed:
-        simulation.reopen(host)
-    return state.answer(moves, refused, max_alternates=request.options.max_alternates,
-                        among=None if destinations is None else frozenset(destinations))
+        simulation.undo_drain(host)
+    return state.build_answer(moves, refused, max_alternates=request.options.max_alternates,
+                              among=None if destinations is None else frozenset(destinations))
 
 
 def _in_scope(scope: str, field: str, hosts: Sequence[str], known: frozenset[str]) -> None:
@@ -88,7 +89,7 @@ def _place_instances(simulation: sim.Simulation, host: str, hosts: sim.Ints,
     Instances are placed by the mode first, then one by one where there is room. If some are left,
     all are placed together instead.
     """
-    numbers = np.array([n for n in sorted(map(int, simulation.on_host(host)),
+    numbers = np.array([n for n in sorted(map(int, simulation.list_on_host(host)),
                                           key=lambda n: (-simulation.size[n], n))
                         if simulation.drainable[n]], dtype=np.intp)
     moves = []
@@ -108,7 +109,7 @@ def _apply_best_move(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> mod
     """Apply and return the instance's best move, None: no host may take it."""
     move = base.best_place(simulation, np.array([n]), model.Phase.REQUESTED, hosts)
     if move is not None:
-        simulation.apply(move)
+        simulation.apply_move(move)
     return move
 
 
@@ -116,27 +117,27 @@ def _place_together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.In
                     moves: list[model.Move]) -> list[model.Move]:
     """Place all instances that any host may take, by closest fit; else restore ``moves``."""
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)
     possible = numbers[batch.may_take(simulation, numbers, hosts).any(axis=1)]
     if len(possible) > len(moves):
         found, _ = batch.place_on(simulation, possible, hosts, model.Phase.REQUESTED, batch.TRIED)
         if found is not None:
             return found
     for move in moves:
-        simulation.apply(move)
+        simulation.apply_move(move)
     return moves
 
 
 def _explain_refusal(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Rejection:
     """Return the instance's own rejection, that of the one host, or each host's first one."""
     uuid = simulation.uuids[n]
-    moves = [simulation.move(n, int(h), model.Phase.REQUESTED) for h in hosts
+    moves = [simulation.build_move(n, int(h), model.Phase.REQUESTED) for h in hosts
              if h != simulation.place[n]]
-    probe = simulation.move(n, int(simulation.place[n]), model.Phase.REQUESTED)
+    probe = simulation.build_move(n, int(simulation.place[n]), model.Phase.REQUESTED)
     own = constraints.check_alone(simulation.view, probe)
     if own is not None:
         return own
-    found = [no for m in moves if (no := constraints.check(simulation.view, m)) is not None]
+    found = [no for m in moves if (no := constraints.judge_move(simulation.view, m)) is not None]
     if len(found) < len(moves):
         return model.Rejection('no-order', f'instance {uuid}: planning was cut off after '
                                            f'{simulation.steps} steps')

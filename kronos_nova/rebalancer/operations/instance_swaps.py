@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.store import plan_approvals
 
 def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reason: str,
                    parking: str | None = None,
-                   dry_run: bool = False) -> plan_requests.RepeatVerdicts:
+                   dry_run: bool = False) -> plan_requests.RepeatResult:
     """Have two instances exchange their hosts, both or none.
 
     :param reason: stored with the new plan, as the operator's name is.
@@ -43,21 +43,21 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
     instances = [cloud_state.find_instance(cloud, uuid, 'no such instance')
                  for uuid in uuids]
     cluster = cloud_state.find_instance_cluster(cloud, instances[0])
-    answer = swap_requests.plan(session.build_request(cluster, cloud), uuids, parking)
+    answer = swap_requests.plan_swap(session.build_request(cluster, cloud), uuids, parking)
     plan = answer.plan
     if plan.reason is not None:
         raise _make_config_error(cluster.scope, plan.reason, 'Ask again when that is over.')
     if not plan.moves:
         ends = [i.host for i in instances]
-        return plan_requests.RepeatVerdicts(tuple(
+        return plan_requests.RepeatResult(tuple(
             plan_requests.RepeatRow(uuid, ends[n], ends[1 - n],
                       f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
             for n, uuid in enumerate(uuids)))
     tasks = [] if dry_run else plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark,
         plan_approvals.OperatorDecision(session.operator, reason), 'swapped')
-    return plan_requests.RepeatVerdicts(_build_swap_rows(plan, tasks),
-                                        tasks[0].plan_id if tasks else '')
+    return plan_requests.RepeatResult(_build_swap_rows(plan, tasks),
+                                      tasks[0].plan_id if tasks else '')
 
 
 def _build_swap_rows(plan: model.Plan,

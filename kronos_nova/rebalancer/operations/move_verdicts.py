@@ -69,7 +69,7 @@ def explain_move(session: cloud_state.Session, task_id: str, *,
 
 def _judge_move_today(session: cloud_state.Session, found: TaskAndPlan) -> TaskAndPlan:
     task = found.row.task
-    if task.state.terminal and task.state == 'completed':
+    if task.state.is_terminal and task.state == 'completed':
         return dataclasses.replace(found, elsewhere='it has been made')
     cloud = session.cloud
     instance = cloud.cluster.instances.get(task.instance_uuid)

@@ -100,7 +100,7 @@ def load_policy_sets(paths: Sequence[str]) -> dict[str, policy.PolicySet]:
     """
     found: dict[str, policy.PolicySet] = {}
     for path in paths:
-        loaded = policy_files.load(path)
+        loaded = policy_files.load_policies(path)
         name = os.path.basename(path)
         if name in found or name in ('history', 'nothing', 'Measure'):
             name = path
@@ -159,9 +159,9 @@ def _read_trace(session: cloud_state.Session, sets: Sequence[policy.PolicySet], 
         for other, given in (('--snapshot', session.snapshot), ('--record', source.record)):
             if given is not None:
                 raise make_option_error(other, 'it does not go with --trace', 'Leave one out')
-        return _cut_trace(source.period, trace_files.read(source.trace))
+        return _cut_trace(source.period, trace_files.read_trace(source.trace))
     window = _build_live_window(source.period)
-    metrics = session.source
+    metrics = session.metrics_source
     health, text = metrics.health()
     if health is model.SourceHealth.UNREACHABLE:
         raise exception.HistoryError(what='[prometheus] url', problem=text,
@@ -171,7 +171,7 @@ def _read_trace(session: cloud_state.Session, sets: Sequence[policy.PolicySet], 
     found = record_trace.gather_trace(metrics, sets, window, cluster, scopes,
                                       lambda part: progress('reading the load', part))
     if source.record is not None:
-        trace_files.write(source.record, found, sets[0])
+        trace_files.write_trace(source.record, found, sets[0])
     return found
 
 
@@ -179,9 +179,9 @@ def _read_cloud(session: cloud_state.Session, sets: Sequence[policy.PolicySet],
                 ) -> tuple[model.Cluster, tuple[str, ...]]:
     """Read the cloud and its planned scopes."""
     if session.snapshot is not None:
-        found = reader.read(session.snapshot)
+        found = reader.read_snapshot(session.snapshot)
         return found.cluster, found.scopes
-    cluster = session.collector.collect(time.time())
+    cluster = session.collector.collect_cluster(time.time())
     return cluster, tuple(dict.fromkeys(
         s for policy_set in sets
         for s in planning_settings.list_planned_scopes(session.conf, policy_set)))
@@ -210,7 +210,7 @@ def _list_candidates(conf: cfg.ConfigOpts, sets: Mapping[str, policy.PolicySet],
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
         # An engine plans the existing hosts; an empty pool needs no message.
-        scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
+        scopes = [s for s in scopes if trace.cluster.list_hosts_of(s)]
         settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set),
                                        deadline=math.inf)
         found.append(backtest_run.PolicyCandidate(name, settings, tuple(scopes)))
@@ -282,7 +282,7 @@ def _cut_trace(period: LoadPeriod,
                                           f'{_format_time(whole.end)}',
                                 'Ask for a time within it')
     part = slice(first, last + 1, every)
-    found = _build_window(whole.at(first), whole.at(last), whole.step * every)
+    found = _build_window(whole.compute_time(first), whole.compute_time(last), whole.step * every)
     answers = {question: dataclasses.replace(a, values=a.values[part])
                for question, a in trace.answers.items()}
     return dataclasses.replace(trace, window=found, answers=answers)

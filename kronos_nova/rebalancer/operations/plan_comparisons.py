@@ -82,7 +82,7 @@ def plan_scopes_today(session: cloud_state.Session,
     cloud = session.cloud
     causes = {} if session.snapshot is not None else scope_liveness.list_causes(
         session.conf, session.store, cloud.scopes)
-    there = cloud.clusters()
+    there = cloud.map_clusters()
     lost = [ScopeComparison(name, None,
                             (f'Nova has no aggregate {name}: correct [engine] aggregates, or '
                                          'create it',))
@@ -102,11 +102,11 @@ def compare_plans(session: cloud_state.Session, supposed: Supposition,
 
     :raises KronosException: an input cannot be read, or the scope or a host does not exist.
     """
-    cloud = session.cloud.undecided()
+    cloud = session.cloud.drop_undecided_plans()
     clusters = cloud_state.list_clusters(cloud, scope)
     other, other_set = cloud, session.policies
     if supposed.policies_file is not None:
-        other_set = policy_files.load(supposed.policies_file)
+        other_set = policy_files.load_policies(supposed.policies_file)
         other = _read_other_samples(session, other_set, cloud)
     named = {*supposed.drained, *supposed.removed, *(like for _, like in supposed.added)}
     for host in sorted(named):
@@ -127,7 +127,7 @@ def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicyS
     if session.snapshot is not None:
         return session.read_cloud(policy_set)
     return dataclasses.replace(cloud, samples={
-        p.name: session.source.fetch(p) for p in policy_set.enabled})
+        p.name: session.metrics_source.fetch(p) for p in policy_set.enabled_policies})
 
 
 def _plan_scope_today(session: cloud_state.Session, cluster: model.Cluster) -> ScopeComparison:
@@ -146,13 +146,14 @@ def _plan_scope_today(session: cloud_state.Session, cluster: model.Cluster) -> S
                            cluster.scope in session.cloud.waiting)
 
 
-def _list_holds(request: planner.PlanRequest) -> tuple[str, ...]:
-    found = (planner.scope_hold(planner.prepare_request(request)), planning_holds.imbalance_hold(
-        request.cluster, request.scores, request.history, request.options))
+def _list_holds(request: planner.PlanningInput) -> tuple[str, ...]:
+    found = (planner.scope_hold(planner.prepare_planning_input(request)),
+             planning_holds.imbalance_hold(
+                 request.cluster, request.scores, request.history, request.options))
     return tuple(text for text in found if text is not None)
 
 
-def _at_once(request: planner.PlanRequest) -> planner.PlanRequest:
+def _at_once(request: planner.PlanningInput) -> planner.PlanningInput:
     """Return the request without the holds that end with time or by a command.
 
     A what-if does not ask about this moment.
@@ -164,20 +165,20 @@ def _at_once(request: planner.PlanRequest) -> planner.PlanRequest:
 def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,
                         cloud: cloud_state.CloudState, scope: str) -> ScopePlan | None:
     """Return the hypothetical side; None if the other policies do not plan the scope."""
-    cluster = cloud.clusters().get(scope)
+    cluster = cloud.map_clusters().get(scope)
     if cluster is None:
         return None
-    request = _at_once(cloud_state.build_request(conf, policy_set, cloud, cluster))
+    request = _at_once(cloud_state.build_planning_input(conf, policy_set, cloud, cluster))
     found = what_if.SupposedCluster(cluster, request.scores)
     if supposed.load is not None:
-        found = found.loaded(supposed.load)
+        found = found.multiply_load(supposed.load)
     for count, like in supposed.added:
-        found = found.with_hosts(like, count)
+        found = found.add_hosts(like, count)
     options = request.options
     for host in supposed.drained:
-        found = found.drained(host, supposed.reason)
+        found = found.disable_host(host, supposed.reason)
     for host in supposed.removed:
-        found = found.drained(host, what_if.REASON)
+        found = found.disable_host(host, what_if.REASON)
     if supposed.removed:
         # A host is taken away even if drains are switched off; other hosts are drained as
         # configured.
@@ -202,12 +203,12 @@ def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.Pol
         request, budget=request.budget + others))
 
 
-def _plan_side(conf: Any, request: planner.PlanRequest) -> ScopePlan:
+def _plan_side(conf: Any, request: planner.PlanningInput) -> ScopePlan:
     """Plan and check the request as a cycle does.
 
     :raises PlanRefused: the checker found a broken rule.
     """
     end = time.monotonic() + conf.engine.planning_deadline
     plan = planner.plan(request, expired=lambda: time.monotonic() > end)
-    planning_pipeline.check(plan, request)
+    planning_pipeline.check_plan(plan, request)
     return ScopePlan(request.cluster, plan)

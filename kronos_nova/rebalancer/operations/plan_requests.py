@@ -49,7 +49,7 @@ class RepeatRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RepeatVerdicts:
+class RepeatResult:
     """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan."""
 
     rows: tuple[RepeatRow, ...]
@@ -58,7 +58,7 @@ class RepeatVerdicts:
 
 def retry_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
                instances: Sequence[str] = (), partly: bool = False,
-               dry_run: bool = False) -> RepeatVerdicts:
+               dry_run: bool = False) -> RepeatResult:
     """Try the moves of a plan again that failed or were cancelled.
 
     :param reason: stored with the new plan, as the operator's name is.
@@ -73,7 +73,7 @@ def retry_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
 
 def revert_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
                 instances: Sequence[str] = (), partly: bool = False,
-                dry_run: bool = False) -> RepeatVerdicts:
+                dry_run: bool = False) -> RepeatResult:
     """Move back the instances that a plan has moved; the parameters are those of ``retry_plan``.
 
     :raises KronosException: an input cannot be read, or the plan has no such move.
@@ -106,7 +106,7 @@ def build_retry_move(row: Any) -> requested_moves.RequestedMove | None:
 def _request_moves(session: cloud_state.Session, plan_id: str,
                    build_move: Callable[[Any], requested_moves.RequestedMove | None], verb: str,
                    reason: str, instances: Sequence[str], partly: bool,
-                   dry_run: bool) -> RepeatVerdicts:
+                   dry_run: bool) -> RepeatResult:
     """Plan the requested moves and store them, unless this is a dry run or the rules refuse.
 
     :param build_move: returns the requested move for a task's row; None where the task has none.
@@ -125,12 +125,12 @@ def _request_moves(session: cloud_state.Session, plan_id: str,
                                  'kronos plan list shows the newest.')
     scope = stored.plan.scope
     wishes = _list_requested_moves(plan_id, instances, tasks, build_move)
-    cluster = cloud.clusters().get(scope)
+    cluster = cloud.map_clusters().get(scope)
     if cluster is None:
         raise _make_config_error(plan_id, f'scope {scope} is not planned any more',
                                  'Only what [engine] aggregates and include_unassigned_hosts name '
                                  'is.')
-    answer = requested_moves.plan(session.build_request(cluster, cloud), wishes)
+    answer = requested_moves.plan_requested_moves(session.build_request(cluster, cloud), wishes)
     if answer.plan.reason is not None:
         raise _make_config_error(scope, answer.plan.reason, 'Ask again when that is over.')
     if dry_run or not answer.plan.moves or (answer.refused and not partly):
@@ -174,7 +174,7 @@ def _list_requested_moves(plan_id: str, instances: Sequence[str], rows: Sequence
 
 def _build_result(answer: requested_moves.RequestedPlan,
                   wishes: Sequence[requested_moves.RequestedMove],
-                  cluster: model.Cluster, tasks: Sequence[model.Task]) -> RepeatVerdicts:
+                  cluster: model.Cluster, tasks: Sequence[model.Task]) -> RepeatResult:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
     of = {t.instance_uuid: t for t in tasks}
     rows = []
@@ -188,7 +188,7 @@ def _build_result(answer: requested_moves.RequestedPlan,
             f'{no.rule}: {no.detail}' if no is not None else
             f'wave {move.wave}' if move is not None else '',
             of[uuid].task_id if uuid in of else ''))
-    return RepeatVerdicts(tuple(rows), tasks[0].plan_id if tasks else '')
+    return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '')
 
 
 def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
@@ -212,7 +212,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
     """
     now, plan_id = store.now(), uuidutils.generate_uuid()
     rows = [adjust(task) for task in planned_tasks.from_plan(
-        plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
+        plan, cluster, tuple(p.name for p in policy_set.enabled_policies), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
         new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
     store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,

@@ -48,7 +48,7 @@ def render_report(session: cloud_state.Session, *, plan: str | None = None,
     """
     source, at, sections = (_build_cloud_sections(session, scope) if plan is None
                             else _build_stored_section(session, plan, scope))
-    return page.render_page(values.WholeReport(source, at, time.time(), version.release(),
+    return page.render_page(values.WholeReport(source, at, time.time(), version.read_release(),
                                                sections))
 
 
@@ -102,7 +102,7 @@ def _build_cloud_sections(session: cloud_state.Session,
     if scope and scope not in cloud.scopes:
         raise _make_config_error('--scope', f'{scope} is not planned',
                                  f'Planned are: {", ".join(sorted(cloud.scopes))}.')
-    clusters = cloud.clusters()
+    clusters = cloud.map_clusters()
     planned = {host: name for name, cluster in clusters.items() for host in cluster.scope_hosts}
     sections = []
     for name in cloud.scopes:
@@ -146,10 +146,10 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
 def _plan_scope(cluster: model.Cluster, seen: cloud_state.CloudState,
                 settings: planning_pipeline.PassSettings) -> planning_pipeline.PassOutcome:
     def run(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
-        return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
-                                     clock=time.monotonic,
-                                     busy=planning_pipeline.count_busy_moves(
-                                         cluster.flights, cluster))
+        return planning_pipeline.plan_scope(cluster, seen.samples, history, settings, now=seen.now,
+                                            clock=time.monotonic,
+                                            busy=planning_pipeline.count_busy_moves(
+                                                cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)

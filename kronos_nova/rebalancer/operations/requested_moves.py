@@ -54,7 +54,8 @@ class RequestedPlan:
     refused: dict[str, model.Rejection]
 
 
-def plan(request: planner.PlanRequest, wishes: Sequence[RequestedMove]) -> RequestedPlan:
+def plan_requested_moves(request: planner.PlanningInput,
+                         wishes: Sequence[RequestedMove]) -> RequestedPlan:
     """Plan the wishes that are possible, in waves that stay legal however they end.
 
     :param request: its strategies and budget are ignored.
@@ -65,21 +66,21 @@ def plan(request: planner.PlanRequest, wishes: Sequence[RequestedMove]) -> Reque
     if held is not None:
         return refuse_all_moves(request, held, [w.instance_uuid for w in wishes])
     state = MoveState(request)
-    return state.answer(*_choose_legal_moves(state.simulation, wishes))
+    return state.build_answer(*_choose_legal_moves(state.simulation, wishes))
 
 
 class MoveState:
     """The scope while moves are chosen: ``simulation``, and the measures before any move."""
 
-    def __init__(self, request: planner.PlanRequest) -> None:
+    def __init__(self, request: planner.PlanningInput) -> None:
         self._request = request
         self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                          request.history, request.options, seed=request.seed,
                                          now=request.now)
-        self._before = policy_reports.InitialImbalances.of(self.simulation)
+        self._before = policy_reports.InitialImbalances.measure_simulation(self.simulation)
 
-    def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
-               **alternates: Any) -> RequestedPlan:
+    def build_answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
+                     **alternates: Any) -> RequestedPlan:
         """Order and check the moves, and return them as a plan.
 
         :param moves: applied to ``simulation``.
@@ -88,19 +89,19 @@ class MoveState:
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
         simulation = self.simulation
-        ordered = waves.order_moves(_as_it_is(self._request, simulation, moves), moves,
+        ordered = waves.order_moves(_build_present_plan(self._request, simulation, moves), moves,
                                     **alternates)
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
             if move.instance_uuid not in kept:
-                simulation.undo(move)
+                simulation.undo_move(move)
                 refused[move.instance_uuid] = model.Rejection(
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
                                 'safe')
-        return RequestedPlan(self.checked(ordered.moves), refused)
+        return RequestedPlan(self.build_checked_plan(ordered.moves), refused)
 
-    def checked(self, moves: Sequence[model.Move],
-                swaps: Sequence[model.Swap] = ()) -> model.Plan:
+    def build_checked_plan(self, moves: Sequence[model.Move],
+                           swaps: Sequence[model.Swap] = ()) -> model.Plan:
         """Return the checked plan, with the imbalances that the moves leave in ``simulation``.
 
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
@@ -113,9 +114,9 @@ class MoveState:
             # A swap may park its first instance: then the simulation is ahead of the moves.
             moves=tuple(moves) if swaps else move_gains.measure_gains(simulation, moves),
             policies=policy_reports.report_policies(request.policies, request.scores, before,
-                                                    simulation.imbalances()),
+                                                    simulation.compute_imbalances()),
             combined_before=before.combined if known else None,
-            combined_after=simulation.combined() if known else None,
+            combined_after=simulation.compute_combined() if known else None,
             combined_measured=before.combined_measured if known else None,
             draining=request.history.draining)
         wrong = checker.check(found, request.cluster, request.options, request.history,
@@ -127,19 +128,19 @@ class MoveState:
         return found
 
 
-def refuse_all_moves(request: planner.PlanRequest, held: str,
+def refuse_all_moves(request: planner.PlanningInput, held: str,
                      uuids: Iterable[str]) -> RequestedPlan:
     """Refuse all instances, because their whole scope is held."""
     return RequestedPlan(model.Plan(request.cluster.scope, reason=held),
                          {uuid: model.Rejection('held', held) for uuid in uuids})
 
 
-def remove_delays(request: planner.PlanRequest, moves: int) -> planner.PlanRequest:
+def remove_delays(request: planner.PlanningInput, moves: int) -> planner.PlanningInput:
     """Return the request without cooldowns and waiting times, with a budget for all moves.
 
     An operator who requests a move now knows which moves were made a moment ago.
     """
-    begun = planner.prepare_request(request)
+    begun = planner.prepare_planning_input(request)
     return dataclasses.replace(begun, budget=max(1, moves), history=dataclasses.replace(
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
 
@@ -160,10 +161,10 @@ def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[RequestedMo
                 left.append(wish)
                 refused[wish.instance_uuid] = found
                 continue
-            combined = simulation.combined()
-            simulation.apply(found)
+            combined = simulation.compute_combined()
+            simulation.apply_move(found)
             moves.append(dataclasses.replace(
-                found, improvement=combined - simulation.combined() if simulation.trusted
+                found, improvement=combined - simulation.compute_combined() if simulation.trusted
                 else 0.0))
             refused.pop(wish.instance_uuid, None)
         if not left or len(left) == len(waiting):
@@ -176,7 +177,7 @@ def _first_legal(simulation: sim.Simulation, wish: RequestedMove) -> model.Move 
     first: model.Rejection | None = None
     for host in wish.hosts:
         move = model.Move(wish.instance_uuid, wish.from_host, host, model.Phase.REQUESTED)
-        no = constraints.check(simulation.view, move)
+        no = constraints.judge_move(simulation.view, move)
         if no is None:
             return move
         first = first or no
@@ -184,8 +185,8 @@ def _first_legal(simulation: sim.Simulation, wish: RequestedMove) -> model.Move 
                                                       'is known where it might go')
 
 
-def _as_it_is(request: planner.PlanRequest, simulation: sim.Simulation,
-              moves: Sequence[model.Move]) -> cluster_view.ClusterView:
+def _build_present_plan(request: planner.PlanningInput, simulation: sim.Simulation,
+                        moves: Sequence[model.Move]) -> cluster_view.ClusterView:
     return cluster_view.ClusterView(
         relevant_cluster.reduce_cluster(request.cluster, moves, request.history), request.options,
         request.history, request.scores, simulation.ceilings,

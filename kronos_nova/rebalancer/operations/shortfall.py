@@ -42,11 +42,11 @@ def format_margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str,
 
 def compute_shortage(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
     """Return by resource class the part of the instance's claims that the host has no room for."""
-    room = simulation.cluster.hosts[host].capacities()
+    room = simulation.cluster.hosts[host].sum_capacities()
     found = {}
     for name, amount in simulation.cluster.instances[uuid].claims.items():
         # Below zero where a ratio was lowered: that amount must be freed first.
-        free = room.get(name, 0.0) - simulation.view.used(host, name)
+        free = room.get(name, 0.0) - simulation.view.sum_allocated(host, name)
         if free < amount:
             found[name] = math.ceil(amount - free)
     return found
@@ -60,17 +60,18 @@ def _format_missing_claims(simulation: sim.Simulation, move: model.Move) -> str:
 
 
 def _format_excess_fill(simulation: sim.Simulation, move: model.Move) -> str:
-    source = (simulation.view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {})
+    source = (simulation.view.map_known_fills(move.from_host)
+              if move.phase is model.Phase.SPREAD else {})
     return ', '.join(
         f'{fill - limit:.4f} of {name}' for name, (fill, ceiling) in
-        simulation.view.ceilings(move).items()
+        simulation.view.map_projected_fills(move).items()
         if fill > (limit := max(ceiling, source.get(name, ceiling))) + metrics.ROUNDING)
 
 
 def _format_excess_members(simulation: sim.Simulation, move: model.Move) -> str:
     found = []
-    for group in simulation.view.groups_of(move.instance_uuid):
-        here = sorted(set(simulation.view.members_on(group, move.to_host))
+    for group in simulation.view.list_groups_of(move.instance_uuid):
+        here = sorted(set(simulation.view.list_members_on(group, move.to_host))
                       - {move.instance_uuid})
         too_many = len(here) + 1 - group.max_server_per_host
         if group.policy is model.GroupPolicy.ANTI_AFFINITY and too_many > 0:
@@ -82,17 +83,18 @@ def _format_used_claims(simulation: sim.Simulation, move: model.Move) -> str:
     host = simulation.cluster.hosts.get(move.to_host)
     if host is None or host.provider is None:
         return ''
-    room = host.capacities()
+    room = host.sum_capacities()
     return ', '.join(
-        f'{simulation.view.used(move.to_host, name) + amount:.0f} of {room[name]:.0f} {name}'
+        f'{simulation.view.sum_allocated(move.to_host, name) + amount:.0f} of '
+        f'{room[name]:.0f} {name}'
         for name, amount in sorted(simulation.cluster.instances[move.instance_uuid].claims.items())
         if amount and name in room)
 
 
 def _format_group_members(simulation: sim.Simulation, move: model.Move, apart: bool) -> str:
     found = []
-    for group in simulation.view.groups_of(move.instance_uuid):
-        here = len(set(simulation.view.members_on(group, move.to_host)) - {move.instance_uuid})
+    for group in simulation.view.list_groups_of(move.instance_uuid):
+        here = len(set(simulation.view.list_members_on(group, move.to_host)) - {move.instance_uuid})
         if apart and group.policy is model.GroupPolicy.ANTI_AFFINITY:
             found.append(f'{here + 1} of {group.max_server_per_host} members of {group.uuid}')
         elif not apart and group.policy is model.GroupPolicy.AFFINITY:

@@ -113,7 +113,7 @@ def _run_journeys(found: past_loads.PastLoad, assumptions: backtest_run.TimingAs
     def make_step_callback(name: str) -> Callable[[int], None]:
         return lambda k: progress(name, (k + 1) / past.window.count)
 
-    journeys = [backtest_run.as_it_was(past, make_step_callback('history'))]
+    journeys = [backtest_run.run_history(past, make_step_callback('history'))]
     if journeys[0].moved:
         journeys.append(backtest_run.run_without_moves(past, make_step_callback('nothing')))
     return journeys + [

@@ -32,7 +32,7 @@ def anonymise_snapshot(directory: str, output_dir: str, salt_file: str, *,
     :raises KronosException: a file cannot be read or written.
     """
     salt = anonymiser.salt_of(salt_file)
-    policy_set = policy_files.load(policies_file) if policies_file else None
+    policy_set = policy_files.load_policies(policies_file) if policies_file else None
     found = anonymiser.anonymise_snapshot(directory, salt, policy_set=policy_set,
                                           keep_order=keep_order)
     text = None if found.policies is None else yaml.safe_dump(

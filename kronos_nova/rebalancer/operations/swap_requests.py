@@ -31,8 +31,8 @@ from kronos_nova.rebalancer.planning import planner
 Moves = tuple[model.Move, model.Move]
 
 
-def plan(request: planner.PlanRequest, uuids: tuple[str, str],
-         parking: str | None = None) -> requested_moves.RequestedPlan:
+def plan_swap(request: planner.PlanningInput, uuids: tuple[str, str],
+              parking: str | None = None) -> requested_moves.RequestedPlan:
     """Plan the swap, or refuse both instances with the reason.
 
     :param request: for the scope of both; its strategies and budget are ignored.
@@ -50,7 +50,8 @@ def plan(request: planner.PlanRequest, uuids: tuple[str, str],
     if isinstance(found, dict):
         return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), found)
     moves, swap = found
-    return requested_moves.RequestedPlan(state.checked(_apply_swap(state, moves, swap), [swap]), {})
+    return requested_moves.RequestedPlan(state.build_checked_plan(_apply_swap(state, moves, swap),
+                                                                  [swap]), {})
 
 
 def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],
@@ -94,9 +95,9 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
         if not isinstance(found, model.Rejection):
             return found, model.Swap(first, second)
         direct[first] = found
-    ends = {view.host_of(uuid) for uuid in uuids}
+    ends = {view.find_host_of(uuid) for uuid in uuids}
     third = sorted((h for h in hosts if h not in ends and parking in (None, h)),
-                   key=lambda h: (view.load.fullness(h), h))
+                   key=lambda h: (view.load.compute_fullness(h), h))
     lighter = sorted(uuids, key=lambda uuid: view.cluster.instances[uuid].memory_mb)
     parked: dict[str, model.Rejection] = {}  # against the last parking host
     for first, second in (lighter, lighter[::-1]):
@@ -125,7 +126,7 @@ def _join_rejections(rejections: Mapping[str, model.Rejection]) -> str:
 
 def _try_direct_swap(view: cluster_view.ClusterView, first: str,
                      second: str) -> Moves | model.Rejection:
-    one = _make_requested_move(view, first, str(view.host_of(second)))
+    one = _make_requested_move(view, first, str(view.find_host_of(second)))
     other = _order_after(one, _make_requested_move(view, second, one.from_host))
     return _find_rejection(view, [one, other]) or (one, other)
 
@@ -139,7 +140,7 @@ def _try_parking_swap(view: cluster_view.ClusterView, first: str, second: str,
 
 
 def _make_requested_move(view: cluster_view.ClusterView, uuid: str, to_host: str) -> model.Move:
-    return model.Move(uuid, str(view.host_of(uuid)), to_host, model.Phase.REQUESTED)
+    return model.Move(uuid, str(view.find_host_of(uuid)), to_host, model.Phase.REQUESTED)
 
 
 def _order_after(one: model.Move, other: model.Move) -> model.Move:
@@ -155,15 +156,15 @@ def _find_rejection(view: cluster_view.ClusterView,
     landed: list[model.Move] = []
     found = None
     for move in moves:
-        found = constraints.check(view, move)
+        found = constraints.judge_move(view, move)
         if found is None and move is not moves[-1]:
-            view.land(move)
+            view.land_move(move)
             landed.append(move)
-            found = constraints.check(view, _reverse_move(move), constraints.BACK)
+            found = constraints.judge_move(view, _reverse_move(move), constraints.BACK)
         if found is not None:
             break
     for move in reversed(landed):
-        view.undo(move)
+        view.undo_landing(move)
     return found
 
 
@@ -181,8 +182,8 @@ def _apply_swap(state: requested_moves.MoveState, moves: Moves,
     ends = {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
     found = []
     for move in moves:
-        before = simulation.combined()
-        simulation.apply(dataclasses.replace(move, to_host=ends[move.instance_uuid]))
-        found.append(dataclasses.replace(move, improvement=before - simulation.combined()
+        before = simulation.compute_combined()
+        simulation.apply_move(dataclasses.replace(move, to_host=ends[move.instance_uuid]))
+        found.append(dataclasses.replace(move, improvement=before - simulation.compute_combined()
                                          if simulation.trusted else 0.0))
     return found

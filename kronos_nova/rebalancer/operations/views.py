@@ -92,7 +92,7 @@ class InstancePortrait:
     groups: Mapping[str, tuple[str, Mapping[str, int]]]
 
 
-def list_host_portraits(request: planner.PlanRequest) -> list[HostPortrait]:
+def list_host_portraits(request: planner.PlanningInput) -> list[HostPortrait]:
     """List the hosts of the request's scope, by name."""
     cluster, history = request.cluster, request.history
     there: dict[str, list[str]] = {}
@@ -104,7 +104,7 @@ def list_host_portraits(request: planner.PlanRequest) -> list[HostPortrait]:
         found.append(HostPortrait(
             name, _describe_host_state(cluster, history, name), len(here),
             tuple(_load(request.scores.policies[p.name], name, here)
-                  for p in request.policies.enabled)))
+                  for p in request.policies.enabled_policies)))
     return found
 
 
@@ -132,7 +132,7 @@ def _load(scores: model.PolicyScores, host: str, here: list[str]) -> HostLoad:
     return HostLoad(scores.policy, score, scores.fill.get(host), base, scores.coverage.get(host))
 
 
-def build_instance_portrait(request: planner.PlanRequest, uuid: str) -> InstancePortrait:
+def build_instance_portrait(request: planner.PlanningInput, uuid: str) -> InstancePortrait:
     """Return an instance with its shares, holds and server groups.
 
     :param uuid: an instance of the request's scope.
@@ -149,7 +149,7 @@ def build_instance_portrait(request: planner.PlanRequest, uuid: str) -> Instance
         cluster, request.scores, request.history, request.options))
     return InstancePortrait(
         of, tuple(_compute_share(request.scores.policies[p.name], uuid, of.host)
-                  for p in request.policies.enabled),
+                  for p in request.policies.enabled_policies),
         held, tuple(text for text in holds if text is not None),
         _wait(request.history, uuid, held),
         {g.uuid: (g.policy.value, _count_members_by_host(cluster, g)) for g in cluster.groups
@@ -162,7 +162,7 @@ def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Instance
                          else None)
 
 
-def _list_own_rejections(request: planner.PlanRequest, view: cluster_view.ClusterView,
+def _list_own_rejections(request: planner.PlanningInput, view: cluster_view.ClusterView,
                          probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule.judge(view, probe)

@@ -36,7 +36,7 @@ class SupposedCluster:
     cluster: model.Cluster
     scores: model.ClusterScores
 
-    def with_hosts(self, like: str, count: int) -> 'SupposedCluster':
+    def add_hosts(self, like: str, count: int) -> 'SupposedCluster':
         """Add ``count`` empty hosts like an existing one, in its aggregates.
 
         :raises ConfigError: the host does not exist.
@@ -60,7 +60,7 @@ class SupposedCluster:
             model.ClusterScores({name: _with_idle(found, cluster, like, names)
                                  for name, found in scores.policies.items()}, scores.taken_at))
 
-    def drained(self, host: str, reason: str) -> 'SupposedCluster':
+    def disable_host(self, host: str, reason: str) -> 'SupposedCluster':
         """Disable the host, as an operator does to empty it.
 
         A host that is disabled already keeps its reason, unless the new one is :data:`REASON`.
@@ -76,7 +76,7 @@ class SupposedCluster:
         return dataclasses.replace(
             self, cluster=dataclasses.replace(self.cluster, services=services))
 
-    def loaded(self, times: float) -> 'SupposedCluster':
+    def multiply_load(self, times: float) -> 'SupposedCluster':
         """Multiply the load of every instance and host.
 
         Load above 1 is demand that its host cannot serve.
@@ -148,7 +148,7 @@ def _derive_uuid(name: str, of: str) -> str:
 def _with_idle(scores: model.PolicyScores, cluster: model.Cluster, like: str,
                names: list[str]) -> model.PolicyScores:
     """Add hosts to the scores, with the load that no instance of ``like`` explains."""
-    if not scores.knows(like):
+    if not scores.has_imbalance_values(like):
         return scores
     capacity = scores.capacity[like]
     used = sum(scores.usages.get(i.uuid, 0.0) for i in cluster.instances.values()

@@ -107,13 +107,13 @@ class MoveAnswer:
                 'others that bring more use up its moves')
 
 
-def why_not(request: planner.PlanRequest, uuid: str, host: str, phase: model.Phase) -> MoveAnswer:
+def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.Phase) -> MoveAnswer:
     """Judge the move on the cloud as it is, with nothing else planned.
 
     :param uuid: an instance of ``request.cluster``.
     :param phase: purpose of the move; metrics count for spread and pack alone.
     """
-    request = planner.prepare_request(request)
+    request = planner.prepare_planning_input(request)
     cluster = request.cluster
     move = model.Move(uuid, cluster.instances[uuid].host, host, phase)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
@@ -122,7 +122,7 @@ def why_not(request: planner.PlanRequest, uuid: str, host: str, phase: model.Pha
     if phase in metrics.IMBALANCE:
         held.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
                                                   request.options))
-    over, before = simulation.over_threshold(), simulation.combined()
+    over, before = simulation.over_threshold(), simulation.compute_combined()
     verdicts = _judge_all_rules(simulation, move)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
     effects = _compute_effects(simulation, request, move)
@@ -130,7 +130,7 @@ def why_not(request: planner.PlanRequest, uuid: str, host: str, phase: model.Pha
         move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
         effects=effects, over_threshold=over, amounts=amounts,
         combined_before=before if effects and simulation.trusted else None,
-        combined_after=simulation.combined() if effects and simulation.trusted else None)
+        combined_after=simulation.compute_combined() if effects and simulation.trusted else None)
 
 
 def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[RuleVerdict, ...]:
@@ -151,17 +151,18 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Rule
     return tuple(found)
 
 
-def _compute_effects(simulation: sim.Simulation, request: planner.PlanRequest,
+def _compute_effects(simulation: sim.Simulation, request: planner.PlanningInput,
                      move: model.Move) -> tuple[PolicyEffect, ...]:
     """Apply the move to the simulation, allowed or not, and return its effect on each policy."""
     if {move.from_host, move.to_host} - simulation.host_index.keys():
         return ()
     if move.from_host == move.to_host:
         return ()
-    before, filled = simulation.imbalances(), dict(simulation.view.fills(move.to_host))
-    simulation.apply(move)
-    after, full = simulation.imbalances(), simulation.view.fills(move.to_host)
+    before, filled = simulation.compute_imbalances(), dict(
+        simulation.view.map_known_fills(move.to_host))
+    simulation.apply_move(move)
+    after, full = simulation.compute_imbalances(), simulation.view.map_known_fills(move.to_host)
     return tuple(
         PolicyEffect(p.name, p.threshold, float(before[n]), float(after[n]), filled.get(p.name),
                      full.get(p.name), simulation.ceilings.get(p.name))
-        for n, p in enumerate(request.policies.enabled))
+        for n, p in enumerate(request.policies.enabled_policies))

@@ -51,9 +51,9 @@ class PlanOutcome:
     packing: 'PackOutcome | None' = None
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         if self.packing is not None:
-            return self.packing.worse
+            return self.packing.is_worse
         return self.realised > self.before + NOISE
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class PackOutcome:
     growth: float = 1.0
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """True if more hosts are in use, or overload is higher, than found and predicted."""
         hosts = max(self.before.hosts_in_use, self.foreseen.hosts_in_use)
         overload = max(self.before.overload, self.foreseen.overload)
@@ -101,7 +101,7 @@ def find_trip_reason(outcomes: Sequence[PlanOutcome], failed: int, ended: int, *
     :param failure_rate: a larger fraction of failures trips the breaker; 1: never.
     """
     last = outcomes[:worse_plans]
-    if worse_plans and len(last) == worse_plans and all(o.worse for o in last):
+    if worse_plans and len(last) == worse_plans and all(o.is_worse for o in last):
         told = ', '.join(str(o) for o in reversed(last))
         harm = ('a larger combined imbalance than they found'
                 if all(o.packing is None for o in last) else

@@ -66,11 +66,11 @@ def pair_harmful_moves(simulation: sim.Simulation, view: cluster_view.ClusterVie
             or simulation.options.objective == 'kronos'):
         return moves, ()
     pairing = _MovePairing(_SpreadHarm(simulation, moves), moves)
-    with boards.MoveBoard(view, moves).closing() as board:
-        board.adopt(moves)
-        while pairing.bind() or pairing.pair(board.may_return):
+    with boards.MoveBoard(view, moves).recall_at_end() as board:
+        board.adopt_moves(moves)
+        while pairing.bind_move() or pairing.pair_moves(board.may_return):
             pass
-    return tuple(sorted(pairing.moves(), key=lambda m: m.wave)), tuple(pairing.swaps)
+    return tuple(sorted(pairing.list_ordered_moves(), key=lambda m: m.wave)), tuple(pairing.swaps)
 
 
 class _SpreadHarm:
@@ -95,14 +95,14 @@ class _SpreadHarm:
         self._asked = 0
 
     @property
-    def spent(self) -> bool:
+    def is_used_up(self) -> bool:
         return self._asked >= MOST
 
     @property
-    def uuids(self) -> list[str]:
+    def list_instances(self) -> list[str]:
         return list(self._change)
 
-    def of(self, made: set[str], more: set[str]) -> float:
+    def compute_harm(self, made: set[str], more: set[str]) -> float:
         """Compute the harm of ``more`` after the ``made`` moves; negative: an improvement."""
         self._asked += 1
         before, after = self._compute_imbalances(made), self._compute_imbalances(made | more)
@@ -110,8 +110,8 @@ class _SpreadHarm:
         rise = float(weights @ (after - before))
         return max(rise, float(weights @ np.maximum(after - limits, 0.0)) or rise)
 
-    def does(self, made: set[str], more: set[str]) -> bool:
-        return self.of(made, more) > LEAST
+    def does_harm(self, made: set[str], more: set[str]) -> bool:
+        return self.compute_harm(made, more) > LEAST
 
     def _compute_imbalances(self, made: set[str]) -> sim.Floats:
         key = frozenset(made & self._change.keys())
@@ -120,7 +120,7 @@ class _SpreadHarm:
             for uuid in sorted(key):
                 for h, change in self._change[uuid]:
                     score[:, h] += change
-            self._known[key] = self._measure.imbalances(score)
+            self._known[key] = self._measure.compute_imbalances(score)
         return self._known[key]
 
 
@@ -142,7 +142,7 @@ class _MovePairing:
                        for u in self.needs[move.instance_uuid]}
         self.swaps: list[model.Swap] = []
 
-    def moves(self) -> Iterator[model.Move]:
+    def list_ordered_moves(self) -> Iterator[model.Move]:
         """Yield each move in a wave after all its requirements."""
         waves: dict[str, int] = {}
         for uuid, move in sorted(self._found.items(), key=lambda item: len(self.needs[item[0]])):
@@ -151,47 +151,48 @@ class _MovePairing:
             yield dataclasses.replace(move, wave=waves[uuid],
                                       requires=tuple(sorted(self.needs[uuid])))
 
-    def bind(self) -> bool:
+    def bind_move(self) -> bool:
         """Make one move wait for another one; return whether this was possible."""
         for uuid in self._list_harmful_moves():
             found = []
-            for other in self._harm.uuids if uuid not in self._fixed else ():
-                if self._harm.spent:
+            for other in self._harm.list_instances if uuid not in self._fixed else ():
+                if self._harm.is_used_up:
                     return False
                 first = self._collect_required_moves(other)
                 new = first - self.needs[uuid]
-                if (uuid not in first and new and not self._harm.does(self.needs[uuid], new)
-                        and not self._harm.does(self.needs[uuid] | first, {uuid})):
-                    found.append((len(new), self._harm.of(
+                if (uuid not in first and new and not self._harm.does_harm(self.needs[uuid], new)
+                        and not self._harm.does_harm(self.needs[uuid] | first, {uuid})):
+                    found.append((len(new), self._harm.compute_harm(
                         self.needs[uuid], {*new, uuid}), sorted(new)))
             for _, _, first_ones in sorted(found):
-                if self._wait({uuid: set(first_ones)}):
+                if self._add_requirements({uuid: set(first_ones)}):
                     return True
         return False
 
-    def pair(self, may_return: Callable[[str, str, Needs], bool]) -> bool:
+    def pair_moves(self, may_return: Callable[[str, str, Needs], bool]) -> bool:
         """Make one pair; return whether this was possible.
 
         :param may_return: whether the first instance may go back when the second move has failed.
         """
         for uuid in self._list_harmful_moves():
             found = []
-            for other in self._harm.uuids:
-                if self._harm.spent:
+            for other in self._harm.list_instances:
+                if self._harm.is_used_up:
                     return False
                 if other == uuid or self._list_swapped_uuids() & {uuid, other}:
                     continue
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
                 if (not self._fixed & {first, second}
-                        and not self._harm.does(rest, {first, second})
-                        and self._harm.does(rest, {first})
+                        and not self._harm.does_harm(rest, {first, second})
+                        and self._harm.does_harm(rest, {first})
                         and not self._counted_on(first, second)):
-                    found.append((self._harm.of(rest, {first, second}), first, second, rest))
+                    found.append((self._harm.compute_harm(rest, {first, second}), first, second,
+                                  rest))
             for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
                 # The requirements of the second one are made before the first one leaves.
                 before = self.needs
-                if not self._wait({first: rest, second: {first, *rest}}):
+                if not self._add_requirements({first: rest, second: {first, *rest}}):
                     continue
                 if not may_return(first, second, self.needs):
                     self.needs = before
@@ -206,8 +207,8 @@ class _MovePairing:
     def _list_harmful_moves(self) -> list[str]:
         """List the moves that do harm when all their requirements have been made."""
         firsts = {swap.first for swap in self.swaps}
-        return [u for u in self._harm.uuids
-                if u not in firsts and self._harm.does(self.needs[u], {u})]
+        return [u for u in self._harm.list_instances
+                if u not in firsts and self._harm.does_harm(self.needs[u], {u})]
 
     def _list_swapped_uuids(self) -> set[str]:
         return {uuid for swap in self.swaps for uuid in (swap.first, swap.second)}
@@ -224,7 +225,7 @@ class _MovePairing:
         """Put the move first that the other one requires, else the one with less harm alone."""
         if one in self.needs[other] or other in self.needs[one]:
             return (one, other) if one in self.needs[other] else (other, one)
-        evil = {uuid: self._harm.of(self.needs[uuid], {uuid}) for uuid in (one, other)}
+        evil = {uuid: self._harm.compute_harm(self.needs[uuid], {uuid}) for uuid in (one, other)}
         return (one, other) if (evil[one], one) <= (evil[other], other) else (other, one)
 
     def _counted_on(self, first: str, second: str) -> bool:
@@ -232,7 +233,7 @@ class _MovePairing:
         return any(first in needs and second != uuid and second not in needs
                    for uuid, needs in self.needs.items())
 
-    def _wait(self, more: Mapping[str, set[str]]) -> bool:
+    def _add_requirements(self, more: Mapping[str, set[str]]) -> bool:
         """Add requirements to moves, and to all moves that wait for these.
 
         :returns: False: the chain would be too long, and nothing has changed.

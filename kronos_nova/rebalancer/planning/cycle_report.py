@@ -38,7 +38,7 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
         'hosts': len(cluster.scope_hosts),
         'instances': sum(1 for i in cluster.instances.values() if i.host in cluster.scope_hosts),
         'policies': [_render_policy(p, outcome.scores) for p in plan.policies],
-        'combined_measured': plan.measured,
+        'combined_measured': plan.measured_imbalance,
         'combined_before': plan.combined_before,
         'combined_after': plan.combined_after,
         'moves': [render_move(m, cluster) for m in plan.moves],
@@ -73,7 +73,7 @@ def _render_policy(report: model.PolicyReport, scores: model.ClusterScores) -> d
     known = scores.policies[report.name]
     return {
         'name': report.name,
-        'imbalance_measured': report.measured,
+        'imbalance_measured': report.measured_imbalance,
         'imbalance_before': report.imbalance_before,
         'imbalance_after': report.imbalance_after,
         'threshold': report.threshold,

@@ -46,34 +46,35 @@ class MoveBoard:
         self.moves: dict[str, model.Move] = {}
         self.needs: dict[str, set[str]] = {}
         self.groups: dict[str, frozenset[str]] = {}
-        self._before = {h: view.fills(h) for h in {m.from_host for m in moves}}
+        self._before = {h: view.map_known_fills(h) for h in {m.from_host for m in moves}}
         self._members: dict[str, list[str]] = defaultdict(list)
         self._leaving: dict[str, list[str]] = defaultdict(list)
         self._coming: dict[str, list[str]] = defaultdict(list)
 
     @contextlib.contextmanager
-    def closing(self) -> Iterator['MoveBoard']:
+    def recall_at_end(self) -> Iterator['MoveBoard']:
         try:
             yield self
         finally:
             for move in self.moves.values():
                 self._recall_move(move)
 
-    def adopt(self, moves: Iterable[model.Move]) -> None:
+    def adopt_moves(self, moves: Iterable[model.Move]) -> None:
         """Place moves as they are: in waves, with their requirements and alternates."""
         for move in moves:
             uuid = move.instance_uuid
-            self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
-            self._add(move, self._with_needs(move.requires))
+            self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
+            self._add_move(move, self._with_needs(move.requires))
             for host in move.alternates:
-                self.view.depart(dataclasses.replace(move, to_host=host))
+                self.view.begin_departure(dataclasses.replace(move, to_host=host))
 
-    def emptiness(self) -> list[tuple[float, str]]:
+    def list_fullness(self) -> list[tuple[float, str]]:
         """List (fullness, host) for every host of the scope that is not frozen."""
-        return [(self.view.load.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
-                if self.view.frozen(h) is None]
+        return [(self.view.load.compute_fullness(h), h)
+                for h in sorted(self.view.cluster.scope_hosts)
+                if self.view.judge_frozen_host(h) is None]
 
-    def place(self, move: model.Move) -> model.Rejection | None:
+    def place_move(self, move: model.Move) -> model.Rejection | None:
         """Place a move, and require the fewest moves that must have completed before it.
 
         It requires the moves of the same groups and hints, then as many moves that free the
@@ -82,9 +83,9 @@ class MoveBoard:
         :returns: why no order makes the move legal; then nothing has changed.
         """
         uuid = move.instance_uuid
-        self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
+        self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
         mates = {u for group in self.groups[uuid] for u in self._members[group]}
-        mates |= self.moves.keys() & self.view.tied(uuid)
+        mates |= self.moves.keys() & self.view.list_hinted_instances(uuid)
         required = self._with_needs(mates)
         freeing = sorted((u for u in self._leaving[move.to_host] if u not in required),
                          key=lambda u: self.moves[u].wave)
@@ -97,15 +98,15 @@ class MoveBoard:
                 rejection = self._judge_move(move)
         if rejection is not None:
             return rejection
-        self._add(move, required)
+        self._add_move(move, required)
         late = self._find_hindered_moves(move, required) - required
         if late:
             with self._simulate_start(move, required | late):
                 rejection = self._judge_move(move)
-            self._remove(move)
+            self._remove_move(move)
             if rejection is not None:
                 return rejection
-            self._add(move, required | late)
+            self._add_move(move, required | late)
         return None
 
     def _find_hindered_moves(self, move: model.Move, required: set[str]) -> set[str]:
@@ -114,10 +115,10 @@ class MoveBoard:
         They go to the same host: this move takes room that another one freed for it, and they may
         start before that room is free.
         """
-        total = self.view.fills(move.to_host)
+        total = self.view.map_known_fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
                 and all(total[name] <= limit
-                        for name, (_, limit) in self.view.ceilings(move).items())):
+                        for name, (_, limit) in self.view.map_projected_fills(move).items())):
             return set()
         found: set[str] = set()
         for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
@@ -140,7 +141,7 @@ class MoveBoard:
         Yields a function that lands more moves and returns their UUIDs.
         """
         uuid, ends = move.instance_uuid, (move.from_host, move.to_host)
-        mine, tied = self.groups[uuid], self.view.tied(uuid)
+        mine, tied = self.groups[uuid], self.view.list_hinted_instances(uuid)
         landed: list[model.Move] = []
         absent: list[model.Move] = []
 
@@ -149,24 +150,24 @@ class MoveBoard:
                 other = self.moves[need]
                 if (other.from_host in ends or need in tied
                         or not mine.isdisjoint(self.groups[need])):
-                    self.view.recall(other)
-                    self.view.land(other)
+                    self.view.revert_departure(other)
+                    self.view.land_move(other)
                     landed.append(other)
             return uuids
 
         if uuid in self.moves:
             absent = [m for u, m in self.moves.items() if u == uuid or uuid in self.needs[u]]
         for other in absent:
-            self.view.recall(other)
+            self.view.revert_departure(other)
         land_moves(required)
         try:
             yield land_moves
         finally:
             for other in reversed(landed):
-                self.view.undo(other)
-                self.view.depart(other)
+                self.view.undo_landing(other)
+                self.view.begin_departure(other)
             for other in reversed(absent):
-                self.view.depart(other)
+                self.view.begin_departure(other)
 
     def may_return(self, uuid: str, failed: str, needs: Mapping[str, set[str]]) -> bool:
         """Return whether an instance may go back to its source after ``failed`` has failed.
@@ -179,7 +180,7 @@ class MoveBoard:
         one, other = self.moves[uuid], self.moves[failed]
         ends = {one.from_host, one.to_host, other.from_host, other.to_host}
         mine = self.groups[uuid] | self.groups[failed]
-        tied = {*self.view.tied(uuid), *self.view.tied(failed)}
+        tied = {*self.view.list_hinted_instances(uuid), *self.view.list_hinted_instances(failed)}
         required = needs[uuid] | needs[failed]
         absent = [m for u, m in self.moves.items() if u == failed or failed in needs[u]]
         landed = [m for u, m in self.moves.items() if u == uuid or u in required and (
@@ -187,19 +188,19 @@ class MoveBoard:
         for move in (*absent, *landed):
             self._recall_move(move)
         for move in landed:
-            self.view.land(move)
+            self.view.land_move(move)
         try:
-            return constraints.check(self.view, dataclasses.replace(
+            return constraints.judge_move(self.view, dataclasses.replace(
                 one, from_host=one.to_host, to_host=one.from_host), constraints.BACK) is None
         finally:
             for move in reversed(landed):
-                self.view.undo(move)
+                self.view.undo_landing(move)
             for move in (*absent, *landed):
                 for host in (move.to_host, *move.alternates):
-                    self.view.depart(dataclasses.replace(move, to_host=host))
+                    self.view.begin_departure(dataclasses.replace(move, to_host=host))
 
     def _judge_move(self, move: model.Move) -> model.Rejection | None:
-        rejection = constraints.check(self.view, move)
+        rejection = constraints.judge_move(self.view, move)
         if rejection is None and move.phase is model.Phase.SPREAD:
             return refuse_overfilling(self.view, move, self._before[move.from_host])
         return rejection
@@ -207,7 +208,7 @@ class MoveBoard:
     def _with_needs(self, uuids: Iterable[str]) -> set[str]:
         return {need for u in uuids for need in (u, *self.needs[u])}
 
-    def _add(self, move: model.Move, required: set[str]) -> None:
+    def _add_move(self, move: model.Move, required: set[str]) -> None:
         uuid = move.instance_uuid
         waves = [self.moves[u].wave for u in required]
         self.moves[uuid] = move = dataclasses.replace(
@@ -217,12 +218,12 @@ class MoveBoard:
             self._members[group].append(uuid)
         self._leaving[move.from_host].append(uuid)
         self._coming[move.to_host].append(uuid)
-        self.view.depart(move)
+        self.view.begin_departure(move)
 
-    def _remove(self, move: model.Move) -> None:
-        """Take back the last ``_add``."""
+    def _remove_move(self, move: model.Move) -> None:
+        """Take back the last ``_add_move``."""
         uuid = move.instance_uuid
-        self.view.recall(self.moves.pop(uuid))
+        self.view.revert_departure(self.moves.pop(uuid))
         del self.needs[uuid]
         for group in self.groups[uuid]:
             self._members[group].pop()
@@ -231,7 +232,7 @@ class MoveBoard:
 
     def _recall_move(self, move: model.Move) -> None:
         for host in (move.to_host, *move.alternates):
-            self.view.recall(dataclasses.replace(move, to_host=host))
+            self.view.revert_departure(dataclasses.replace(move, to_host=host))
 
     # Alternates.
 
@@ -244,12 +245,13 @@ class MoveBoard:
         groups is done at its destination only.
         """
         uuid = move.instance_uuid
-        if self.view.occupancy.pooled(uuid) or self.moves.keys() & self.view.tied(uuid):
+        if self.view.occupancy.needs_sharing_provider(
+                uuid) or self.moves.keys() & self.view.list_hinted_instances(uuid):
             return False
-        for group in self.view.groups_of(move.instance_uuid):
+        for group in self.view.list_groups_of(move.instance_uuid):
             if group.policy is model.GroupPolicy.AFFINITY and len(self._members[group.uuid]) > 1:
                 return False
-            if move.phase is model.Phase.AFFINITY and not group.policy.hard:
+            if move.phase is model.Phase.AFFINITY and not group.policy.is_hard:
                 return False
         return True
 
@@ -263,12 +265,12 @@ class MoveBoard:
         if host in (move.from_host, move.to_host, *move.alternates):
             return False
         if any(fill > limit + metrics.ROUNDING
-               for fill, limit in self.view.ceilings(other).values()):
+               for fill, limit in self.view.map_projected_fills(other).values()):
             return False
-        return constraints.check(self.view, other, _RULES) is None
+        return constraints.judge_move(self.view, other, _RULES) is None
 
     def add_alternate(self, move: model.Move, host: str) -> model.Move:
-        self.view.depart(dataclasses.replace(move, to_host=host))
+        self.view.begin_departure(dataclasses.replace(move, to_host=host))
         move = dataclasses.replace(move, alternates=(*move.alternates, host))
         self.moves[move.instance_uuid] = move
         return move
@@ -282,7 +284,7 @@ def refuse_overfilling(view: cluster_view.ClusterView, move: model.Move,
 
     :param before: the source's fill then, by policy.
     """
-    for name, (fill, limit) in view.ceilings(move).items():
+    for name, (fill, limit) in view.map_projected_fills(move).items():
         if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING:
             return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
                                               f'{name} while others are on their way')

@@ -55,13 +55,13 @@ def measure_gains(simulation: sim.Simulation,
     """
     if not simulation.trusted:
         return tuple(moves)
-    whole = simulation.combined()
+    whole = simulation.compute_combined()
     gains = []
     for move in moves:
-        simulation.undo(move)
+        simulation.undo_move(move)
         # The last bits are rounding errors.
-        gains.append(round(simulation.combined() - whole, 12))
-        simulation.apply(move)
+        gains.append(round(simulation.compute_combined() - whole, 12))
+        simulation.apply_move(move)
     # Each was applied again in the plan's order, and so are the changes of scores.
     return tuple(dataclasses.replace(move, gain=gain, changes=_trace_changes(simulation, move))
                  for move, gain in zip(moves, gains, strict=True))
@@ -74,7 +74,7 @@ def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.
     for number, policy in enumerate(simulation.policies):
         values: list[float | None] = []
         for host, before, after in ends:
-            known = simulation.view.load.level(policy.name, host) is not None
+            known = simulation.view.load.compute_level(policy.name, host) is not None
             values += [float(before[number]), float(after[number])] if known else [None, None]
         found.append(model.ScoreChange(policy.name, *values))
     return tuple(found)
@@ -91,16 +91,16 @@ def _compute_alternate_gains(simulation: sim.Simulation, move: model.Move,
     """
     n = simulation.index[move.instance_uuid]
     columns = arrays.make_int_array(simulation.host_index[host] for host in hosts)
-    simulation.undo(move)
-    effect = simulation.effects(arrays.make_int_array([n]), columns)
-    gains: list[float | None] = list((simulation.combined() - effect.combined[0]).tolist())
+    simulation.undo_move(move)
+    effect = simulation.compute_effects(arrays.make_int_array([n]), columns)
+    gains: list[float | None] = list((simulation.compute_combined() - effect.combined[0]).tolist())
     if move.phase is model.Phase.SPREAD:
         refused = effect.refused[0] | (effect.combined[0]
-                                       >= simulation.combined() - base.EPSILON)
+                                       >= simulation.compute_combined() - base.EPSILON)
         if simulation.grouped[n]:
             refused |= simulation.group_changes(n, columns)[1] > 0
         gains = [None if no else gain for gain, no in zip(gains, refused, strict=True)]
-    simulation.apply(move)
+    simulation.apply_move(move)
     return gains
 
 
@@ -138,15 +138,15 @@ def make_parking_test(simulation: sim.Simulation,
     def is_better_than_none(move: model.Move) -> bool:
         if move.phase in (model.Phase.EVACUATE, model.Phase.PACK):
             return move.phase is model.Phase.EVACUATE
-        simulation.undo(planned[move.instance_uuid])
+        simulation.undo_move(planned[move.instance_uuid])
         if move.phase is model.Phase.AFFINITY:
-            better = simulation.repairs(move) < 0
+            better = simulation.compute_group_repair(move) < 0
         else:
-            before = simulation.combined()
-            simulation.apply(move)
-            better = simulation.combined() < before - base.EPSILON
-            simulation.undo(move)
-        simulation.apply(planned[move.instance_uuid])
+            before = simulation.compute_combined()
+            simulation.apply_move(move)
+            better = simulation.compute_combined() < before - base.EPSILON
+            simulation.undo_move(move)
+        simulation.apply_move(planned[move.instance_uuid])
         return better
 
     return is_better_than_none

@@ -36,7 +36,8 @@ class ScopeMeasurement:
     levels: Mapping[str, float]
     launched_at: Mapping[str, float]
 
-    def packing(self, hosts: Collection[str], since: float, growth: float) -> model.PackingDensity:
+    def select_packing(self, hosts: Collection[str], since: float,
+                       growth: float) -> model.PackingDensity:
         """Return the part of this measurement that a plan answers for.
 
         A host whose instances were all launched after the plan is in use through no move;
@@ -64,7 +65,7 @@ def measure_packing(cluster: model.Cluster, scores: model.ClusterScores,
                 -math.inf if instance.launched_at is None else instance.launched_at)
     return ScopeMeasurement(
         {host: max((scores.policies[p.name].fill.get(host, 0.0) / compute_relief_ceiling(p)
-                    for p in policy_set.enabled), default=0.0)
+                    for p in policy_set.enabled_policies), default=0.0)
          for host in cluster.scope_hosts}, launched_at)
 
 

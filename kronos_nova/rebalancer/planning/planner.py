@@ -42,7 +42,7 @@ ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanningInput:
     """All inputs of a plan.
 
     ``strategies`` run in the given order and share ``budget`` (moves). ``seed`` decides all random
@@ -60,7 +60,7 @@ class PlanRequest:
     now: float = 0.0
 
 
-def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
+def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
          stopping: Callable[[], bool] = lambda: False) -> model.Plan:
     """Plan the moves of one cycle for ``request.cluster.scope``.
 
@@ -70,11 +70,11 @@ def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
     :param stopping: whether the engine is being stopped.
     """
     cluster = request.cluster
-    request = prepare_request(request)
+    request = prepare_planning_input(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired, seed=request.seed, now=request.now,
                                 stopping=stopping)
-    before = policy_reports.InitialImbalances.of(simulation)
+    before = policy_reports.InitialImbalances.measure_simulation(simulation)
     held = scope_hold(request)
     if held is not None:
         simulation.notes.append(held)
@@ -89,21 +89,22 @@ def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:
-            simulation.undo(ordered.parked[move.instance_uuid])
-            simulation.apply(move)
+            simulation.undo_move(ordered.parked[move.instance_uuid])
+            simulation.apply_move(move)
     if ordered.dropped:
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
             if move.instance_uuid not in kept:
-                simulation.undo(move)
+                simulation.undo_move(move)
         dropped = ordered.dropped.total()
         simulation.warnings.append(
-            f'{plurals.count_noun(dropped, "move")} {plurals.choose(dropped, "waits", "wait")} '
+            f'{plurals.count_noun(dropped, "move")} '
+            f'{plurals.choose_form(dropped, "waits", "wait")} '
             'for the next cycle: no order of this cycle is safe')
     in_waves, swaps = coupled_moves.pair_harmful_moves(simulation, fresh, ordered.moves)
     reports = policy_reports.report_policies(request.policies, request.scores, before,
-                                             simulation.imbalances())
-    after = simulation.combined()
+                                             simulation.compute_imbalances())
+    after = simulation.compute_combined()
     known = simulation.trusted and before.comparable
     packing_before, packing_after = before.compare_packing(simulation, in_waves)
     return model.Plan(
@@ -119,13 +120,13 @@ def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
         undrained=_list_undrained_hosts(request, held))
 
 
-def prepare_request(request: PlanRequest) -> PlanRequest:
+def prepare_planning_input(request: PlanningInput) -> PlanningInput:
     """Return the request as a plan begins: with those earlier drains that continue."""
     return dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_list_continuing_drains(request)))
 
 
-def drop_moves(request: PlanRequest, plan: model.Plan, dropped: Collection[str],
+def drop_moves(request: PlanningInput, plan: model.Plan, dropped: Collection[str],
                why: str) -> model.Plan:
     """Return the plan without the moves of some instances.
 
@@ -153,13 +154,13 @@ def drop_moves(request: PlanRequest, plan: model.Plan, dropped: Collection[str],
                                 now=request.now)
     for host in sorted(plan.draining - partial - request.history.draining):
         if host in simulation.host_index:
-            simulation.drain(host)
-    before = policy_reports.InitialImbalances.of(simulation)
+            simulation.begin_drain(host)
+    before = policy_reports.InitialImbalances.measure_simulation(simulation)
     for move in kept:
-        simulation.apply(move)
+        simulation.apply_move(move)
     reports = policy_reports.report_policies(request.policies, request.scores, before,
-                                             simulation.imbalances())
-    after = simulation.combined()
+                                             simulation.compute_imbalances())
+    after = simulation.compute_combined()
     packing_before, packing_after = before.compare_packing(simulation, kept)
     return dataclasses.replace(
         plan, moves=move_gains.rank_alternates(simulation, kept),
@@ -172,7 +173,8 @@ def drop_moves(request: PlanRequest, plan: model.Plan, dropped: Collection[str],
         draining=plan.draining - partial)
 
 
-def _order_moves(request: PlanRequest, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
+def _order_moves(request: PlanningInput, simulation: sim.Simulation,
+                 fresh: cluster_view.ClusterView,
                  moves: list[model.Move]) -> tuple[waves.OrderedMoves, list[model.Move]]:
     """Order the moves, without drains that this plan begins and that no order lets end.
 
@@ -187,7 +189,7 @@ def _order_moves(request: PlanRequest, simulation: sim.Simulation, fresh: cluste
             fresh, moves, max_alternates=request.options.max_alternates,
             improves=move_gains.make_parking_test(simulation, moves),
             suits=move_gains.make_alternate_test(simulation, moves),
-            in_use=lambda host: bool(simulation.on_host(host).size))
+            in_use=lambda host: bool(simulation.list_on_host(host).size))
         kept = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining
         partial = {m.from_host for m in moves if m.phase is model.Phase.PACK
@@ -197,14 +199,14 @@ def _order_moves(request: PlanRequest, simulation: sim.Simulation, fresh: cluste
         gone = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
         moves = [m for m in moves if m not in gone]
         for move in reversed(gone):
-            simulation.undo(move)
+            simulation.undo_move(move)
         for host in sorted(partial):
-            simulation.reopen(host)
+            simulation.undo_drain(host)
             fresh.draining.discard(host)
         dropped['partial-drain'] += len(gone)
 
 
-def _held_back(request: PlanRequest, simulation: sim.Simulation,
+def _held_back(request: PlanningInput, simulation: sim.Simulation,
                moved: int) -> list[model.Rejection]:
     """List the instances of the scope that no imbalance move could take, with the reason.
 
@@ -219,7 +221,7 @@ def _held_back(request: PlanRequest, simulation: sim.Simulation,
     return list(found.values())
 
 
-def _list_continuing_drains(request: PlanRequest) -> frozenset[str]:
+def _list_continuing_drains(request: PlanningInput) -> frozenset[str]:
     """Return the drains that began earlier and continue.
 
     A host that was disabled and is enabled again is no longer drained, unless hosts are packed.
@@ -230,7 +232,7 @@ def _list_continuing_drains(request: PlanRequest) -> frozenset[str]:
     return request.history.draining & (wanted | request.cluster.unreadable_hosts)
 
 
-def _ordered_drains(request: PlanRequest) -> list[str]:
+def _ordered_drains(request: PlanningInput) -> list[str]:
     if not request.options.evacuate_disabled_hosts:
         return []
     return drain_requests.drained_hosts(request.cluster, request.options)
@@ -254,7 +256,7 @@ def _find_ending_steps(simulation: sim.Simulation) -> int | None:
     return simulation.steps
 
 
-def scope_hold(request: PlanRequest) -> str | None:
+def scope_hold(request: PlanningInput) -> str | None:
     """Return why the whole scope is left alone, None: it is not."""
     silent = request.cluster.unreadable_hosts
     if silent:
@@ -275,7 +277,7 @@ def scope_hold(request: PlanRequest) -> str | None:
     return None
 
 
-def _list_undrained_hosts(request: PlanRequest, held: str | None) -> tuple[model.Rejection, ...]:
+def _list_undrained_hosts(request: PlanningInput, held: str | None) -> tuple[model.Rejection, ...]:
     cooling = request.history.scope_cooling
     if held is None and cooling > 0:
         return drain_requests.explain_undrained_hosts(request.cluster, request.options,
@@ -285,7 +287,7 @@ def _list_undrained_hosts(request: PlanRequest, held: str | None) -> tuple[model
     return drain_requests.explain_undrained_hosts(request.cluster, request.options, held)
 
 
-def _propose_moves(request: PlanRequest, simulation: sim.Simulation) -> list[model.Move]:
+def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[model.Move]:
     hold = planning_holds.imbalance_hold(request.cluster, request.scores, request.history,
                                          request.options)
     if hold is None and request.history.scope_cooling > 0:
@@ -307,7 +309,7 @@ def _propose_moves(request: PlanRequest, simulation: sim.Simulation) -> list[mod
         if left <= 0:
             break
         name = type(strategy).__name__.lower()
-        if simulation.stop():
+        if simulation.is_cut_off():
             unbegun.append(name)
             continue
         moves += strategy.propose(simulation, left)
@@ -319,19 +321,19 @@ def _propose_moves(request: PlanRequest, simulation: sim.Simulation) -> list[mod
     return moves
 
 
-def _left_out(request: PlanRequest, simulation: sim.Simulation, unfinished: str,
+def _left_out(request: PlanningInput, simulation: sim.Simulation, unfinished: str,
               unbegun: Sequence[str], left: int) -> str:
     """Describe the parts that a plan that was cut off lacks."""
-    over = simulation.imbalances() > simulation.thresholds
+    over = simulation.compute_imbalances() > simulation.thresholds
     return planning_holds.cut_off(
         steps=_find_ending_steps(simulation), stopped=simulation.stopped,
         unfinished=unfinished, unbegun=unbegun, left=left,
-        hosts=[h for h in _ordered_drains(request) if simulation.on_host(h).size],
+        hosts=[h for h in _ordered_drains(request) if simulation.list_on_host(h).size],
         policies=[p.name for p, above in zip(simulation.policies, over, strict=True)
                   if above and simulation.trusted])
 
 
-def _still_draining(request: PlanRequest, simulation: sim.Simulation) -> frozenset[str]:
+def _still_draining(request: PlanningInput, simulation: sim.Simulation) -> frozenset[str]:
     """Return the hosts being emptied that hold instances now.
 
     Until the last instance has arrived elsewhere no other may come to them, planned or booted.

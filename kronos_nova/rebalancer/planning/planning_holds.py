@@ -32,13 +32,14 @@ def find_outage_reason(cluster: model.Cluster, options: model.PlanningOptions) -
     disabled = [h for h, s in zip(hosts, services, strict=True)
                 if s is not None and s.up and not s.enabled]
     if len(down) > options.max_down_fraction * len(hosts):
-        return (f'{len(down)} of {len(hosts)} hosts {plurals.choose(len(down), "is", "are")} down '
-                f'({_format_first_hosts(down)}), more '
-                f'than max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
-                'outage')
+        return (
+            f'{len(down)} of {len(hosts)} hosts {plurals.choose_form(len(down), "is", "are")} down '
+            f'({_format_first_hosts(down)}), more '
+            f'than max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
+            'outage')
     if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
         return (f'{len(disabled)} of {len(hosts)} hosts '
-                f'{plurals.choose(len(disabled), "is", "are")} disabled '
+                f'{plurals.choose_form(len(disabled), "is", "are")} disabled '
                 f'({_format_first_hosts(disabled)}), more '
                 f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some hosts or '
                 'raise the option')
@@ -101,7 +102,7 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
     if policies:
         parts.append(f'still above the threshold: {", ".join(policies)}')
     parts.append(f'{plurals.count_noun(left, "move")} of the budget '
-                 f'{plurals.choose(left, "is", "are")} left; the next cycle goes on')
+                 f'{plurals.choose_form(left, "is", "are")} left; the next cycle goes on')
     return '; '.join(parts)
 
 

@@ -65,14 +65,14 @@ class PassOutcome:
     scores: model.ClusterScores
     plan: model.Plan
     timings: Mapping[str, float]
-    request: planner.PlanRequest
+    request: planner.PlanningInput
     settled: bool = False
 
 
-def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-        history: model.MoveHistory, settings: PassSettings, *, now: float,
-        clock: Callable[[], float], busy: int = 0, seed: int = 0,
-        stopping: Callable[[], bool] = lambda: False) -> PassOutcome:
+def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+               history: model.MoveHistory, settings: PassSettings, *, now: float,
+               clock: Callable[[], float], busy: int = 0, seed: int = 0,
+               stopping: Callable[[], bool] = lambda: False) -> PassOutcome:
     """Score, plan and check one scope.
 
     :param cluster: with its scope set.
@@ -85,15 +85,16 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     started = clock()
-    scores = score(cluster, samples, settings, now)
+    scores = score_policies(cluster, samples, settings, now)
     scored = clock()
-    request = build_request(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
+    request = build_planning_input(cluster, scores, history, settings, now=now, busy=busy,
+                                   seed=seed)
     history = request.history
     end = started + settings.deadline
     plan = planner.plan(request, expired=lambda: clock() > end, stopping=stopping)
     planned = clock()
-    plan = dataclasses.replace(plan, load=load(scores, settings.policies))
-    check(plan, request)
+    plan = dataclasses.replace(plan, load=compute_mean_scores(scores, settings.policies))
+    check_plan(plan, request)
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
     hosts = cluster.scope_hosts
     settled = (not cluster.unreadable_hosts
@@ -103,16 +104,17 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                        request=request)
 
 
-def build_request(cluster: model.Cluster, scores: model.ClusterScores, history: model.MoveHistory,
-                  settings: PassSettings, *, now: float, busy: int = 0,
-                  seed: int = 0) -> planner.PlanRequest:
-    """Build the request of a plan; parameters as of :func:`run`."""
-    return planner.PlanRequest(
+def build_planning_input(cluster: model.Cluster, scores: model.ClusterScores,
+                         history: model.MoveHistory,
+                         settings: PassSettings, *, now: float, busy: int = 0,
+                         seed: int = 0) -> planner.PlanningInput:
+    """Build the request of a plan; parameters as of :func:`plan_scope`."""
+    return planner.PlanningInput(
         cluster=cluster, scores=scores, policies=settings.policies,
         strategies=settings.strategies, options=settings.options,
         history=dataclasses.replace(history, fresh=just_booted(
             cluster, now, settings.instance_cooldown)),
-        budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
+        budget=max(0, settings.policies.move_budget - busy), seed=seed, now=now)
 
 
 def count_busy_moves(flights: Iterable[model.InFlightMove], cluster: model.Cluster) -> int:
@@ -128,14 +130,14 @@ def count_busy_moves(flights: Iterable[model.InFlightMove], cluster: model.Clust
 def drop_moves(outcome: PassOutcome, dropped: Collection[str], why: str) -> PassOutcome:
     """Return the outcome without the moves of some instances, and of all that depend on these.
 
-    :raises PlanRefused: as :func:`run`.
+    :raises PlanRefused: as :func:`plan_scope`.
     """
     plan = planner.drop_moves(outcome.request, outcome.plan, dropped, why)
-    check(plan, outcome.request)
+    check_plan(plan, outcome.request)
     return dataclasses.replace(outcome, plan=plan)
 
 
-def check(plan: model.Plan, request: planner.PlanRequest) -> None:
+def check_plan(plan: model.Plan, request: planner.PlanningInput) -> None:
     """Check the plan.
 
     :raises PlanRefused: the plan breaks a rule; no part may be carried out.
@@ -149,14 +151,15 @@ def check(plan: model.Plan, request: planner.PlanRequest) -> None:
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
 
 
-def load(scores: model.ClusterScores, policy_set: policies.PolicySet) -> float | None:
+def compute_mean_scores(scores: model.ClusterScores,
+                        policy_set: policies.PolicySet) -> float | None:
     """Compute the weighted mean of the hosts' scores, None: some are not trusted."""
     if scores.untrusted:
         return None
     return scoring.sum_weighted(
         {name: math.fsum(found.hosts.values()) / max(1, len(found.hosts))
          for name, found in scores.policies.items()},
-        {p.name: p.weight for p in policy_set.enabled})
+        {p.name: p.weight for p in policy_set.enabled_policies})
 
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
@@ -165,14 +168,14 @@ def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str
             and (left := recently_booted.compute_fresh_seconds(i.launched_at, now, cooldown)) > 0}
 
 
-def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-          settings: PassSettings,
-          now: float) -> model.ClusterScores:
+def score_policies(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                   settings: PassSettings,
+                   now: float) -> model.ClusterScores:
     """Compute every enabled policy's scores over the cluster's scope."""
     values = {
-        p.name: scoring.score(p, samples[p.name], cluster, now=now,
-                              staleness=settings.staleness, require_age=settings.require_age,
-                              max_missing_hosts=settings.options.max_missing_hosts)
-        for p in settings.policies.enabled}
+        p.name: scoring.score_policy(p, samples[p.name], cluster, now=now,
+                                     staleness=settings.staleness, require_age=settings.require_age,
+                                     max_missing_hosts=settings.options.max_missing_hosts)
+        for p in settings.policies.enabled_policies}
     taken_at = min((s.taken_at for s in samples.values()), default=now)
     return model.ClusterScores(values, taken_at)

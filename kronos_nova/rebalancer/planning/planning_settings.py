@@ -60,7 +60,7 @@ def build_settings(conf: cfg.ConfigOpts,
 
     :raises PluginNotFound: a strategy of Kronos is not installed.
     """
-    found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
+    found = [plugins.load_plugin(plugins.STRATEGIES, name)() for name in strategy_names()]
     return planning_pipeline.PassSettings(
         policies=policy_set, options=engine_conf.build_options(conf), strategies=found,
         staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,

@@ -39,11 +39,13 @@ class InitialImbalances:
     in_use: sim.Bools
 
     @classmethod
-    def of(cls, simulation: sim.Simulation) -> 'InitialImbalances':
+    def measure_simulation(cls, simulation: sim.Simulation) -> 'InitialImbalances':
         """Record a simulation in which no move has been made yet."""
-        measured, combined_measured = simulation.measure()
-        return cls(simulation.imbalances(), simulation.combined(), measured, combined_measured,
-                   simulation.comparable(), _compute_fill_levels(simulation), _in_use(simulation))
+        measured, combined_measured = simulation.measure_imbalances()
+        return cls(simulation.compute_imbalances(), simulation.compute_combined(), measured,
+                   combined_measured,
+                   simulation.has_comparable_hosts(), _compute_fill_levels(simulation),
+                   _in_use(simulation))
 
     def compare_packing(self, simulation: sim.Simulation, moves: Sequence[model.Move],
                         ) -> tuple[model.PackingDensity | None, model.PackingDensity | None]:
@@ -85,7 +87,7 @@ def report_policies(policies: policy.PolicySet, scores: model.ClusterScores,
                     before: InitialImbalances, after: sim.Floats) -> tuple[model.PolicyReport, ...]:
     """Report each policy's imbalance before and after the plan, None where it is not known."""
     reports = []
-    for p, weighed in enumerate(policies.enabled):
+    for p, weighed in enumerate(policies.enabled_policies):
         reason = scores.policies[weighed.name].untrusted
         if reason is None and not before.comparable:
             reason = _explain_missing_imbalance(scores)

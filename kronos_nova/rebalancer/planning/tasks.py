@@ -106,4 +106,4 @@ def copied_gb(move: model.Move, instance: model.Instance, options: model.Plannin
     shared = options.instance_storage == 'shared'
     if shared or (move.phase in metrics.IMBALANCE and not options.allow_disk_copy):
         return 0
-    return disks.own_gb(instance, sharing)
+    return disks.sum_local_gb(instance, sharing)

@@ -74,7 +74,7 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
     :param among: hosts that may be alternates; None: all of the scope.
     :param suits: whether a host may be an alternate of a move, besides the rules.
     """
-    with boards.MoveBoard(view, moves).closing() as board:
+    with boards.MoveBoard(view, moves).recall_at_end() as board:
         waiting = _place_moves(board, moves)
         parked: dict[str, model.Move] = {}
         if improves is not None:
@@ -95,7 +95,7 @@ def _place_moves(board: boards.MoveBoard,
     while True:
         waiting = []
         for move in moves:
-            if move.instance_uuid not in board.moves and (no := board.place(move)) is not None:
+            if move.instance_uuid not in board.moves and (no := board.place_move(move)) is not None:
                 waiting.append((move, no))
         if not waiting or len(waiting) == len(moves):
             return waiting
@@ -105,11 +105,11 @@ def _place_moves(board: boards.MoveBoard,
 def _park_move(board: boards.MoveBoard, move: model.Move,
                improves: Callable[[model.Move], bool]) -> model.Move | None:
     """Place and return the move to the emptiest third host that is legal and ``improves``."""
-    for _, host in heapq.nsmallest(TRIED, board.emptiness()):
+    for _, host in heapq.nsmallest(TRIED, board.list_fullness()):
         other = dataclasses.replace(move, to_host=host)
         if (host not in (move.from_host, move.to_host)
-                and constraints.check(board.view, other) is None
-                and improves(other) and board.place(other) is None):
+                and constraints.judge_move(board.view, other) is None
+                and improves(other) and board.place_move(other) is None):
             return other
     return None
 
@@ -122,7 +122,7 @@ def _add_alternates(board: boards.MoveBoard, count: int, in_use: Callable[[str],
     that packs falls back to no empty host.
     """
     packs = any(m.phase is model.Phase.PACK for m in board.moves.values())
-    heap = [entry for entry in board.emptiness() if (not packs or in_use(entry[1]))
+    heap = [entry for entry in board.list_fullness() if (not packs or in_use(entry[1]))
             and (among is None or entry[1] in among)]
     heapq.heapify(heap)
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
@@ -137,15 +137,15 @@ def _add_next_alternate(board: boards.MoveBoard, move: model.Move, heap: list[tu
     """Return the move with one more alternate, None: no host was found."""
     seen: list[tuple[float, str]] = []
     found = None
-    board.view.recall(move)
+    board.view.revert_departure(move)
     while heap and found is None and len(seen) < TRIED:
         seen.append(heapq.heappop(heap))
         if suits(move, seen[-1][1]) and board.try_alternate(move, seen[-1][1]):
             found = seen[-1][1]
-    board.view.depart(move)
+    board.view.begin_departure(move)
     if found is not None:
         move = board.add_alternate(move, found)
-        seen[-1] = board.view.load.fullness(found), found
+        seen[-1] = board.view.load.compute_fullness(found), found
     for entry in seen:
         heapq.heappush(heap, entry)
     return move if found is not None else None

@@ -97,8 +97,8 @@ def _list_cloud_gaps(outcome: planning_pipeline.PassOutcome, planned: Mapping[st
     under_way = sum(flight.instance_uuid not in waiting for flight in cluster.flights)
     if waiting:
         yield values.DataGap(f'{plurals.count_noun(len(waiting), "move")} that '
-                             f'{plurals.choose(len(waiting), "waits", "wait")} for approval: those '
-                             'instances stay as they are.')
+                             f'{plurals.choose_form(len(waiting), "waits", "wait")} for approval: '
+                             'those instances stay as they are.')
     if under_way:
         yield values.DataGap(f'{plurals.count_noun(under_way, "migration")} under way in the '
                              'cloud: those instances stay as they are.')

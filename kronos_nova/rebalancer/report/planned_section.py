@@ -42,13 +42,13 @@ def build_section(outcome: planning_pipeline.PassOutcome, policy_set: policies.P
     """
     cluster, plan, waiting = outcome.cluster, outcome.plan, waiting or {}
     lines = _build_host_lines(outcome)
-    here = values.PlanPoint(outcome.request.now, plan.measured, plan.combined_after,
+    here = values.PlanPoint(outcome.request.now, plan.measured_imbalance, plan.combined_after,
                             moves=len(plan.moves), shown=True, policies=list_imbalances(plan))
     return values.ScopeSection(
         scope=cluster.scope, at=outcome.request.now, seen=outcome.request.now,
         hosts=len(cluster.scope_hosts), instances=sum(line.instances for line in lines),
-        policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
-        before=plan.measured, after=plan.combined_after, lines=lines,
+        policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled_policies}),
+        before=plan.measured_imbalance, after=plan.combined_after, lines=lines,
         moves=build_move_lines(plan, {u: cluster.instances[u].name for u in
                                       (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
@@ -62,7 +62,7 @@ def _describe_no_moves(outcome: planning_pipeline.PassOutcome, waiting: Mapping[
     if waiting:
         number = plurals.count_noun(len(waiting), 'move')
         return (f'None is new: {number} of plan {", ".join(sorted(set(waiting.values())))} '
-                f'{plurals.choose(len(waiting), "waits", "wait")} for approval, see below.')
+                f'{plurals.choose_form(len(waiting), "waits", "wait")} for approval, see below.')
     under_way = len(outcome.cluster.flights)
     return 'None.' if not under_way else (
         f'None is new: {plurals.count_noun(under_way, "migration")} under way in the cloud.')
@@ -92,13 +92,13 @@ def build_move_lines(plan: model.Plan, names: Mapping[str, str],
 def policy_lines(plan: model.Plan,
                  weights: Mapping[str, float]) -> tuple[values.PolicyLine, ...]:
     return tuple(values.PolicyLine(
-        p.name, p.threshold, p.measured, p.imbalance_after,
+        p.name, p.threshold, p.measured_imbalance, p.imbalance_after,
         left_out=(p.reason or 'left out') if p.skipped else None,
         weight=weights.get(p.name)) for p in plan.policies)
 
 
 def list_imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
-    return tuple((p.name, p.measured) for p in plan.policies)
+    return tuple((p.name, p.measured_imbalance) for p in plan.policies)
 
 
 def list_refusals(plan: model.Plan) -> tuple[values.RefusalCount, ...]:
@@ -112,20 +112,20 @@ def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.Ho
 
     The latter count the plan and all moves under way as done.
     """
-    request = planner.prepare_request(outcome.request)
+    request = planner.prepare_planning_input(outcome.request)
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
     instances = Counter(simulation.place.tolist())
-    known = {(p, h): simulation.view.load.level(policy.name, host) is not None
+    known = {(p, h): simulation.view.load.compute_level(policy.name, host) is not None
              for p, policy in enumerate(simulation.policies)
              for h, host in enumerate(simulation.hosts)}
     for move in outcome.plan.moves:
-        simulation.apply(move)
+        simulation.apply_move(move)
     after = simulation.score
     gives = Counter(m.from_host for m in outcome.plan.moves)
     takes = Counter(m.to_host for m in outcome.plan.moves)
-    chosen = request.policies.enabled
+    chosen = request.policies.enabled_policies
     found = []
     for h, host in enumerate(simulation.hosts):
         levels = []

@@ -50,7 +50,7 @@ def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised:
     no_lines = NO_SCORES if lines else UNKNOWN_SCORES
     return values.ScopeSection(
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
-        policies=planned_section.policy_lines(plan, {}), before=plan.measured,
+        policies=planned_section.policy_lines(plan, {}), before=plan.measured_imbalance,
         after=plan.combined_after, realised=realised, lines=lines, no_lines=no_lines,
         decisions=tuple(decisions),
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
@@ -89,7 +89,7 @@ def build_point(row: rows.PlanRow, realised: float | None, shown: bool = False,
 
     :param dropped: no move of the plan began, so the imbalance it foresaw never came.
     """
-    return values.PlanPoint(row.created_at, row.plan.measured,
+    return values.PlanPoint(row.created_at, row.plan.measured_imbalance,
                             None if dropped else row.plan.combined_after,
                             realised, len(row.plan.moves), row.dry_run, shown,
                             planned_section.list_imbalances(row.plan))

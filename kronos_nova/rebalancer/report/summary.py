@@ -35,7 +35,7 @@ def _yield_sentences(section: values.ScopeSection) -> Iterator[str]:
         takes = len({move.to_host for move in section.moves})
         yield (f'{plurals.count_noun(len(section.moves), "instance")} of '
                f'{plurals.count_noun(gives, "host")} '
-               f'{plurals.choose(len(section.moves), "moves", "move")} to '
+               f'{plurals.choose_form(len(section.moves), "moves", "move")} to '
                f'{plurals.count_noun(takes, "host")}, in {plurals.count_noun(waves, "wave")}.')
     if section.before is None:
         yield 'The combined imbalance is not known.'

@@ -153,7 +153,7 @@ class _BatchSearch:
 
     def _take_back(self) -> None:
         if self.moves:
-            self._simulation.undo(self.moves.pop())
+            self._simulation.undo_move(self.moves.pop())
 
     def _choose_instance(self, left: sim.Ints) -> _HostChoice | None:
         """Return the choice of the instance with the fewest hosts; None: not all can be placed.
@@ -181,10 +181,10 @@ class _BatchSearch:
             kind = _build_host_key(simulation, h, choice.alike[h])
             if kind in choice.seen:
                 continue
-            if self.tried >= self._most or simulation.stop():
+            if self.tried >= self._most or simulation.is_cut_off():
                 return False
             self.tried += 1
-            move = replay.apply(simulation, choice.instance, h, self._phase)
+            move = replay.apply_move(simulation, choice.instance, h, self._phase)
             if move is not None:
                 choice.seen.add(kind)
                 self.moves.append(move)
@@ -213,7 +213,7 @@ def compute_claim_shares(simulation: sim.Simulation, instances: sim.Ints) -> sim
 
 def _fullest_first(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Ints:
     """Return positions in ``hosts``, the fullest host first."""
-    return np.asarray(np.lexsort((hosts, -simulation.room.fullest(n, hosts))))
+    return np.asarray(np.lexsort((hosts, -simulation.room.compute_fullest(n, hosts))))
 
 
 def _build_host_key(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:

@@ -58,7 +58,7 @@ def _place_scattered(simulation: sim.Simulation, numbers: sim.Ints, phase: model
     moves = []
     for n in map(int, numbers):
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
-        keys = (allowed, simulation.room.fullest(n, allowed),
+        keys = (allowed, simulation.room.compute_fullest(n, allowed),
                 _count_broken_soft_rules(simulation, n, allowed),
                 come[allowed])
         move = _apply_first_legal(simulation, n, allowed[np.lexsort(keys)], phase)
@@ -94,7 +94,7 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
     moves = []
     for n in map(int, numbers):
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
-        full = simulation.room.fullest(n, allowed)
+        full = simulation.room.compute_fullest(n, allowed)
         taking = used[allowed]
         keys = (allowed, np.where(taking, -full, sign * full),
                 _count_broken_soft_rules(simulation, n, allowed),
@@ -116,7 +116,7 @@ def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: 
     hosts = hosts[allowed.any(axis=0)]
     left = TRIED
     for some in itertools.islice(_list_host_sets(simulation, numbers, hosts, width), SETS):
-        if left <= 0 or simulation.stop():
+        if left <= 0 or simulation.is_cut_off():
             break
         moves, tried = batch.place_on(simulation, numbers, some, phase, left)
         left -= tried
@@ -149,9 +149,9 @@ def _apply_first_legal(simulation: sim.Simulation, n: int, hosts: sim.Ints,
                        phase: model.Phase) -> model.Move | None:
     """Move the instance to the first host that the rules allow; return the applied move."""
     for h in map(int, hosts):
-        if simulation.stop():
+        if simulation.is_cut_off():
             return None
-        move = replay.apply(simulation, n, h, phase)
+        move = replay.apply_move(simulation, n, h, phase)
         if move is not None:
             return move
     return None
@@ -170,9 +170,9 @@ def _count_destinations(moves: list[model.Move]) -> int:
 
 def _undo(simulation: sim.Simulation, moves: list[model.Move]) -> None:
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)
 
 
 def _reapply_move(simulation: sim.Simulation, move: model.Move) -> model.Move:
-    simulation.apply(move)
+    simulation.apply_move(move)
     return move

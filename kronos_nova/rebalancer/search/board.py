@@ -77,7 +77,7 @@ class SearchBoard:
             # capacity left: the plan must not count on moves that a ceiling refuses.
             self.need = np.concatenate([self.need, usage])
             self.left = np.concatenate([self.left, np.minimum(
-                simulation.headroom(np.unique(self.source)), ENDLESS)])
+                simulation.compute_headroom(np.unique(self.source)), ENDLESS)])
         #: The shortage of hosts at the start, and below the usual need of an instance.
         self.lack: sim.Floats = np.minimum(self.left, 0.0)
         self._usual = _compute_usual_need(self.need, len(self.need) - len(usage) * self.scarce)
@@ -86,67 +86,67 @@ class SearchBoard:
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
 
-    def mates(self, row: int) -> sim.Ints:
+    def list_group_rows(self, row: int) -> sim.Ints:
         """Return the row and the other members of its groups."""
         groups = self._groups.get(row, ())
         return np.array(sorted({row}.union(*(self._members[g] for g in groups))), dtype=np.intp)
 
-    def put(self, row: int, column: int) -> None:
+    def place_row(self, row: int, column: int) -> None:
         """Move the row to the column; forbid moves of the other members of its groups."""
         self.plan[row] = column
         self._shift_load(row, column, 1.0)
         self._update_bias(row, 1)
 
-    def take(self, row: int) -> int:
+    def remove_row(self, row: int) -> int:
         """Take the row's move back; return the column it went to."""
         column = self.plan.pop(row)
         self._shift_load(row, column, -1.0)
         self._update_bias(row, -1)
         return column
 
-    def become(self, plan: Plan) -> None:
+    def replace_plan(self, plan: Plan) -> None:
         """Replace the plan by exactly these moves."""
         for row in [r for r, c in self.plan.items() if plan.get(r) != c]:
-            self.take(row)
+            self.remove_row(row)
         for row, column in plan.items():
             if row not in self.plan:
-                self.put(row, column)
+                self.place_row(row, column)
 
-    def value(self) -> float:
+    def compute_value(self) -> float:
         """Return the value of the state, the moves' prices included."""
-        return self.measure.value(self.score) + self.cost()
+        return self.measure.compute_value(self.score) + self.sum_move_prices()
 
-    def cost(self) -> float:
+    def sum_move_prices(self) -> float:
         """Return the sum of the moves' prices."""
         return math.fsum(self.price[column, row] for row, column in self.plan.items())
 
-    def fits(self, row: int, column: int) -> bool:
+    def has_room(self, row: int, column: int) -> bool:
         """Return whether the claims have room, and, where room is scarce, the ceilings."""
         if not self.tight:
             return True
         need, left = self.need[:, row], self.left[:, self.columns[column]]
         return bool(((need <= left) | (need == 0.0)).all())
 
-    def room(self, rows: sim.Ints | slice) -> sim.Bools:
-        """Return :meth:`fits` for columns x rows."""
+    def mark_room(self, rows: sim.Ints | slice) -> sim.Bools:
+        """Return :meth:`has_room` for columns x rows."""
         need, left = self.need[:, None, rows], self.left[:, self.columns, None]
         return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
 
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Return whether a destination lacks room for its instances, all moves done."""
         if not self.tight:
             return False
         left = self.left[:, self.columns[list(self.plan.values())]]
         return bool(((left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
 
-    def overflow(self) -> float:
+    def compute_overflow(self) -> float:
         """Return the room that hosts lack for their new instances, in usual instances."""
         if not self.tight:
             return 0.0
         return float((self._compute_shortage().sum(axis=1) / self._usual).sum())
 
-    def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
-        """Return the change of :meth:`overflow` by each addition: columns x rows."""
+    def compute_overflow_changes(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
+        """Return the change of :meth:`compute_overflow` by each addition: columns x rows."""
         source = self.source[rows]
         beyond = (self.lack - self.left) / self._usual[:, None]
         need = self.need[:, rows] / self._usual[:, None]
@@ -161,7 +161,7 @@ class SearchBoard:
         total -= over.sum(axis=0)[self.columns, None].astype(np.float32)
         return total
 
-    def order(self) -> list[int] | None:
+    def order_rows(self) -> list[int] | None:
         """Return the plan's rows in an order in which each finds room left by earlier moves.
 
         None if this one attempt finds no such order.
@@ -223,7 +223,7 @@ def _compute_usual_need(need: sim.Floats, claims: int) -> sim.Floats:
 def _list_row_groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
     """Return the UUIDs of the server groups of each row that has any."""
     return {int(row): tuple(g.uuid for g in
-                            simulation.view.groups_of(simulation.uuids[rows[row]]))
+                            simulation.view.list_groups_of(simulation.uuids[rows[row]]))
             for row in np.flatnonzero(simulation.grouped[rows])}
 
 
@@ -240,7 +240,7 @@ def _compute_bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints)
     for row in np.flatnonzero(simulation.grouped[rows]):
         hard, soft = simulation.group_changes(int(rows[row]), columns)
         bias[:, row] += np.maximum(soft, 0) * simulation.options.soft_affinity_weight
-        bias[simulation.repairing(-hard, -soft), row] = np.inf
+        bias[simulation.mark_repairing(-hard, -soft), row] = np.inf
     return bias
 
 

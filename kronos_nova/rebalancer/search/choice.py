@@ -20,7 +20,7 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
 
 #: The masks that no move of the same plan can lift.
-WITHOUT_CLAIMS = tuple(mask for mask in masks.MASKS if mask is not claims.room)
+WITHOUT_CLAIMS = tuple(mask for mask in masks.MASKS if mask is not claims.mark_room)
 #: Candidates (instance, host) on a board.
 CELLS = 150_000
 #: A board has at least so many hosts of either end.
@@ -68,7 +68,7 @@ def _sort_extreme_hosts(simulation: sim.Simulation, who: sim.Bools, sign: float)
     :param sign: -1: the hottest first, 1: the coldest first.
     """
     hosts = np.flatnonzero(who)
-    over = np.flatnonzero(simulation.imbalances() > simulation.thresholds)
+    over = np.flatnonzero(simulation.compute_imbalances() > simulation.thresholds)
     rank = np.full(hosts.size, hosts.size)
     for p in over:
         order = np.argsort(sign * simulation.score[p, hosts], kind='stable')

@@ -44,7 +44,7 @@ def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budge
     if budget < 1:
         return False
     for tries, (host, other) in enumerate(_list_chains(simulation, n, moves, budget)):
-        if tries >= TRIED or simulation.stop():
+        if tries >= TRIED or simulation.is_cut_off():
             return False
         if _try_chain(simulation, n, host, other, moves):
             return True
@@ -80,21 +80,22 @@ def _try_chain(simulation: sim.Simulation, n: int, host: int, other: int,
     uuid = simulation.uuids[other]
     old = next((m for m in moves if m.instance_uuid == uuid), None)
     if old is not None:
-        simulation.undo(old)
+        simulation.undo_move(old)
     for there in _list_other_destinations(simulation, other, host):
-        first = replay.apply(simulation, other, there, old.phase if old else model.Phase.SPREAD)
+        first = replay.apply_move(simulation, other, there,
+                                  old.phase if old else model.Phase.SPREAD)
         if first is None:
             continue
-        second = replay.apply(simulation, n, host, model.Phase.EVACUATE)
+        second = replay.apply_move(simulation, n, host, model.Phase.EVACUATE)
         if second is not None:
             if old is not None:
                 moves.remove(old)
             moves += [first, second]
             return True
-        simulation.undo(first)
+        simulation.undo_move(first)
         break
     if old is not None:
-        simulation.apply(old)
+        simulation.apply_move(old)
     return False
 
 

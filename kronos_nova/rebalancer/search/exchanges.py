@@ -62,9 +62,10 @@ class ExchangeSearch:
                       & (np.diff(self._start) > 0))
         self.possible = int(self._both.sum()) >= 2
         self._ends = min(ENDS, int(self._both.sum()))
-        self._mates = [frozenset(board.mates(row).tolist()) for row in range(len(board.rows))]
+        self._mates = [frozenset(board.list_group_rows(row).tolist())
+                       for row in range(len(board.rows))]
 
-    def best(self, wanted: float) -> Exchange | None:
+    def choose_exchange(self, wanted: float) -> Exchange | None:
         """Return the exchange that leaves the smallest value, or None.
 
         Both hosts must have room when both instances have moved.
@@ -74,8 +75,8 @@ class ExchangeSearch:
         if not self.possible:
             return None
         board, weights = self._board, self._board.measure.weights
-        high = board.measure.highest(board.score)[:, None]
-        low = board.measure.lowest(board.score)[:, None]
+        high = board.measure.compute_highest(board.score)[:, None]
+        low = board.measure.compute_lowest(board.score)[:, None]
         scale = max(wanted, 1e-9, float((high - low).max()) / soft_extremes.SHARPEST)
         near_high = np.exp(np.minimum((board.score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - board.score) / scale, 0.0)) * board.takers

@@ -49,53 +49,54 @@ class StateMeasure:
         #: Added to scores, they exclude hosts that may not give or take.
         self._out = (np.where(simulation.givers, 0.0, -np.inf),
                      np.where(simulation.takers, 0.0, np.inf))
-        self.start = simulation.combined()
+        self.start = simulation.compute_combined()
         #: P: where a policy's imbalance may end.
-        self._limits = np.maximum(simulation.imbalances(), self.thresholds) + metrics.ROUNDING
+        self._limits = np.maximum(simulation.compute_imbalances(),
+                                  self.thresholds) + metrics.ROUNDING
 
-    def highest(self, score: sim.Floats) -> sim.Floats:
+    def compute_highest(self, score: sim.Floats) -> sim.Floats:
         """Return the highest score of the hosts that may give (shape ... P).
 
         ``score`` is ... P x H here and below, one state or many.
         """
         return np.asarray((score + self._out[0]).max(axis=-1))
 
-    def lowest(self, score: sim.Floats) -> sim.Floats:
+    def compute_lowest(self, score: sim.Floats) -> sim.Floats:
         """Return the lowest score of the hosts that may take (shape ... P)."""
         return np.asarray((score + self._out[1]).min(axis=-1))
 
-    def imbalances(self, score: sim.Floats) -> sim.Floats:
-        return np.asarray(np.maximum(self.highest(score) - self.lowest(score), 0.0))
+    def compute_imbalances(self, score: sim.Floats) -> sim.Floats:
+        return np.asarray(np.maximum(self.compute_highest(score) - self.compute_lowest(score), 0.0))
 
-    def combined(self, score: sim.Floats) -> float:
-        return float(self.weights @ self.imbalances(score))
+    def compute_combined(self, score: sim.Floats) -> float:
+        return float(self.weights @ self.compute_imbalances(score))
 
-    def excess(self, score: sim.Floats) -> float:
+    def compute_excess(self, score: sim.Floats) -> float:
         """Return the sum of weight x imbalance above the thresholds, rounding apart."""
-        above = self.imbalances(score) - self.thresholds
+        above = self.compute_imbalances(score) - self.thresholds
         return float(self.weights @ np.where(above > metrics.ROUNDING, above, 0.0))
 
-    def value(self, score: sim.Floats) -> float:
-        return float(self.values(score))
+    def compute_value(self, score: sim.Floats) -> float:
+        return float(self.compute_values(score))
 
-    def values(self, score: sim.Floats) -> sim.Floats:
-        """Return :meth:`value` of each state (shape ...)."""
-        imbalance = self.imbalances(score)
+    def compute_values(self, score: sim.Floats) -> sim.Floats:
+        """Return :meth:`compute_value` of each state (shape ...)."""
+        imbalance = self.compute_imbalances(score)
         combined = imbalance @ self.weights
         above = np.maximum(imbalance - self.thresholds, 0.0) @ self.weights
         refused = np.maximum(imbalance - self._limits, 0.0) @ self.weights
         refused += np.maximum(0.0, combined - self.start - metrics.ROUNDING)
         return np.asarray(BELOW * combined + (1.0 - BELOW) * above + REFUSED * refused)
 
-    def reached(self, score: sim.Floats) -> sim.Bools:
+    def mark_reached(self, score: sim.Floats) -> sim.Bools:
         """Return which states bring every policy to its threshold and are not refused."""
-        imbalance = self.imbalances(score)
+        imbalance = self.compute_imbalances(score)
         limits = np.minimum(self.thresholds + metrics.ROUNDING, self._limits)
         return np.asarray((imbalance <= limits).all(axis=-1)
                           & (imbalance @ self.weights <= self.start + metrics.ROUNDING))
 
-    def refused(self, score: sim.Floats) -> bool:
+    def mark_refused(self, score: sim.Floats) -> bool:
         """Return whether a policy ends worse above its threshold, or all together end worse."""
-        imbalance = self.imbalances(score)
+        imbalance = self.compute_imbalances(score)
         return bool((imbalance > self._limits).any()
                     or float(self.weights @ imbalance) > self.start + metrics.ROUNDING)

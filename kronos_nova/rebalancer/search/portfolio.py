@@ -56,11 +56,12 @@ def plan_large_cluster(simulation: sim.Simulation, start: measure.StateMeasure,
     """
     if len(simulation.uuids) <= LARGE:
         return []
-    above = start.excess(simulation.score)
+    above = start.compute_excess(simulation.score)
     moves = replay.apply_in_order(simulation,
                                   _search_plan(simulation, budget, 2 * budget,
                                                ruin_recreate.STARTS[-2:-1]))
-    if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
+    if start.compute_excess(simulation.score) < above - LEAST and not start.mark_refused(
+            simulation.score):
         return moves
     _undo(simulation, moves)
     return []
@@ -78,7 +79,7 @@ def improve_plan(simulation: sim.Simulation, start: measure.StateMeasure,
     :param start: taken before ``moves``.
     :param moves: applied to the simulation, in order.
     """
-    reached = not start.excess(simulation.score)
+    reached = not start.compute_excess(simulation.score)
     additions = _compute_additions(simulation, budget)
     if not additions or reached and (len(moves) <= 1 or len(simulation.uuids) > LARGE):
         return list(moves)
@@ -89,11 +90,11 @@ def improve_plan(simulation: sim.Simulation, start: measure.StateMeasure,
         return list(moves)
     greedy = _apply_and_rank(simulation, start, moves)
     _undo(simulation, moves)
-    above = start.excess(simulation.score)
+    above = start.compute_excess(simulation.score)
     tried = replay.apply_in_order(simulation, found)
     _undo(simulation, tried)
     other = _apply_and_rank(simulation, start, tried)
-    if other < greedy and start.excess(simulation.score) < above - LEAST:
+    if other < greedy and start.compute_excess(simulation.score) < above - LEAST:
         return tried
     _undo(simulation, tried)
     _apply(simulation, moves)
@@ -103,8 +104,8 @@ def improve_plan(simulation: sim.Simulation, start: measure.StateMeasure,
 def cut_refused_moves(simulation: sim.Simulation, start: measure.StateMeasure,
                       moves: list[model.Move]) -> None:
     """Take back the last moves, until the whole is no worse than the start."""
-    while moves and start.refused(simulation.score):
-        simulation.undo(moves.pop())
+    while moves and start.mark_refused(simulation.score):
+        simulation.undo_move(moves.pop())
 
 
 def _compute_additions(simulation: sim.Simulation, budget: int) -> int:
@@ -141,11 +142,12 @@ def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
     if board.scarce:
         additions = int(SCARCE * additions)
     search = ruin_recreate.RuinRecreateSearch(board, budget, simulation.seed, additions,
-                                              simulation.stop)
-    plan = search.start(starts) if starts else search.run()
-    simulation.steps += math.ceil(search.spent * _compute_addition_steps(rows.size * columns.size))
-    board.become(plan)
-    order = board.order() or list(plan)
+                                              simulation.is_cut_off)
+    plan = search.find_greedy_start(starts) if starts else search.run()
+    simulation.steps += math.ceil(search.used_steps
+                                  * _compute_addition_steps(rows.size * columns.size))
+    board.replace_plan(plan)
+    order = board.order_rows() or list(plan)
     return [(int(rows[r]), int(columns[plan[r]])) for r in order]
 
 
@@ -158,17 +160,18 @@ def _apply_and_rank(simulation: sim.Simulation, start: measure.StateMeasure,
         cost += float(measure.compute_price(simulation.options, simulation.cost[n]))
         if simulation.grouped[n]:
             cost += max(0.0, simulation.soft_cost(move))
-        simulation.apply(move)
+        simulation.apply_move(move)
     score = simulation.score
-    above = bool(start.excess(score))
-    return start.refused(score), above, 0 if above else len(moves), start.value(score) + cost
+    above = bool(start.compute_excess(score))
+    return start.mark_refused(score), above, 0 if above else len(moves), start.compute_value(
+        score) + cost
 
 
 def _apply(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
     for move in moves:
-        simulation.apply(move)
+        simulation.apply_move(move)
 
 
 def _undo(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)

@@ -34,7 +34,7 @@ def apply_in_order(simulation: sim.Simulation,
     hottest = sorted(wanted, key=lambda pair: (
         -float((simulation.weights * simulation.score[:, simulation.place[pair[0]]]).sum()), pair))
     applied = _apply(simulation, hottest)
-    if len(applied) == len(wanted) or len(wanted) <= 2 or simulation.stop():
+    if len(applied) == len(wanted) or len(wanted) <= 2 or simulation.is_cut_off():
         return applied
     _undo(simulation, applied)
     other = _apply(simulation, wanted)
@@ -46,7 +46,7 @@ def apply_in_order(simulation: sim.Simulation,
 
 def _undo(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)
 
 
 def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
@@ -56,11 +56,11 @@ def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
     while waiting:
         left = []
         for n, h in waiting:
-            if simulation.stop():
+            if simulation.is_cut_off():
                 return applied
-            if simulation.undoes_repair(simulation.move(n, h, model.Phase.SPREAD)):
+            if simulation.undoes_repair(simulation.build_move(n, h, model.Phase.SPREAD)):
                 continue
-            move = apply(simulation, n, h)
+            move = apply_move(simulation, n, h)
             if move is None:
                 left.append((n, h))
             else:
@@ -71,12 +71,12 @@ def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
     return applied
 
 
-def apply(simulation: sim.Simulation, n: int, h: int,
-          phase: model.Phase = model.Phase.SPREAD) -> model.Move | None:
+def apply_move(simulation: sim.Simulation, n: int, h: int,
+               phase: model.Phase = model.Phase.SPREAD) -> model.Move | None:
     """Apply the move; return it with the fall in combined imbalance, or None if it is illegal."""
-    move = simulation.move(n, h, phase)
-    if simulation.check(move) is not None:
+    move = simulation.build_move(n, h, phase)
+    if simulation.judge_move(move) is not None:
         return None
-    before = simulation.combined()
-    simulation.apply(move)
-    return dataclasses.replace(move, improvement=before - simulation.combined())
+    before = simulation.compute_combined()
+    simulation.apply_move(move)
+    return dataclasses.replace(move, improvement=before - simulation.compute_combined())

@@ -88,20 +88,20 @@ class RuinRecreateSearch:
         self._stop = stop
         self.best: dict[int, int] = {}
         self._best = self._compute_worth()
-        self._combined = board.measure.combined(board.score)
+        self._combined = board.measure.compute_combined(board.score)
         self._price = PRICE * self._combined if board.scarce else None
         self._exchanges = (exchanges.ExchangeSearch(board, self._rng) if board.scarce else None)
         self._soft = False
 
     @property
-    def spent(self) -> float:
+    def used_steps(self) -> float:
         """Additions made, or their like in additions to variants."""
         return self._total - self._left
 
     def run(self) -> dict[int, int]:
         """Return the best plan found: row -> column."""
         self._build_greedy_starts(STARTS)
-        self._board.become(self.best)
+        self._board.replace_plan(self.best)
         if self._price is None:
             self._search_variants()
         else:
@@ -126,7 +126,7 @@ class RuinRecreateSearch:
                 [rng.uniform(-1.0, 1.0) for _ in ruins])
             heat = HOTTER * abs(value[2]) * self._left / self._total
             best: tuple[Worth, dict[int, int]] | None = None
-            for found in several.tried(ruins, size, scales):
+            for found in several.try_ruins(ruins, size, scales):
                 new = int(not found.reached), len(found.plan) * found.reached, found.value
                 most = value[2] + heat * rng.expovariate(1.0)
                 if (found.plan != board.plan and new <= (*value[:2], most)
@@ -135,7 +135,7 @@ class RuinRecreateSearch:
             if best is None:
                 continue
             value = best[0]
-            board.become(best[1])
+            board.replace_plan(best[1])
             if self._keep_if_best() and self._has_reached_thresholds():
                 size = self._shrink_best_plan(len(self.best))
                 value = self._compute_worth()
@@ -152,7 +152,7 @@ class RuinRecreateSearch:
             self._change_plan(size)
             new = self._compute_worth()
             if self._price is not None:
-                price = self._price * (RISE if self._board.crowded() else 1.0 / RISE)
+                price = self._price * (RISE if self._board.is_crowded() else 1.0 / RISE)
                 self._price = min(max(price, CHEAPEST), DEAREST)
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
@@ -163,21 +163,21 @@ class RuinRecreateSearch:
                         size = self._shrink_best_plan(len(self.best))
                         value = self._compute_worth()
             else:
-                self._board.become(before)
+                self._board.replace_plan(before)
                 self._board.score[:] = score
             idle += 1
             if idle == BACK:
-                self._board.become(self.best)
+                self._board.replace_plan(self.best)
                 value, idle = self._compute_worth(), 0
 
-    def start(self, parts: Sequence[float]) -> dict[int, int]:
+    def find_greedy_start(self, parts: Sequence[float]) -> dict[int, int]:
         """Return the best of greedy plans, one for each scale."""
         self._build_greedy_starts(parts)
         return self.best
 
     def _build_greedy_starts(self, parts: Sequence[float]) -> None:
         for part in parts:
-            self._board.become({})
+            self._board.replace_plan({})
             self._add_until_reached(part)
             self._keep_if_best()
 
@@ -187,31 +187,33 @@ class RuinRecreateSearch:
         Plans that reach every threshold come first, those with fewer moves before others;
         then the value decides.
         """
-        if self._board.crowded():
+        if self._board.is_crowded():
             if self._price is None:
                 return 1, 0, np.inf
-            return 1, 0, self._board.value() + self._price * self._board.overflow()
+            return 1, 0, self._board.compute_value() + self._price * self._board.compute_overflow()
         reached = self._has_reached_thresholds()
-        return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
+        return int(not reached), len(
+            self._board.plan) if reached else 0, self._board.compute_value()
 
     def _has_reached_thresholds(self) -> bool:
         measure, score = self._board.measure, self._board.score
-        return not measure.excess(score) and not measure.refused(score)
+        return not measure.compute_excess(score) and not measure.mark_refused(score)
 
     def _keep_if_best(self) -> bool:
         """Remember the plan if it is the best."""
         worth = self._compute_worth()
-        if worth < self._best and not self._board.crowded() and self._board.order() is not None:
+        if (worth < self._best and not self._board.is_crowded()
+                and self._board.order_rows() is not None):
             self._best, self.best = worth, dict(self._board.plan)
-            self._combined = self._board.measure.combined(self._board.score)
+            self._combined = self._board.measure.compute_combined(self._board.score)
             return True
         return False
 
     def _add_until_reached(self, part: float) -> None:
         """Add moves until every threshold is reached or the budget is used."""
         while len(self._board.plan) < self._budget and not self._has_reached_thresholds():
-            imbalance = self._board.measure.imbalances(self._board.score)
-            if not self._add(part * float(imbalance.max())):
+            imbalance = self._board.measure.compute_imbalances(self._board.score)
+            if not self._add_best_move(part * float(imbalance.max())):
                 return
 
     def _shrink_best_plan(self, size: int) -> int:
@@ -222,23 +224,23 @@ class RuinRecreateSearch:
         """
         if self._best[0]:
             return self._budget
-        self._board.become(self.best)
+        self._board.replace_plan(self.best)
         values = []
         for row in list(self._board.plan):
-            column = self._board.take(row)
+            column = self._board.remove_row(row)
             values.append((self._compute_worth()[2], row))
-            self._board.put(row, column)
+            self._board.place_row(row, column)
         if values:
-            self._board.take(min(values)[1])
+            self._board.remove_row(min(values)[1])
         return size - 1
 
     def _change_plan(self, size: int) -> None:
         board, rng = self._board, self._rng
         for row in choose_random_moves(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
-            board.take(row)
+            board.remove_row(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
-            if not self._add_exchange(size, scale) and not self._add(scale):
+            if not self._add_exchange(size, scale) and not self._add_best_move(scale):
                 return
 
     def _add_exchange(self, size: int, scale: float) -> bool:
@@ -250,21 +252,21 @@ class RuinRecreateSearch:
                 or len(self._board.plan) + 2 > size or self._rng.random() >= EXCHANGES):
             return False
         self._left -= EXCHANGE
-        found = self._exchanges.best(scale)
+        found = self._exchanges.choose_exchange(scale)
         if found is None:
             return False
-        self._board.put(*found[:2])
-        self._board.put(*found[2:])
+        self._board.place_row(*found[:2])
+        self._board.place_row(*found[2:])
         return True
 
-    def _add(self, scale: float) -> bool:
+    def _add_best_move(self, scale: float) -> bool:
         """Add the best move by the smooth measure; return whether one was found."""
         self._left -= 1
-        found = self._smooth.best(scale, self._choose_rows(scale),
-                                  self._price if self._soft else None)
+        found = self._smooth.choose_addition(scale, self._choose_rows(scale),
+                                             self._price if self._soft else None)
         if found is None:
             return False
-        self._board.put(*found)
+        self._board.place_row(*found)
         return True
 
     def _choose_rows(self, scale: float) -> sim.Ints | slice:
@@ -274,7 +276,7 @@ class RuinRecreateSearch:
         if rows * columns <= WINDOW:
             return slice(None)
         score = board.score
-        high = board.measure.highest(score)[:, None]
+        high = board.measure.compute_highest(score)[:, None]
         share = np.exp(np.maximum((score - high) / max(scale, 1e-9), -500.0))
         count = board.measure.weights @ (share / share.sum(axis=1, keepdims=True))
         order = np.argsort(-count[board.source], kind='stable')

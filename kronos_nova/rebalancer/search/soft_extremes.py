@@ -62,7 +62,7 @@ class SmoothValues:
         self._board, self._windows = board, windows
         self._scales: dict[int, tuple[Table, ...]] = {}
 
-    def scale(self, wanted: float) -> tuple[float, tuple[Table, ...]]:
+    def compute_scale(self, wanted: float) -> tuple[float, tuple[Table, ...]]:
         """Return the scale at or above ``wanted`` and exp(+-usage / scale) - 1."""
         power = math.ceil(math.log(max(wanted, 1e-9)) / math.log(STEP))
         scale = STEP ** power
@@ -78,8 +78,8 @@ class SmoothValues:
                                    np.expm1(np.minimum(leaving, CAP)))
         return scale, self._scales[power]
 
-    def best(self, wanted: float, rows: sim.Ints | slice,
-             price: float | None = None) -> tuple[int, int] | None:
+    def choose_addition(self, wanted: float, rows: sim.Ints | slice,
+                        price: float | None = None) -> tuple[int, int] | None:
         """Return row and column of the addition that leaves the smallest value, or None.
 
         None if no move may be added.
@@ -90,9 +90,9 @@ class SmoothValues:
         """
         board = self._board
         score, weights = board.score, board.measure.weights
-        high = board.measure.highest(score)[:, None]
-        low = board.measure.lowest(score)[:, None]
-        scale, (up, down, off, back) = self.scale(
+        high = board.measure.compute_highest(score)[:, None]
+        low = board.measure.compute_lowest(score)[:, None]
+        scale, (up, down, off, back) = self.compute_scale(
             max(wanted, float((high - low).max()) / SHARPEST))
         near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
@@ -123,7 +123,7 @@ class SmoothValues:
         total = np.maximum(x, y, out=x).sum(axis=0)
         total += _take_last_axis(board.bias, rows)
         if price is not None:
-            lacking = board.overflows(rows)
+            lacking = board.compute_overflow_changes(rows)
             lacking *= price
             total += lacking
         for tries in range(total.size):
@@ -131,12 +131,12 @@ class SmoothValues:
             if not total[column, row] < np.inf:
                 break
             number = row if isinstance(rows, slice) else int(rows[row])
-            if price is not None or board.fits(number, column):
+            if price is not None or board.has_room(number, column):
                 return number, column
             if tries < TRIED:
                 total[column, row] = np.inf
             else:
-                total[~board.room(rows)] = np.inf
+                total[~board.mark_room(rows)] = np.inf
         return None
 
     def _take_table_rows(self, values: Table, rows: sim.Ints | slice) -> Table:

@@ -48,7 +48,7 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
         others = np.flatnonzero(may & (simulation.place != host))
         block = max(1, BLOCK // max(1, mine.size))
         for first in range(0, others.size, block):
-            if simulation.stop():
+            if simulation.is_cut_off():
                 return None
             found += _list_best_pairs(simulation, mine, others[first:first + block], host)
     for _, i, j in sorted(found)[:TRIED]:
@@ -58,7 +58,7 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
         if len(moves) == len(wanted):
             return moves
         for move in reversed(moves):
-            simulation.undo(move)
+            simulation.undo_move(move)
     return None
 
 
@@ -81,15 +81,16 @@ def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Int
                & choice.compute_permitted_mask(simulation, others, np.array([host]))[:, 0])
     combined, excess = np.zeros(allowed.shape), np.zeros(allowed.shape)
     convex = np.zeros(allowed.shape)
-    limits = np.maximum(simulation.imbalances(), simulation.thresholds) + EPSILON
+    limits = np.maximum(simulation.compute_imbalances(), simulation.thresholds) + EPSILON
     for p, weight in enumerate(simulation.weights):
         score, capacity = simulation.score[p], simulation.capacity[p]
         gone = simulation.usage[p, mine][:, None]
         come = simulation.usage[p, others][None, :]
         here = score[host] + (come - gone) / capacity[host]
         there = score[place] + (gone - come) / capacity[place]
-        rest = np.array([(simulation.extremes.high(p, host, int(b)),
-                          simulation.extremes.low(p, host, int(b))) for b in hosts])[which]
+        rest = np.array([(simulation.extremes.find_highest_without(p, host, int(b)),
+                          simulation.extremes.find_lowest_without(p, host, int(b)))
+                         for b in hosts])[which]
         high = np.maximum(rest[:, 0], np.maximum(here, there))
         low = np.minimum(rest[:, 1], np.minimum(here, there))
         after = np.maximum(high - low, 0.0)
@@ -99,8 +100,8 @@ def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Int
         allowed &= after <= limits[p]
     price = (measure.compute_price(simulation.options, simulation.cost[mine])[:, None]
              + measure.compute_price(simulation.options, simulation.cost[others])[None, :])
-    gain = simulation.combined() - combined - price
-    allowed &= (excess < simulation.excess() - EPSILON) & (gain > EPSILON)
+    gain = simulation.compute_combined() - combined - price
+    allowed &= (excess < simulation.compute_excess() - EPSILON) & (gain > EPSILON)
     i, j = np.nonzero(allowed)
     order = np.argsort(-gain[i, j], kind='stable')[:TRIED]
     yield from ((-float(gain[a, b]), int(mine[a]), int(others[b]))

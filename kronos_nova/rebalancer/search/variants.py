@@ -75,7 +75,7 @@ class PlanVariants:
         self._wide = min(ENDS, columns)
         self._sources = min(hosts, max(FEWEST, min(ENDS, CANDIDATES // (width * self._wide))))
         self._per = 1.0 / board.capacity
-        mates = [board.mates(row) for row in range(rows)]
+        mates = [board.list_group_rows(row) for row in range(rows)]
         self._mates = np.full((rows, max(len(m) for m in mates)), rows, dtype=np.intp)
         for row, others in enumerate(mates):
             self._mates[row, :len(others)] = others
@@ -88,8 +88,8 @@ class PlanVariants:
         kept[..., self._place[:-1]] = values
         return kept.reshape(shape)
 
-    def tried(self, ruins: Sequence[list[int]], size: int,
-              scales: sim.Floats) -> list[VariantOutcome]:
+    def try_ruins(self, ruins: Sequence[list[int]], size: int,
+                  scales: sim.Floats) -> list[VariantOutcome]:
         """Return the plan without the rows of each ruin, and with additions up to ``size``.
 
         :param ruins: V lists of rows of the plan, equally long.
@@ -108,7 +108,7 @@ class PlanVariants:
         barred = np.repeat(np.bincount(self._mates[list(board.plan)].ravel(),
                                        minlength=hosts * width + 1)[None], count, axis=0)
         np.subtract.at(barred, (who[:, None], self._mates[rows]), 1)
-        cost = np.full(count, board.cost(), dtype=np.float64)
+        cost = np.full(count, board.sum_move_prices(), dtype=np.float64)
         np.subtract.at(cost, who, board.price[columns, rows])
         self._shift_loads(score, left, who, rows, columns, -1.0)
         for _ in range(size - len(plans[0])):
@@ -121,7 +121,8 @@ class PlanVariants:
             for v, row, column in zip(who.tolist(), rows.tolist(), columns.tolist(),
                                       strict=True):
                 plans[v][row] = column
-        reached, value = board.measure.reached(score), board.measure.values(score) + cost
+        reached, value = board.measure.mark_reached(score), board.measure.compute_values(
+            score) + cost
         value[(left < board.lack).any(axis=(1, 2))] = np.inf
         return [VariantOutcome(bool(r), float(w), plan)
                 for r, w, plan in zip(reached, value, plans, strict=True)]
@@ -142,8 +143,8 @@ class PlanVariants:
         """Return variant, row and column of the best addition of each variant that has one."""
         board, count = self._board, len(score)
         weights, thresholds = board.measure.weights, board.measure.thresholds
-        high = board.measure.highest(score)[:, :, None]
-        low = board.measure.lowest(score)[:, :, None]
+        high = board.measure.compute_highest(score)[:, :, None]
+        low = board.measure.compute_lowest(score)[:, :, None]
         span = high - low  # V x P x 1
         scale = np.maximum(scales, span.max(axis=(1, 2)) / soft_extremes.SHARPEST)[:, None, None]
         near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers

@@ -27,11 +27,11 @@ class CapacityRoom:
     """Claims and capacities: R resource classes x H hosts, R x N instances.
 
     ``claims``: R x N, the allocations of each instance. ``used``: R x H, of each host's tree
-    together, kept up to date by :meth:`shift`; whole numbers, so sums are exact. ``limit``:
-    Placement's capacity of the tree together, -inf where it has no such inventory, inf where a
-    sharing provider may serve. ``counted``: the rows that the rule ``claims`` looks at. A class may
-    be in a few parts, and a claim that fits into a tree may still fit into none of its providers:
-    for trees this permits too much.
+    together, kept up to date by :meth:`shift_allocation`; whole numbers, so sums are exact.
+    ``limit``: Placement's capacity of the tree together, -inf where it has no such inventory, inf
+    where a sharing provider may serve. ``counted``: the rows that the rule ``claims`` looks at. A
+    class may be in a few parts, and a claim that fits into a tree may still fit into none of its
+    providers: for trees this permits too much.
 
     :param view: has the current use, moves in flight included.
     :param order: which of ``instances`` is number 0, 1, ...
@@ -62,7 +62,7 @@ class CapacityRoom:
         for h, name in enumerate(hosts):
             self._read(view, h, name)
         options = view.options
-        self._counts = options.enforce_placement_claims and view.claims_known()
+        self._counts = options.enforce_placement_claims and view.has_known_claims()
         self.counted = [r for r, name in enumerate(self.classes)
                         if self._counts and name not in view.occupancy.free]
         #: Classes of which not every instance can be allocated everywhere in one piece.
@@ -75,14 +75,14 @@ class CapacityRoom:
         if host is None or host.provider is None:
             return
         self.provided[h] = True
-        if view.occupancy.flat(host):
+        if view.occupancy.has_root_alone(host):
             self._read_root(view, h, host, host.provider)
             return
         shared = {c for u in host.sharing if u in view.cluster.sharing
                   for c in view.cluster.sharing[u].inventories
                   if c not in provider_assignment.IN_TREE}
         for r, resource_class in enumerate(self.classes):
-            self.used[r, h] = view.occupancy.used(host, resource_class)
+            self.used[r, h] = view.occupancy.sum_allocated(host, resource_class)
             if resource_class in shared:
                 self.limit[r, h] = np.inf
                 continue
@@ -90,7 +90,7 @@ class CapacityRoom:
                      if resource_class in p.inventories]
             if found:
                 self.limit[r, h] = (found[0].capacity if len(found) == 1
-                                    else view.occupancy.limit(host, resource_class))
+                                    else view.occupancy.sum_capacity(host, resource_class))
                 self._least[r, h] = min(i.min_unit for i in found)
                 self._most[r, h] = max(i.max_unit for i in found)
                 if len({i.step_size for i in found}) == 1:
@@ -100,7 +100,7 @@ class CapacityRoom:
                    root: model.Provider) -> None:
         """Read a host that is one provider, as most are."""
         for r, resource_class in enumerate(self.classes):
-            self.used[r, h] = view.occupancy.used(host, resource_class)
+            self.used[r, h] = view.occupancy.sum_allocated(host, resource_class)
             inventory = root.inventories.get(resource_class)
             if inventory is not None:
                 self.limit[r, h] = inventory.capacity
@@ -108,12 +108,12 @@ class CapacityRoom:
                 self._most[r, h] = inventory.max_unit
                 self._step[r, h] = inventory.step_size
 
-    def shift(self, n: int, source: int, destination: int) -> None:
+    def shift_allocation(self, n: int, source: int, destination: int) -> None:
         """Move the instance's allocation from one host to the other."""
         self.used[:, source] -= self.claims[:, n]
         self.used[:, destination] += self.claims[:, n]
 
-    def fits(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
+    def mark_fitting(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
         """Mark the pairs that the rule ``claims`` permits: shape (instances, hosts).
 
         The expressions are those of the rule.
@@ -134,7 +134,7 @@ class CapacityRoom:
             allowed &= good
         return allowed
 
-    def fullest(self, n: int, hosts: arrays.Ints) -> arrays.Floats:
+    def compute_fullest(self, n: int, hosts: arrays.Ints) -> arrays.Floats:
         """Compute the highest allocation ratio of each host with instance n on it."""
         best = np.zeros(len(hosts))
         for r in np.flatnonzero(self.claims[:, n]):

@@ -34,9 +34,9 @@ def compute_ceilings(policy_set: policies.PolicySet, options: model.PlanningOpti
     overbooked.
     """
     if options.overbooking:
-        return {p.name: math.inf for p in policy_set.enabled}
+        return {p.name: math.inf for p in policy_set.enabled_policies}
     return {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
-            for p in policy_set.enabled}
+            for p in policy_set.enabled_policies}
 
 
 def mark_overfills(simulation: 'simulations.Simulation', instances: arrays.Ints,

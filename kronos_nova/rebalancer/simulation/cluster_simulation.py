@@ -86,7 +86,7 @@ class Simulation:
         self.truncated = False
         #: Planning was cut off because the engine is being stopped.
         self.stopped = False
-        self.policies = policy_set.enabled
+        self.policies = policy_set.enabled_policies
         self.ceilings = ceilings.compute_ceilings(policy_set, options)
         self.view = cluster_view.ClusterView(cluster, options, history, scores, self.ceilings,
                                              draining=history.draining)
@@ -112,25 +112,26 @@ class Simulation:
         self.size: Floats = arrays.make_float_array(i.memory_mb for i in instances)[order]
         if disks.has_local_storage(options):
             self.size += arrays.make_float_array(
-                disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
+                disks.sum_local_gb(i, cluster.sharing) * 1024 for i in instances)[order]
         #: MiB that a live migration is expected to send until it has arrived.
         self.cost: Floats = self.size
         if history.measured:
             rates = migration_costs.dirty_rates(scores)
             self.cost = migration_costs.MigrationCosts(history.measured,
-                                                       disks.has_local_storage(options)).expected(
-                self.index, self.size,
-                arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
+                                                       disks.has_local_storage(
+                                                           options)).compute_expected_mib(
+                    self.index, self.size,
+                    arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = capacity.CapacityRoom(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
-        self.reach = compatibility.MoveCompatibility(cluster, options, self.hosts, instances, order,
-                                                     history.other_cells)
-        self.pins = flavor_compatibility.FlavorCompatibility(self.view, self.hosts, instances,
-                                                             order)
+        self.host_fit = compatibility.MoveCompatibility(cluster, options, self.hosts, instances,
+                                                        order, history.other_cells)
+        self.flavor_fit = flavor_compatibility.FlavorCompatibility(self.view, self.hosts, instances,
+                                                                   order)
         self.refusals = refusals.MoveRefusals(history.refused, self.index, here)
-        known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
+        known = loads.read_loads(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
         self.divisor = known.divisor
@@ -159,7 +160,7 @@ class Simulation:
         self.resting[[self.index[u] for u in history.fresh if u in self.index]] = True
         self.profiled &= ~self.copying & ~self.resting
         #: P x H: no instance that was on the host at first uses more.
-        self.peaks = self._residents.peaks(self.usage)
+        self.peaks = self._residents.compute_peaks(self.usage)
 
     def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Mark the hosts that may give and take: max - min is over these only."""
@@ -168,7 +169,8 @@ class Simulation:
             return service is not None and service.available
 
         up = np.array([is_available(h) for h in self.hosts], dtype=np.bool_)
-        closed = np.array([self.view.closed(h) is not None for h in self.hosts], dtype=np.bool_)
+        closed = np.array([self.view.judge_closed_host(h) is not None for h in self.hosts],
+                          dtype=np.bool_)
         self.available: Bools = up
         #: Hosts that may receive at all, by service and history.
         self.open: Bools = up & ~closed
@@ -177,13 +179,13 @@ class Simulation:
 
     # Measures.
 
-    def imbalances(self) -> Floats:
+    def compute_imbalances(self) -> Floats:
         """Return per policy the max score of the givers - the min score of the takers, >= 0."""
-        return np.array(self.extremes.imbalances())
+        return np.array(self.extremes.compute_imbalances())
 
-    def combined(self) -> float:
+    def compute_combined(self) -> float:
         """Return the sum of weight x imbalance, added in the policies' order."""
-        return self._sum_weighted_imbalances(self.extremes.imbalances())
+        return self._sum_weighted_imbalances(self.extremes.compute_imbalances())
 
     def _sum_weighted_imbalances(self, imbalances: Sequence[float]) -> float:
         total = 0.0
@@ -191,7 +193,7 @@ class Simulation:
             total += weight * imbalance
         return total
 
-    def measure(self) -> tuple[list[float], float]:
+    def measure_imbalances(self) -> tuple[list[float], float]:
         """Return each policy's imbalance and the combined one of the scores as measured.
 
         Moves in flight, moves that wait for approval and moves that samples do not show yet
@@ -201,72 +203,73 @@ class Simulation:
                          for host in self.hosts] for policy in self.policies])
         found = extremes.ImbalanceExtremes(raw.reshape(len(self.policies), len(self.hosts)),
                                            self.givers,
-                                           self.takers).imbalances()
+                                           self.takers).compute_imbalances()
         return found, self._sum_weighted_imbalances(found)
 
-    def comparable(self) -> bool:
+    def has_comparable_hosts(self) -> bool:
         """Return whether a host may give and a host may take, so that an imbalance exists."""
         return bool(self.givers.any() and self.takers.any())
 
-    def excess(self) -> float:
+    def compute_excess(self) -> float:
         """Return the sum of weight x the part of each imbalance above its threshold."""
-        return float(self.weights @ np.maximum(self.imbalances() - self.thresholds, 0.0))
+        return float(self.weights @ np.maximum(self.compute_imbalances() - self.thresholds, 0.0))
 
     def over_threshold(self) -> bool:
-        return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
+        return bool((self.compute_imbalances() > self.thresholds + metrics.ROUNDING).any())
 
-    def effects(self, instances: Ints, hosts: Ints) -> Effect:
+    def compute_effects(self, instances: Ints, hosts: Ints) -> Effect:
         """Compute the effect of moving each instance to each host: shape (n, h)."""
         return effects.compute_effects(self, instances, hosts)
 
-    def overfills(self, instances: Ints, hosts: Ints) -> Bools:
+    def mark_overfilling(self, instances: Ints, hosts: Ints) -> Bools:
         """Mark where an instance would lift a host's fill above a ceiling: shape (n, h)."""
         return ceilings.mark_overfills(self, instances, hosts)
 
-    def headroom(self, hosts: Ints) -> Floats:
+    def compute_headroom(self, hosts: Ints) -> Floats:
         """Return the load that may still come to each host: P x H, in the unit of ``usage``."""
         return ceilings.compute_headroom(self, hosts)
 
     # Moves.
 
-    def move(self, n: int, h: int, phase: model.Phase, improvement: float = 0.0) -> model.Move:
+    def build_move(self, n: int, h: int, phase: model.Phase,
+                   improvement: float = 0.0) -> model.Move:
         """Build the move of instance number n to host number h."""
         return model.Move(self.uuids[n], self.hosts[self.place[n]], self.hosts[h], phase,
                           improvement=improvement)
 
-    def check(self, move: model.Move) -> model.Rejection | None:
+    def judge_move(self, move: model.Move) -> model.Rejection | None:
         """Judge the move by the rules, and count a refusal."""
         self.steps += 1
         if self.cluster.instances[move.instance_uuid].host != move.from_host:
             rejection: model.Rejection | None = model.Rejection(
                 'moved-already', f'instance {move.instance_uuid} is moved by this plan already')
         else:
-            rejection = constraints.check(self.view, move)
+            rejection = constraints.judge_move(self.view, move)
         if rejection is not None:
             self.rejections[rejection.rule] += 1
         return rejection
 
-    def apply(self, move: model.Move) -> None:
+    def apply_move(self, move: model.Move) -> None:
         """Make the move: scores, claims and groups follow.
 
         This plan does not move the instance again.
         """
-        self.view.land(move)
+        self.view.land_move(move)
         n = self.index[move.instance_uuid]
-        self._permissions.revoke(n)
-        self._score_history.change(n, self.host_index[move.from_host], -1)
-        self._score_history.change(n, self.host_index[move.to_host], 1)
+        self._permissions.revoke_moves(n)
+        self._score_history.record_change(n, self.host_index[move.from_host], -1)
+        self._score_history.record_change(n, self.host_index[move.to_host], 1)
         self._shift_instance(n, move.from_host, move.to_host)
 
-    def undo(self, move: model.Move) -> None:
-        """Take back the last ``apply`` of this move.
+    def undo_move(self, move: model.Move) -> None:
+        """Take back the last ``apply_move`` of this move.
 
         Scores are then the same, to the last bit, as without the move, for rounding decides between
         ties.
         """
-        self.view.undo(move)
+        self.view.undo_landing(move)
         n = self.index[move.instance_uuid]
-        self._permissions.restore(n)
+        self._permissions.restore_moves(n)
         self._score_history.change_back(n, self.host_index[move.from_host])
         self._score_history.change_back(n, self.host_index[move.to_host])
         self._shift_instance(n, move.to_host, move.from_host)
@@ -276,7 +279,8 @@ class Simulation:
 
         :param host: either end of the move.
         """
-        return self._score_history.trace(self.index[move.instance_uuid], self.host_index[host])
+        return self._score_history.find_last_change(self.index[move.instance_uuid],
+                                                    self.host_index[host])
 
     def _shift_instance(self, n: int, source: str, destination: str) -> None:
         s, d = self.host_index[source], self.host_index[destination]
@@ -284,39 +288,40 @@ class Simulation:
         self.fill[:, s] -= usage / self.divisor[:, s]
         self.fill[:, d] += usage / self.divisor[:, d]
         self.place[n] = d
-        self._residents.shift(n, s, d)
-        self.room.shift(n, s, d)
-        self.extremes.changed()
+        self._residents.shift_instance(n, s, d)
+        self.room.shift_allocation(n, s, d)
+        self.extremes.drop_extremes()
 
-    def drain(self, host: str) -> None:
+    def begin_drain(self, host: str) -> None:
         """Begin to empty the host: it is no destination and no minimum any more."""
         self.view.draining.add(host)
         index = self.host_index[host]
         self.open[index] = self.takers[index] = False
-        self.extremes.changed()
+        self.extremes.drop_extremes()
 
-    def reopen(self, host: str) -> None:
-        """Take back ``drain``."""
+    def undo_drain(self, host: str) -> None:
+        """Take back ``begin_drain``."""
         self.view.draining.discard(host)
         index = self.host_index[host]
-        self.open[index] = self.available[index] and self.view.closed(host) is None
+        self.open[index] = self.available[index] and self.view.judge_closed_host(host) is None
         self.takers[index] = self.open[index] and not self.frozen[index]
-        self.extremes.changed()
+        self.extremes.drop_extremes()
 
-    def on_host(self, host: str) -> Ints:
+    def list_on_host(self, host: str) -> Ints:
         """Return the numbers of the instances that are on the host now, ascending.
 
         The array must not be written to.
         """
-        return self._residents.on(self.host_index[host])
+        return self._residents.list_on_host(self.host_index[host])
 
     def group_change(self, move: model.Move) -> tuple[int, int]:
         """Count the hard and the soft group rules that a move breaks, less those that it mends."""
         sums = {True: 0, False: 0}
-        for group in self.view.groups_of(move.instance_uuid):
-            here = len(self.view.members_on(group, move.from_host)) - 1
-            there = len(self.view.members_on(group, move.to_host))
-            sums[group.policy.hard] += group_membership.count_added_violations(group, here, there)
+        for group in self.view.list_groups_of(move.instance_uuid):
+            here = len(self.view.list_members_on(group, move.from_host)) - 1
+            there = len(self.view.list_members_on(group, move.to_host))
+            sums[group.policy.is_hard] += group_membership.count_added_violations(group, here,
+                                                                                  there)
         return sums[True], sums[False]
 
     def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
@@ -330,7 +335,7 @@ class Simulation:
         """Return the soft group rules broken less those mended, times ``soft_affinity_weight``."""
         return self.group_change(move)[1] * self.options.soft_affinity_weight
 
-    def repairs(self, move: model.Move) -> int:
+    def compute_group_repair(self, move: model.Move) -> int:
         """Return -1: the move mends the groups to be repaired, 1: it breaks them, 0: neither.
 
         Hard groups count before soft ones. Repairs go down only and no other move goes up, so
@@ -341,8 +346,8 @@ class Simulation:
                   soft * self.options.enforce_soft_affinity)
         return (change > (0, 0)) - (change < (0, 0))
 
-    def repairing(self, hard: Ints, soft: Ints) -> Bools:
-        """Mark where :meth:`repairs` of such changes is -1."""
+    def mark_repairing(self, hard: Ints, soft: Ints) -> Bools:
+        """Mark where :meth:`compute_group_repair` of such changes is -1."""
         first = hard * self.options.enforce_hard_affinity
         second = soft * self.options.enforce_soft_affinity
         return np.asarray((first < 0) | ((first == 0) & (second < 0)))
@@ -352,12 +357,12 @@ class Simulation:
 
         Without this rule the two would never end.
         """
-        if self.repairs(move) <= 0:
+        if self.compute_group_repair(move) <= 0:
             return False
         self.rejections['would-undo-repair'] += 1
         return True
 
-    def stop(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Return whether the plan is cut off here.
 
         The counted work or the time is used up, or the engine is being stopped.
@@ -375,9 +380,9 @@ def first_legal(simulation: Simulation, order: Iterable[tuple[int, int]], phase:
                 improvement: Callable[[int, int], float]) -> model.Move | None:
     """Return the move of the first (instance, host) pair that breaks no rule, None: all do."""
     for n, h in order:
-        if simulation.stop():
+        if simulation.is_cut_off():
             return None
-        move = simulation.move(n, h, phase, improvement(n, h))
-        if simulation.check(move) is None:
+        move = simulation.build_move(n, h, phase, improvement(n, h))
+        if simulation.judge_move(move) is None:
             return move
     return None

@@ -65,8 +65,8 @@ class MoveCompatibility:
                            and len(set(self._cell.tolist()) - {NONE}) <= 1
                            and not (self._restricted and len(zones) > 1))
 
-    def permits(self, instances: arrays.Ints, places: arrays.Ints,
-                hosts: arrays.Ints) -> arrays.Bools:
+    def mark_permitted(self, instances: arrays.Ints, places: arrays.Ints,
+                       hosts: arrays.Ints) -> arrays.Bools:
         """Mark the pairs that the rules ``cell``, ``zone`` and ``cpu_traits`` permit.
 
         :param places: where the instances are.

@@ -55,7 +55,7 @@ def compute_effects(simulation: 'simulations.Simulation', instances: arrays.Ints
     gives, takes = simulation.givers[source], simulation.takers[source]
     giver = None if simulation.givers[hosts].all() else simulation.givers[hosts][None, :]
     taker = None if simulation.takers[hosts].all() else simulation.takers[hosts][None, :]
-    now = simulation.imbalances()
+    now = simulation.compute_imbalances()
     for p, weight in enumerate(simulation.weights):
         score, capacity = simulation.score[p], simulation.capacity[p]
         usage = simulation.usage[p, instances]

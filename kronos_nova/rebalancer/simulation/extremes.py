@@ -47,7 +47,8 @@ class ImbalanceExtremes:
 
     They are searched again, in O(H) per policy, when first needed after a change.
 
-    :param score: P x H, watched but not copied: call :meth:`changed` after a change of the scores,
+    :param score: P x H, watched but not copied: call :meth:`drop_extremes` after a change of the
+    scores,
         the givers or the takers.
     """
 
@@ -58,16 +59,16 @@ class ImbalanceExtremes:
         self._found: list[list[tuple[list[float], list[int]] | None]] = [
             [None] * len(score), [None] * len(score)]
 
-    def changed(self) -> None:
+    def drop_extremes(self) -> None:
         self._imbalances = None
         for side in self._found:
             side[:] = [None] * len(side)
 
-    def highest(self, p: int) -> tuple[list[float], list[int]]:
+    def list_highest(self, p: int) -> tuple[list[float], list[int]]:
         """Return scores and hosts, highest first, ties by host; padded with -inf, -1."""
         return self._get_extremes(0, p)
 
-    def lowest(self, p: int) -> tuple[list[float], list[int]]:
+    def list_lowest(self, p: int) -> tuple[list[float], list[int]]:
         """Return scores and hosts, lowest first, ties by host; padded with inf, -1."""
         return self._get_extremes(1, p)
 
@@ -92,45 +93,45 @@ class ImbalanceExtremes:
             left[best] = -np.inf
         return values, hosts
 
-    def high(self, p: int, *but: int) -> float:
+    def find_highest_without(self, p: int, *but: int) -> float:
         """Return the maximum over givers without at most two hosts; -inf: no giver is left."""
-        values, hosts = self.highest(p)
+        values, hosts = self.list_highest(p)
         for value, host in zip(values, hosts, strict=True):
             if host not in but:
                 return value
         return -np.inf
 
-    def low(self, p: int, *but: int) -> float:
+    def find_lowest_without(self, p: int, *but: int) -> float:
         """Return the minimum over takers without at most two hosts; inf: no taker is left."""
-        values, hosts = self.lowest(p)
+        values, hosts = self.list_lowest(p)
         for value, host in zip(values, hosts, strict=True):
             if host not in but:
                 return value
         return np.inf
 
-    def imbalances(self) -> list[float]:
+    def compute_imbalances(self) -> list[float]:
         """Return per policy: highest giver - lowest taker, at least 0; 0 if either is lacking."""
         if self._imbalances is None:
-            self._imbalances = [max(self.highest(p)[0][0] - self.lowest(p)[0][0], 0.0)
+            self._imbalances = [max(self.list_highest(p)[0][0] - self.list_lowest(p)[0][0], 0.0)
                                 for p in range(len(self._score))]
         return self._imbalances
 
     def high_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
-        """Return :meth:`high` without each of the hosts in turn, in their shape."""
-        values, top = self.highest(p)
+        """Return :meth:`find_highest_without` without each of the hosts in turn, in their shape."""
+        values, top = self.list_highest(p)
         return np.where(hosts == top[0], values[1], values[0])
 
     def low_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
-        """Return :meth:`low` without each of the hosts in turn, in their shape."""
-        values, top = self.lowest(p)
+        """Return :meth:`find_lowest_without` without each of the hosts in turn, in their shape."""
+        values, top = self.list_lowest(p)
         return np.where(hosts == top[0], values[1], values[0])
 
     def only_highest(self, p: int) -> int:
         """Return the one giver that holds the maximum, or -1: no giver, or a tie."""
-        values, hosts = self.highest(p)
+        values, hosts = self.list_highest(p)
         return hosts[0] if values[0] > values[1] else -1
 
     def only_lowest(self, p: int) -> int:
         """Return the one taker that holds the minimum, or -1: no taker, or a tie."""
-        values, hosts = self.lowest(p)
+        values, hosts = self.list_lowest(p)
         return hosts[0] if values[0] < values[1] else -1

@@ -72,8 +72,8 @@ class FlavorCompatibility:
         #: Verdicts by row and kind of destination: True if permitted.
         self._verdicts = np.ones((_SPACE, len(self._example)), dtype=np.bool_)
 
-    def permits(self, instances: arrays.Ints, places: arrays.Ints,
-                hosts: arrays.Ints) -> arrays.Bools:
+    def mark_permitted(self, instances: arrays.Ints, places: arrays.Ints,
+                       hosts: arrays.Ints) -> arrays.Bools:
         """Mark the permitted pairs: shape (instances, hosts).
 
         :param places: where the instances are.
@@ -101,7 +101,7 @@ class FlavorCompatibility:
 
     def _judge_destinations(self, kind: int, source: int) -> list[bool]:
         uuid, home = self._instances[kind].uuid, self._hosts[self._example[source]]
-        return [constraints.check(self._view, model.Move(
+        return [constraints.judge_move(self._view, model.Move(
             uuid, home, self._hosts[number], model.Phase.SPREAD), self._rules) is None
             for number in self._example]
 
@@ -121,17 +121,18 @@ def _collect_flavor_traits(instances: Iterable[model.Instance]) -> frozenset[str
 
 def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[CloudFact],
               spoken: frozenset[str]) -> Hashable:
-    host = view.host(name)
+    host = view.find_host(name)
     if host is None:
         return None
     tree: Hashable = ()
     if spoken:
         tree = tuple((frozenset(traits & spoken), frozenset(p.inventories), bool(traits))
-                     for p in (*host.tree, *view.sharing(name))
+                     for p in (*host.tree, *view.list_sharing_providers(name))
                      for traits in [p.traits | host.traits if p is host.provider else p.traits])
     return ((host.hypervisor_type, host.hypervisor_version) if CloudFact.HYPERVISOR in facts
             else (),
-            frozenset(view.aggregates.of(name)) if CloudFact.AGGREGATES in facts else (), tree)
+            frozenset(view.aggregates.list_with_metadata(name))
+            if CloudFact.AGGREGATES in facts else (), tree)
 
 
 def _instance_keys(facts: frozenset[CloudFact], instances: Iterable[model.Instance],

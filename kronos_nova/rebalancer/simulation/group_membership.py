@@ -41,13 +41,13 @@ def mark_grouped_instances(view: cluster_view.ClusterView,
     found = GroupMembership(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
     numbers: dict[bool, list[int]] = {False: [], True: []}
     for group in view.cluster.groups:
-        numbers[group.policy.hard] += [n for u in group.members
-                                       if (n := index.get(u)) is not None]
+        numbers[group.policy.is_hard] += [n for u in group.members
+                                          if (n := index.get(u)) is not None]
     found.grouped[numbers[False] + numbers[True]] = True
     found.hard[numbers[True]] = True
     for uuid in {f.instance_uuid for f in view.cluster.flights}:
-        if view.in_flight(uuid):
-            found.awaiting[[index[u] for group in view.groups_of(uuid)
+        if view.is_in_flight(uuid):
+            found.awaiting[[index[u] for group in view.list_groups_of(uuid)
                             for u in group.members if u in index and u != uuid]] = True
     return found
 
@@ -78,11 +78,11 @@ def sum_added_violations(view: cluster_view.ClusterView, index: Mapping[str, int
     :param index: number of each host.
     """
     hard, soft = np.zeros(len(index), dtype=np.intp), np.zeros(len(index), dtype=np.intp)
-    for group in view.groups_of(uuid):
-        here = len(view.members_on(group, source)) - 1
-        total = hard if group.policy.hard else soft
+    for group in view.list_groups_of(uuid):
+        here = len(view.list_members_on(group, source)) - 1
+        total = hard if group.policy.is_hard else soft
         total += count_added_violations(group, here, 0)
-        for host, members in view.placement.spread_of(group).items():
+        for host, members in view.placement.map_members_by_host(group).items():
             if host in index:
                 total[index[host]] += (count_added_violations(group, here, len(members))
                                        - count_added_violations(group, here, 0))

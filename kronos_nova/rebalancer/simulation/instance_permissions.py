@@ -49,13 +49,13 @@ class InstancePermissions:
         self._all = self.movable, self.repairable, self.drainable
         self._at_first = tuple(found.copy() for found in self._all)
 
-    def revoke(self, n: int) -> None:
+    def revoke_moves(self, n: int) -> None:
         """Forbid every further move of instance number n."""
         for permitted in self._all:
             permitted[n] = False
 
-    def restore(self, n: int) -> None:
-        """Take back ``revoke``."""
+    def restore_moves(self, n: int) -> None:
+        """Take back ``revoke_moves``."""
         for permitted, first in zip(self._all, self._at_first, strict=True):
             permitted[n] = first[n]
 

@@ -47,9 +47,9 @@ class LoadArrays:
     frozen: arrays.Bools
 
 
-def read(view: cluster_view.ClusterView, scores: model.ClusterScores,
-         chosen: Sequence[policies.Policy],
-         hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> LoadArrays:
+def read_loads(view: cluster_view.ClusterView, scores: model.ClusterScores,
+               chosen: Sequence[policies.Policy],
+               hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> LoadArrays:
     """Read the scores, with the moves that they do not show yet laid over them.
 
     :param uuids: of the instances, in any order.
@@ -64,18 +64,18 @@ def read(view: cluster_view.ClusterView, scores: model.ClusterScores,
               if f.instance_uuid in view.cluster.instances}
     for p, policy in enumerate(chosen):
         known = scores.policies[policy.name]
-        level = _build_value_array(view.load.levels(policy.name), hosts)
+        level = _build_value_array(view.load.map_levels(policy.name), hosts)
         lacking = np.isnan(level)
         loads.frozen[lacking] = True
         loads.score[p] = np.where(lacking, 0.0, level)
         for h in [h for h, host in enumerate(hosts) if leaves and host in leaves]:
             if not lacking[h]:
-                loads.score[p, h] -= view.load.leaving(policy.name, hosts[h])
+                loads.score[p, h] -= view.load.sum_leaving_load(policy.name, hosts[h])
         capacity = _build_value_array(known.capacity, hosts)
         loads.capacity[p] = np.where(lacking, 1.0, capacity)
         loads.divisor[p] = np.where(np.isnan(capacity) | (capacity == 0.0), np.inf, capacity)
         if known.untrusted is None:
-            loads.fill[p] = _build_value_array(view.load.filled(policy.name), hosts)
+            loads.fill[p] = _build_value_array(view.load.map_filled_hosts(policy.name), hosts)
         usage = _build_value_array(known.usages, uuids)[order]
         lacking = np.isnan(usage)
         loads.profiled[lacking] = False

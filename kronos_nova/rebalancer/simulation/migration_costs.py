@@ -69,10 +69,10 @@ class MigrationCosts:
 
     def __init__(self, measured: Sequence[model.MeasuredAttempt], copies_disk: bool) -> None:
         self._copies_disk = copies_disk
-        known = [m for m in measured if self.copied(m.memory_mb, m.disk_gb) > 0]
+        known = [m for m in measured if self.compute_copied_mib(m.memory_mb, m.disk_gb) > 0]
         arrived = [m for m in known if m.arrived]
         self.count = len(arrived)
-        copied = np.array([self.copied(m.memory_mb, m.disk_gb) for m in arrived])
+        copied = np.array([self.compute_copied_mib(m.memory_mb, m.disk_gb) for m in arrived])
         running = np.maximum(np.array([m.running for m in arrived]), _SHORTEST)
         #: Seconds of copying that do not depend on the size, and MiB/s; None: nothing was
         #: measured.
@@ -92,7 +92,7 @@ class MigrationCosts:
             if m.arrived or self._gave_up(m, usual):
                 self._own_ends[m.instance_uuid].append(not m.arrived)
 
-    def copied(self, memory_mb: float, disk_gb: float) -> float:
+    def compute_copied_mib(self, memory_mb: float, disk_gb: float) -> float:
         """Return the MiB to copy, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
 
@@ -100,13 +100,13 @@ class MigrationCosts:
         """Return the seconds of copying at the usual rate; 0: not known."""
         if self.rate is None:
             return 0.0
-        return max(self.copied(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
+        return max(self.compute_copied_mib(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
 
     def _gave_up(self, m: model.MeasuredAttempt, usual: float) -> bool:
         return m.running > 0 and (
             m.late or 0 < self._set_up + usual * GAVE_UP < m.running)
 
-    def times(self, index: Mapping[str, int], dirty: Floats) -> Floats:
+    def compute_copy_factors(self, index: Mapping[str, int], dirty: Floats) -> Floats:
         """Return how often each instance's memory is sent, in relation to the usual: N.
 
         :param index: place of instances by UUID; others may be left out.
@@ -122,11 +122,11 @@ class MigrationCosts:
                 found[n] = math.exp(logs / (GENERAL + len(own)))
         return np.clip(found, LEAST_TIMES, MOST_TIMES)
 
-    def risks(self, index: Mapping[str, int], dirty: Floats) -> Floats:
+    def compute_risks(self, index: Mapping[str, int], dirty: Floats) -> Floats:
         """Return the chance that each instance does not converge: N.
 
         That is the chance that its sending rate is among the measured rates below its write rate,
-        corrected by its own past attempts. Parameters as of :meth:`times`.
+        corrected by its own past attempts. Parameters as of :meth:`compute_copy_factors`.
         """
         below = np.searchsorted(self._rates, dirty / MIB, side='right')
         found = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
@@ -135,17 +135,19 @@ class MigrationCosts:
                 found[n] = (GENERAL * found[n] + sum(own)) / (GENERAL + len(own))
         return np.minimum(found, MOST_RISK)
 
-    def expected(self, index: Mapping[str, int], copied: Floats, dirty: Floats) -> Floats:
+    def compute_expected_mib(self, index: Mapping[str, int], copied: Floats,
+                             dirty: Floats) -> Floats:
         """Return the MiB that are sent until each instance has arrived: N.
 
         Failed attempts are made again: 1 / (1 - risk) attempts on average.
 
         :param copied: N, MiB, each page once.
         """
-        return copied * self.times(index, dirty) / (1.0 - self.risks(index, dirty))
+        return copied * self.compute_copy_factors(index,
+                                                  dirty) / (1.0 - self.compute_risks(index, dirty))
 
-    def one(self, uuid: str, memory_mb: int, disk_gb: int,
-            dirty: float) -> MigrationExpectation | None:
+    def expect_migration(self, uuid: str, memory_mb: int, disk_gb: int,
+                         dirty: float) -> MigrationExpectation | None:
         """Return the expectation for one instance, None: no migration was measured.
 
         :param dirty: bytes a second.
@@ -153,9 +155,10 @@ class MigrationCosts:
         if self.rate is None:
             return None
         index, rates = {uuid: 0}, np.array([dirty])
-        copying = self.copied(memory_mb, disk_gb) / self.rate * float(self.times(index, rates)[0])
+        copying = self.compute_copied_mib(memory_mb, disk_gb) / self.rate * float(
+            self.compute_copy_factors(index, rates)[0])
         return MigrationExpectation(self.overhead + max(copying, _SHORTEST),
-                                    float(self.risks(index, rates)[0]))
+                                    float(self.compute_risks(index, rates)[0]))
 
 
 def dirty_rates(scores: model.ClusterScores) -> dict[str, float]:

@@ -39,7 +39,7 @@ class MoveRefusals:
             self._row[n] = row
             self._allowed[row, hosts] = False
 
-    def permits(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
+    def mark_permitted(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
         """Mark the pairs that Placement has not refused: shape (instances, hosts).
 
         The array must not be written to.

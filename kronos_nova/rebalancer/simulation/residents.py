@@ -33,12 +33,12 @@ class HostResidents:
             [[0], np.cumsum(np.bincount(place, minlength=hosts))]).astype(np.intp)
         self._changed: dict[int, arrays.Ints] = {}
 
-    def on(self, h: int) -> arrays.Ints:
+    def list_on_host(self, h: int) -> arrays.Ints:
         """Return the numbers of the instances on host number h, ascending."""
         changed = self._changed.get(h)
         return self.order[self.start[h]:self.start[h + 1]] if changed is None else changed
 
-    def peaks(self, usage: arrays.Floats) -> arrays.Floats:
+    def compute_peaks(self, usage: arrays.Floats) -> arrays.Floats:
         """Return the highest usage of an instance on each host at the beginning: P x N to P x H.
 
         An empty host has 0.
@@ -49,10 +49,10 @@ class HostResidents:
             found[:, held] = np.maximum.reduceat(usage[:, self.order], self.start[held], axis=1)
         return found
 
-    def shift(self, n: int, source: int, destination: int) -> None:
+    def shift_instance(self, n: int, source: int, destination: int) -> None:
         """Move instance n from one host to the other: O(instances on them)."""
-        left = self.on(source)
+        left = self.list_on_host(source)
         self._changed[source] = left[left != n]
-        there = self.on(destination)
+        there = self.list_on_host(destination)
         at = int(there.searchsorted(n))
         self._changed[destination] = np.concatenate([there[:at], [n], there[at:]])

@@ -32,7 +32,7 @@ class ScoreHistory:
         self._changes: list[list[tuple[int, int, arrays.Floats]]] = [
             [] for _ in range(score.shape[1])]
 
-    def change(self, n: int, h: int, sign: int) -> None:
+    def record_change(self, n: int, h: int, sign: int) -> None:
         """Add instance n to host h, or take it away."""
         self._changes[h].append((n, sign, self._score[:, h].copy()))
         self._score[:, h] += sign * self._usage[:, n] / self._capacity[:, h]
@@ -45,9 +45,9 @@ class ScoreHistory:
         later = changes[at + 1:]
         del changes[at:]
         for other, sign, _ in later:
-            self.change(other, h, sign)
+            self.record_change(other, h, sign)
 
-    def trace(self, n: int, h: int) -> tuple[arrays.Floats, arrays.Floats]:
+    def find_last_change(self, n: int, h: int) -> tuple[arrays.Floats, arrays.Floats]:
         """Return the scores of host h just before and just after its last change by instance n."""
         changes = self._changes[h]
         at = self._find_last_change(n, h)

@@ -61,7 +61,7 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
 
     :raises SnapshotError: it is no snapshot, or one of its files is wrong.
     """
-    recorded = reader.read(directory)  # refuses incomplete snapshots
+    recorded = reader.read_snapshot(directory)  # refuses incomplete snapshots
     cluster = recorded.cluster
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members),
@@ -73,11 +73,11 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
              else naming.AnonymousNames(salt))
     work = _SnapshotAnonymiser(directory, names, cluster, policy_set)
-    documents = work.documents()
+    documents = work.render_documents()
     ordered = all(
         sorted(found) == sorted(found, key=rename)
-        for found, rename in ((uuids, names.identifier), (hosts, names.host)))
-    return AnonymisedSnapshot(documents, work.policies(), ordered)
+        for found, rename in ((uuids, names.rename_identifier), (hosts, names.rename_host)))
+    return AnonymisedSnapshot(documents, work.render_policies(), ordered)
 
 
 class _SnapshotAnonymiser:
@@ -88,8 +88,8 @@ class _SnapshotAnonymiser:
         self._directory = directory
         self._names = names
         self._policies = policy_set
-        ident, host, scope = names.identifier, names.host, names.scope
-        pinning = pins.PinAnonymiser(names, cluster.aggregate_metadata.values())
+        ident, host, scope = names.rename_identifier, names.rename_host, names.rename_scope
+        pinning = pins.ConstraintAnonymiser(names, cluster.aggregate_metadata.values())
         self._hostnames = {
             p.name: labels.HostNames({h.name: h.hypervisor_hostname
                                       for h in cluster.hosts.values()}, p.host_regex)
@@ -109,25 +109,25 @@ class _SnapshotAnonymiser:
             pinned=_replace_reason,
             pinned_zone=_map_optional(scope), project_id=ident, local_disk_gb=_keep_value,
             launched_at=_keep_value,
-            extra_specs=_map_optional(pinning.extra_specs),
-            image_properties=_map_optional(pinning.image_properties),
+            extra_specs=_map_optional(pinning.rename_extra_specs),
+            image_properties=_map_optional(pinning.rename_image_properties),
             scheduler_hints=_map_items(_keep_value, _map_list(ident)), power_state=_keep_value,
             opted_out=_replace_reason)
-        amounts = _map_items(names.standard, _keep_value)
+        amounts = _map_items(names.rename_custom_name, _keep_value)
         inventory = _map_fields(total=_keep_value, reserved=_keep_value,
                                 allocation_ratio=_keep_value, min_unit=_keep_value,
                                 max_unit=_keep_value, step_size=_keep_value)
         provider: dict[str, Rule] = {
             'uuid': ident, 'generation': _keep_value, 'used': amounts,
-            'inventories': _map_items(names.standard, inventory), 'name': ident,
-            'parent_uuid': ident, 'traits': _map_list(names.standard),
+            'inventories': _map_items(names.rename_custom_name, inventory), 'name': ident,
+            'parent_uuid': ident, 'traits': _map_list(names.rename_custom_name),
             'aggregates': _map_list(ident)}
         self._rules: dict[str, Rule] = {
             schema.NODES: _map_list(_map_fields(
                 host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_keep_value,
                 zone=scope, cell=_map_optional(ident), hypervisor_version=_keep_value)),
             schema.AGGREGATES: _map_items(scope, _map_list(host)),
-            schema.AGGREGATE_METADATA: _map_items(scope, pinning.metadata),
+            schema.AGGREGATE_METADATA: _map_items(scope, pinning.rename_metadata),
             schema.INSTANCES: _map_items(host, _map_list(self._instance)),
             schema.GROUPS: _map_list(_map_fields(
                 id=ident, name=ident, policy=_keep_value, policies=_keep_value,
@@ -146,7 +146,7 @@ class _SnapshotAnonymiser:
             schema.SHARING: _map_list(_map_fields(**provider)),
             schema.ALLOCATIONS: _map_items(ident, amounts),
             schema.BY_PROVIDER: _map_items(ident, _map_items(ident, amounts)),
-            schema.TRAITS: _map_items(host, _map_list(names.standard)),
+            schema.TRAITS: _map_items(host, _map_list(names.rename_custom_name)),
             schema.COOLDOWNS: _map_fields(
                 aggregate_cooldowns=_map_items(scope, _keep_value),
                 instance_cooldowns=_map_items(ident, _keep_value),
@@ -160,7 +160,7 @@ class _SnapshotAnonymiser:
                 waiting=_map_items(scope, _replace_reason),
                 completed=_map_list(self._completed), measured=_map_list(self._measured))}
 
-    def documents(self) -> dict[str, Any]:
+    def render_documents(self) -> dict[str, Any]:
         """Return every file by its path.
 
         The queries come last, as they need all words that were renamed.
@@ -168,24 +168,24 @@ class _SnapshotAnonymiser:
         out: dict[str, Any] = {}
         for path, rule in self._rules.items():
             if files.has_file(self._directory, path):
-                data = files.load(self._directory, path)
+                data = files.load_document(self._directory, path)
                 out[path] = files.make_placeholder(REMOVED) if _is_unknown(data) else rule(data)
         for name in snapshot.list_answer_files(self._directory):
             prefix, policy = _parse_answer_name(name)
             if prefix is not None:
                 out[f'prometheus/{name}'] = self._rename_answer(name, prefix, policy)
-        self._names.settle()
+        self._names.freeze_words()
         for path, data in out.items():
             if path.startswith('prometheus/'):
-                data['query'] = self._names.query(data['query'])
-        meta = files.load(self._directory, 'meta.json')
+                data['query'] = self._names.rename_query(data['query'])
+        meta = files.load_document(self._directory, 'meta.json')
         out['meta.json'] = {
             'recorded_at': meta['recorded_at'], 'policy_names': meta.get('policy_names', []),
-            'aggregates': [self._names.scope(a) for a in meta.get('aggregates', [])],
+            'aggregates': [self._names.rename_scope(a) for a in meta.get('aggregates', [])],
             'files': sorted(out)}
         return out
 
-    def policies(self) -> dict[str, Any] | None:
+    def render_policies(self) -> dict[str, Any] | None:
         """Return the policy file that fits the answers.
 
         It has no regular expression for hosts, since their labels have been resolved.
@@ -197,17 +197,17 @@ class _SnapshotAnonymiser:
         for policy in data['policies']:
             policy.pop('host_regex', None)
             if 'host_capacity' in policy:
-                policy['host_capacity'] = self._names.standard(policy['host_capacity'])
+                policy['host_capacity'] = self._names.rename_custom_name(policy['host_capacity'])
             for field in snapshot.PREFIXES:
                 if policy.get(field):
-                    policy[field] = self._names.query(policy[field])
+                    policy[field] = self._names.rename_query(policy[field])
         if 'aggregates' in data:
-            data['aggregates'] = [self._names.scope(a) for a in data['aggregates']]
+            data['aggregates'] = [self._names.rename_scope(a) for a in data['aggregates']]
         return data
 
     def _rename_answer(self, name: str, prefix: str, policy: str) -> dict[str, Any]:
         found = snapshot.read_answer(self._directory, name)
-        rename = (self._names.identifier if prefix in _BY_INSTANCE
+        rename = (self._names.rename_identifier if prefix in _BY_INSTANCE
                   else self._make_label_rename(policy, [*found.series, *found.duplicates]))
         finite = {k: v for k, v in found.series.items() if math.isfinite(v)}
         out: dict[str, Any] = {
@@ -233,14 +233,14 @@ class _SnapshotAnonymiser:
         A label that only the policy's regular expression leads to a host is renamed as that host.
         """
         if policy not in self._hostnames:
-            return self._names.host
-        find = self._hostnames[policy].find
+            return self._names.rename_host
+        find = self._hostnames[policy].find_service_host
         hosts = [find(label) for label in known]
 
         def rename_label(label: str) -> str:
             host = find(label)
             self._names.seen.add(label)
-            return self._names.host(label if host is None or hosts.count(host) > 1 else host)
+            return self._names.rename_host(label if host is None or hosts.count(host) > 1 else host)
         return rename_label
 
 

@@ -59,7 +59,7 @@ class AnonymousNames:
         self.seen: set[str] = set()
         self._words_of: frozenset[str] = frozenset()
 
-    def identifier(self, text: str) -> str:
+    def rename_identifier(self, text: str) -> str:
         """Rename the ID of an instance, group, provider or project, or an instance's name."""
         if text in COMMON:
             return text
@@ -74,7 +74,7 @@ class AnonymousNames:
             return digest[:32]
         return f'n{digest[:20]}' if place is None else f'n{place:08x}{digest[:20]}'
 
-    def host(self, text: str) -> str:
+    def rename_host(self, text: str) -> str:
         """Rename a service host, a hypervisor, or a label that names one; keep a port."""
         if text in COMMON:
             return text
@@ -96,31 +96,31 @@ class AnonymousNames:
         out = f'h{digest}' if place is None else f'h{place:06x}{digest}'
         return out if text == lowered else out.upper()
 
-    def scope(self, text: str) -> str:
+    def rename_scope(self, text: str) -> str:
         """Rename an aggregate or an availability zone."""
         if text in COMMON:
             return text
         self.seen.add(text)
         return f'a{self._compute_digest("scope", text)[:16]}'
 
-    def standard(self, text: str) -> str:
+    def rename_custom_name(self, text: str) -> str:
         """Rename a trait or resource class when it is CUSTOM_, an operator's own."""
         if not text.startswith('CUSTOM_'):
             return text
         self.seen.add(text)
         return f'CUSTOM_{self._compute_digest("custom", text)[:16].upper()}'
 
-    def settle(self) -> None:
+    def freeze_words(self) -> None:
         """Fix the set of words to rename: from now on the same query always becomes the same."""
         self._words_of = frozenset(self.seen)
 
-    def query(self, text: str) -> str:
+    def rename_query(self, text: str) -> str:
         """Return a PromQL query without its comments and with its texts renamed.
 
         Its metrics, functions and time ranges stay. Words that were renamed elsewhere are renamed
         here as well.
 
-        Call it when everything else has been renamed, and :meth:`settle`.
+        Call it when everything else has been renamed, and :meth:`freeze_words`.
         """
         parts, end = [], 0
         for found in _TEXT.finditer(text):

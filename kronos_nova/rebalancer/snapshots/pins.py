@@ -42,7 +42,7 @@ _INSIDE = frozenset({'<in>', '<all-in>', 's<', 's<=', 's>', 's>='})
 _OPERATORS = _INSIDE | {'=', '==', '!=', '>=', '<=', 's==', 's!=', '<or>'}
 
 
-class PinAnonymiser:
+class ConstraintAnonymiser:
     """The rules for one snapshot's names.
 
     :param metadata: metadata of every aggregate of the snapshot.
@@ -58,14 +58,14 @@ class PinAnonymiser:
                 self._recorded.setdefault(key, set()).update(
                     part.strip() for part in value.split(','))
 
-    def extra_specs(self, found: Mapping[str, str]) -> dict[str, str]:
+    def rename_extra_specs(self, found: Mapping[str, str]) -> dict[str, str]:
         return {self._rename_shared_key(k): self._rename_spec_value(k, v) for k, v in found.items()}
 
-    def image_properties(self, found: Mapping[str, str]) -> dict[str, str]:
+    def rename_image_properties(self, found: Mapping[str, str]) -> dict[str, str]:
         return {k: v if image_properties.LEGACY.get(k, k) in image_properties.SPELLINGS
                 else self._rename_value(v) for k, v in found.items()}
 
-    def metadata(self, found: Mapping[str, str]) -> dict[str, str]:
+    def rename_metadata(self, found: Mapping[str, str]) -> dict[str, str]:
         """Rename the metadata of an aggregate; a value may be several, separated by commas."""
         return {self._rename_shared_key(k): v if k in image_properties.SPELLINGS else ''.join(
             self._rename_value(part) for part in re.split(
@@ -85,7 +85,8 @@ class PinAnonymiser:
         if operator in _INSIDE:
             matched = sorted(self._rename_value(known) for known in self._recorded.get(key, ())
                              if extra_specs_ops.matches_extra_spec(known, value))
-            return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
+            return ' '.join(f'<or> {known}' for known in matched
+                            or [self._names.rename_identifier(value)])
         if operator in _OPERATORS:
             return ''.join(self._rename_value(word) for word in re.split(r'(\s+)', value))
         return self._rename_value(value)
@@ -99,7 +100,7 @@ class PinAnonymiser:
     def _rename_key(self, key: str) -> str:
         named = _NAMED.fullmatch(key)
         if named:
-            return f'{named[1]}{named[2]}:{self._names.standard(named[3])}'
+            return f'{named[1]}{named[2]}:{self._names.rename_custom_name(named[3])}'
         scope, colon, rest = key.partition(':')
         if colon and scope in _NOVA:
             return key
@@ -112,10 +113,10 @@ class PinAnonymiser:
 
     def _rename_key_parts(self, key: str) -> str:
         """Rename a key, but keep whether it has a scope: rules judge only their own scope."""
-        return ':'.join(map(self._names.identifier, key.split(':', 1)))
+        return ':'.join(map(self._names.rename_identifier, key.split(':', 1)))
 
     def _rename_value(self, text: str) -> str:
         word = text.strip(', \t\r\n')
         if not word or _STAND.fullmatch(word) or word.lower() in live.TRUE | _FALSE:
             return text
-        return self._names.identifier(text)
+        return self._names.rename_identifier(text)

@@ -50,8 +50,8 @@ class RecordedSnapshot:
     traits_known: bool
     warnings: tuple[str, ...] = ()
 
-    def history(self, scope: str, *, cooldown: float,
-                instance_cooldown: float) -> model.MoveHistory:
+    def build_history(self, scope: str, *, cooldown: float,
+                      instance_cooldown: float) -> model.MoveHistory:
         """Return a scope's past; cooldowns last no longer than configured (seconds)."""
         found = self.histories.get(scope, self.histories[''])
         return dataclasses.replace(
@@ -59,12 +59,12 @@ class RecordedSnapshot:
             cooling={u: min(s, instance_cooldown) for u, s in found.cooling.items()})
 
 
-def read(directory: str) -> RecordedSnapshot:
+def read_snapshot(directory: str) -> RecordedSnapshot:
     """Read the snapshot in a directory.
 
     :raises SnapshotError: it is incomplete, or one of its files is wrong.
     """
-    return _SnapshotReader(directory).read()
+    return _SnapshotReader(directory).read_snapshot()
 
 
 class _SnapshotReader:
@@ -73,7 +73,7 @@ class _SnapshotReader:
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    def read(self) -> RecordedSnapshot:
+    def read_snapshot(self) -> RecordedSnapshot:
         meta, recorded_at = snapshot.read_meta(self._directory)
         instances = self._read_instances()
         recorded = self._read_services()
@@ -99,15 +99,15 @@ class _SnapshotReader:
             scopes=tuple(dict.fromkeys(meta.aggregates)), recorded_at=recorded_at,
             traits_known=files.has_file(self._directory, schema.TRAITS), warnings=warnings)
 
-    def _parse(self, path: str, kind: Any) -> Any:
-        return files.parse(self._directory, path, kind)
+    def _parse_files(self, path: str, kind: Any) -> Any:
+        return files.parse_file(self._directory, path, kind)
 
     def _parse_optional(self, path: str, kind: Any, default: T) -> Any | T:
         """Read a file that 0.2.0 does not write, or return the default.
 
         The list in meta.json shows when one of our files has been lost.
         """
-        return self._parse(path, kind) if files.has_file(self._directory, path) else default
+        return self._parse_files(path, kind) if files.has_file(self._directory, path) else default
 
     def _make_error(self, path: str, problem: str) -> exception.SnapshotError:
         return files.make_error(os.path.join(self._directory, path), problem)
@@ -121,7 +121,7 @@ class _SnapshotReader:
             seen.add(name)
 
     def _read_instances(self) -> dict[str, model.Instance]:
-        by_host = self._parse(schema.INSTANCES, schema.Instances)
+        by_host = self._parse_files(schema.INSTANCES, schema.Instances)
         out = {}
         for host, records in by_host.items():
             for record in records:
@@ -146,7 +146,7 @@ class _SnapshotReader:
         return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]
 
     def _read_groups(self) -> tuple[model.ServerGroup, ...]:
-        records = self._parse(schema.GROUPS, list[schema.GroupRecord])
+        records = self._parse_files(schema.GROUPS, list[schema.GroupRecord])
         self._refuse_duplicates(schema.GROUPS, 'server group', (r.id for r in records))
         return tuple(group for r in records if (group := self._build_group(r)) is not None)
 
@@ -220,7 +220,7 @@ class _SnapshotReader:
         A host that is in no aggregate and not in the pool gets an aggregate with the pool's name,
         which no engine can plan: so it stays out of the pool.
         """
-        listed = {name: tuple(hosts) for name, hosts in self._parse(
+        listed = {name: tuple(hosts) for name, hosts in self._parse_files(
             schema.AGGREGATES, schema.Aggregates).items()}
         nodes = self._parse_optional(schema.NODES, list[schema.NodeRecord], None)
         pool = listed.pop(model.UNASSIGNED, ())
@@ -247,14 +247,14 @@ class _SnapshotReader:
         path = schema.COOLDOWNS
         if not files.has_file(self._directory, path):
             return {'': model.MoveHistory()}, ()
-        data = files.load(self._directory, path)
+        data = files.load_document(self._directory, path)
         whole = os.path.join(self._directory, path)
         if isinstance(data, dict) and data.get('unknown') is True:
-            told = files.check(whole, files.UnreadableFile, data)
+            told = files.check_type(whole, files.UnreadableFile, data)
             return {'': model.MoveHistory()}, (
                 'cooldowns and quarantine are not known and taken as none '
                 f'({files.clean_text(told.error)})',)
-        found: schema.CooldownsRecord = files.check(whole, schema.CooldownsRecord, data)
+        found: schema.CooldownsRecord = files.check_type(whole, schema.CooldownsRecord, data)
         # Kronos 0.2.0 has its own name for the pool here, and here alone.
         scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
                          for scope, seconds in found.aggregate_cooldowns.items()}

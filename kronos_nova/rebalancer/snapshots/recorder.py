@@ -27,7 +27,7 @@ from kronos_nova.sources import base
 
 
 class ClusterCollector(Protocol):
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         """Return the whole cluster.
 
         :raises CollectError: nothing partial is ever returned.
@@ -60,8 +60,8 @@ class HistoryStore(Protocol):
         """The moves that may be under way."""
 
 
-def read_recording(collector: ClusterCollector, source: base.ScoreSource, store: HistoryStore | str,
-                   policy_set: policies.PolicySet, scopes: Sequence[str],
+def read_recording(collector: ClusterCollector, source: base.MetricsSource,
+                   store: HistoryStore | str, policy_set: policies.PolicySet, scopes: Sequence[str],
                    clock: Callable[[], float]) -> writer.SnapshotContent:
     """Read the content of a snapshot; a part that cannot be read is a text with the reason.
 
@@ -71,17 +71,17 @@ def read_recording(collector: ClusterCollector, source: base.ScoreSource, store:
     cluster: model.Cluster | str
     live = () if isinstance(store, str) else _read_flights(store)
     try:
-        cluster = collector.collect(clock())
+        cluster = collector.collect_cluster(clock())
     except exception.CollectError as e:
         cluster = str(e)
-    samples = {p.name: source.fetch(p) for p in policy_set.enabled}
+    samples = {p.name: source.fetch(p) for p in policy_set.enabled_policies}
     now = clock()
     histories: dict[str, model.MoveHistory] | str
     if isinstance(store, str):
         histories = store
     else:
         try:
-            remembered = metric_lag.compute_retention(policy_set.window)
+            remembered = metric_lag.compute_retention(policy_set.lookback_seconds)
             histories = {scope: store.history.read_history(scope, now, remembered)
                          for scope in scopes}
             if isinstance(cluster, model.Cluster):

@@ -50,12 +50,12 @@ def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
     :raises KronosException: snapshot or configuration cannot be used.
     """
     started = clock()
-    policy_set = policy_files.load(conf.engine.policies_file)
-    recorded = reader.read(directory)
+    policy_set = policy_files.load_policies(conf.engine.policies_file)
+    recorded = reader.read_snapshot(directory)
     recorded = dataclasses.replace(recorded, cluster=dataclasses.replace(
         recorded.cluster, planned_zone=engine_conf.planned_zone(conf)))
     source = snapshot.SnapshotSource(conf, directory)
-    samples = {p.name: source.fetch(p) for p in policy_set.enabled}
+    samples = {p.name: source.fetch(p) for p in policy_set.enabled_policies}
     if conf.engine.require_cpu_compatibility and not recorded.traits_known:
         raise exception.SnapshotError(
             path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
@@ -103,14 +103,14 @@ def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.RecordedSna
                 collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
         return _report_failure(scope, f'the snapshot has no aggregate {scope}')
-    cluster = recorded.cluster.scoped(scope, planned)
-    history = recorded.history(scope, cooldown=conf.engine.cooldown,
-                               instance_cooldown=conf.engine.instance_cooldown)
+    cluster = recorded.cluster.replace_scope(scope, planned)
+    history = recorded.build_history(scope, cooldown=conf.engine.cooldown,
+                                     instance_cooldown=conf.engine.instance_cooldown)
     busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
     try:
-        outcome = planning_pipeline.run(cluster, samples, history, settings,
-                                        now=recorded.recorded_at,
-                                        clock=clock, busy=busy)
+        outcome = planning_pipeline.plan_scope(cluster, samples, history, settings,
+                                               now=recorded.recorded_at,
+                                               clock=clock, busy=busy)
     except exception.PlanRefused as e:
         return _report_failure(scope, str(e))
     return cycle_report.render_scope(outcome, collected)

@@ -58,7 +58,7 @@ class SnapshotContent:
     histories: Mapping[str, model.MoveHistory] | str
 
 
-def write(parent: str, recording: SnapshotContent, prefix: str = SIGNALLED) -> str:
+def write_snapshot(parent: str, recording: SnapshotContent, prefix: str = SIGNALLED) -> str:
     """Write ``<parent>/<prefix>-<UTC time>`` and return its path.
 
     :raises SnapshotError: it could not be written; nothing is left behind.
@@ -105,14 +105,14 @@ def build_documents(recording: SnapshotContent) -> dict[str, Any]:
         else _build_cooldowns(recording.histories))
     out['meta.json'] = {
         'recorded_at': datetime.datetime.fromtimestamp(recording.now, datetime.UTC).isoformat(),
-        'policy_names': [p.name for p in recording.policies.enabled],
+        'policy_names': [p.name for p in recording.policies.enabled_policies],
         'aggregates': list(recording.scopes), 'files': sorted(out)}
     return out
 
 
 def _build_prometheus_files(recording: SnapshotContent) -> dict[str, Any]:
     out = {}
-    for policy in recording.policies.enabled:
+    for policy in recording.policies.enabled_policies:
         samples = recording.samples[policy.name]
         results = {
             'imbalance_query': (samples.imbalance, policy.host_label),
@@ -152,7 +152,7 @@ def _build_answer(result: model.QueryResult, label: str, taken_at: float) -> dic
 
 
 def _build_nova_files(cluster: model.Cluster) -> dict[str, Any]:
-    pool = list(dataclasses.replace(cluster, planned_zone=None).hosts_of(model.UNASSIGNED))
+    pool = list(dataclasses.replace(cluster, planned_zone=None).list_hosts_of(model.UNASSIGNED))
     groups_of: dict[str, list[str]] = {}
     for group in cluster.groups:
         for uuid in group.members:

@@ -163,14 +163,14 @@ class Store:
         :raises StoreError: unreachable, or at a revision that this release does not know.
         """
         with self._long_engine() as engine:
-            schema.upgrade(engine)
+            schema.upgrade_schema(engine)
 
     def check(self) -> None:
         """Check that the database has this release's schema.
 
         :raises StoreError: unreachable, or not at this release's schema.
         """
-        schema.check(self.engine)
+        schema.refuse_other_revision(self.engine)
 
     def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
         """Raise StoreError when the database is SQLite and another machine uses it.

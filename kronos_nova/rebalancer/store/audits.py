@@ -38,7 +38,7 @@ class AuditEntry:
     reason: str
 
 
-def add(connection: sa.Connection, entry: AuditEntry) -> None:
+def add_audit(connection: sa.Connection, entry: AuditEntry) -> None:
     """Write an audit row in the transaction of the change itself."""
     connection.execute(sa.insert(_audit).values(
         at=entry.at, by_name=entry.by[:tables.NAME_LENGTH], command=entry.command[:32],
@@ -72,7 +72,7 @@ class AuditRepository(transactions.Repository):
         """Write an audit row for a command whose change no other method records."""
         def write_audit_row(connection: sa.Connection) -> None:
             now = float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
-            add(connection, AuditEntry(now, by, command, target, reason))
+            add_audit(connection, AuditEntry(now, by, command, target, reason))
         self._runner.run_transaction(write_audit_row)
 
     def list_newest_entries(self, limit: int) -> list[AuditEntry]:

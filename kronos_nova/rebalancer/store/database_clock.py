@@ -59,7 +59,7 @@ class DatabaseClock:
         return self._wall() if self._base is None else self._base + self._monotonic()
 
     @property
-    def jump(self) -> float | None:
+    def clock_jump(self) -> float | None:
         """Seconds by which the database's clock has jumped, not believed yet; None: none."""
         return self._jump
 
@@ -69,7 +69,7 @@ class DatabaseClock:
             self._differs_since is None
             or self._monotonic() - self._differs_since >= JUMP_SECONDS)
 
-    def synchronise(self) -> bool:
+    def synchronise_clock(self) -> bool:
         """Read the database's clock, unless that was done a moment ago.
 
         :returns: whether the time given out has jumped, because the database's did and

@@ -80,4 +80,4 @@ class ExecutorRepository(transactions.Repository):
         :param claim_seconds: a worker that is silent for so long has lost its tasks.
         """
         return self._runner.run_read(
-            lambda c: worker_todo.read(c, worker, scopes, now, claim_seconds))
+            lambda c: worker_todo.read_todo(c, worker, scopes, now, claim_seconds))

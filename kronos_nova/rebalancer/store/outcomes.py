@@ -86,7 +86,7 @@ def record_outcome(connection: sa.Connection, scope: str, combined: float, load:
             'combined_foreseen': last.combined_foreseen * growth, 'combined_realised': combined,
             'realised_at': now}
         if last.hosts_before is not None and measured is not None:
-            came = measured.packing(_list_touched_hosts(document), last.planned_at, growth)
+            came = measured.select_packing(_list_touched_hosts(document), last.planned_at, growth)
             columns |= {'hosts_realised': came.hosts_in_use, 'overload_realised': came.overload,
                         'growth': growth}
         connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id)

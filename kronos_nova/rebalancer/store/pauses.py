@@ -126,8 +126,9 @@ class PauseRepository(transactions.Repository):
 
         def write_pause(connection: sa.Connection) -> None:
             record_pause(connection, found)
-            audits.add(connection,
-                       audits.AuditEntry(now, paused_by, 'paused', _scope_name(scope), reason))
+            audits.add_audit(connection,
+                             audits.AuditEntry(now, paused_by, 'paused', _scope_name(scope),
+                                               reason))
         self._runner.run_transaction(write_pause)
         return found
 
@@ -138,7 +139,7 @@ class PauseRepository(transactions.Repository):
             if not end_pause(connection, scope, now):
                 return False
             for pause in held:
-                audits.add(connection, audits.AuditEntry(
+                audits.add_audit(connection, audits.AuditEntry(
                     now, by, 'resumed', _scope_name(scope),
                     f'paused by {pause.paused_by}: {pause.reason}'))
             return True

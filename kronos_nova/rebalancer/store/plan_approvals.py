@@ -249,8 +249,8 @@ def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: s
             decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
             decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
             reason=said.reason))
-        audits.add(connection,
-                   audits.AuditEntry(now, said.by, verb, f'plan {plan_id}', said.reason))
+        audits.add_audit(connection,
+                         audits.AuditEntry(now, said.by, verb, f'plan {plan_id}', said.reason))
 
 
 def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[StoredDecision]:

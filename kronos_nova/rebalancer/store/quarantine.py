@@ -42,8 +42,8 @@ class QuarantineEntry:
     reason: str
 
 
-def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: float,
-        reason: str) -> None:
+def begin_quarantine(connection: sa.Connection, kind: str, name: str, now: float, seconds: float,
+                     reason: str) -> None:
     """Begin or lengthen a quarantine; ``seconds`` -1 is for ever."""
     until = None if seconds < 0 else now + seconds
     values = {'since': now, 'reason': reason}
@@ -136,7 +136,8 @@ class QuarantineRepository(transactions.Repository):
 
     def record_local_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
         """Record Nova's answer that the host shares no storage: History.local_disk_hosts."""
-        self._runner.run_transaction(lambda c: add(c, plans.DISKS, host, now, seconds, reason))
+        self._runner.run_transaction(lambda c: begin_quarantine(c, plans.DISKS, host, now, seconds,
+                                                                reason))
 
     def record_other_cells(self, one: str, other: str, now: float, seconds: float,
                            reason: str) -> None:
@@ -146,7 +147,8 @@ class QuarantineRepository(transactions.Repository):
         """
         name = ' '.join(sorted((one, other)))
         if len(name) <= tables.NAME_LENGTH:
-            self._runner.run_transaction(lambda c: add(c, plans.CELLS, name, now, seconds, reason))
+            self._runner.run_transaction(lambda c: begin_quarantine(c, plans.CELLS, name, now,
+                                                                    seconds, reason))
 
     def record_outage(self, service: str, now: float, seconds: float, reason: str) -> bool:
         """Record that a service fails; return True when no executor saw this within ``seconds``.
@@ -181,6 +183,7 @@ class QuarantineRepository(transactions.Repository):
             # Of two transactions that have read it, only one deletes the row.
             if reason is None or not lift_quarantine(connection, kind, name):
                 return False
-            audits.add(connection, audits.AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
+            audits.add_audit(connection,
+                             audits.AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
             return True
         return self._runner.run_transaction(lift_and_audit)

@@ -34,7 +34,7 @@ KEPT_SECONDS = 30 * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StoredRequest:
+class MigfraRequest:
     """A request from outside.
 
     ``document`` is the task as received, ``progress`` the steps done so far; ``reply`` its result,
@@ -58,15 +58,15 @@ class StoredRequest:
     damaged: bool = False
 
 
-def record_request(connection: sa.Connection, request: StoredRequest,
-                   former: Collection[str] = ()) -> StoredRequest | None:
+def record_request(connection: sa.Connection, request: MigfraRequest,
+                   former: Collection[str] = ()) -> MigfraRequest | None:
     """Store a new request and return None; return the stored one when its ID is known.
 
     :param former: other keys under which the same host may have it.
     """
-    found = get(connection, request.request_id)
+    found = read_request(connection, request.request_id)
     for key in former:
-        other = get(connection, key) if found is None else None
+        other = read_request(connection, key) if found is None else None
         if other is not None and other.host == request.host:
             found = other
     if found is None:
@@ -76,14 +76,14 @@ def record_request(connection: sa.Connection, request: StoredRequest,
     return found
 
 
-def get(connection: sa.Connection, request_id: str) -> StoredRequest | None:
+def read_request(connection: sa.Connection, request_id: str) -> MigfraRequest | None:
     row = connection.execute(
         sa.select(_request).where(_request.c.request_id == request_id)).mappings().first()
     return None if row is None else _parse_request_row(row)
 
 
-def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: float,
-          claim_seconds: float, limit: int) -> list[StoredRequest]:
+def claim_requests(connection: sa.Connection, worker: str, kinds: Collection[str], now: float,
+                   claim_seconds: float, limit: int) -> list[MigfraRequest]:
     """Claim open requests that no live worker holds; return all of ours, oldest first.
 
     Requests that we hold already get a heartbeat.
@@ -154,7 +154,7 @@ def _update_own_request(connection: sa.Connection, request_id: str, worker: str,
 
 
 def list_undelivered_replies(connection: sa.Connection, workers: Collection[str], before: float,
-                             limit: int, but: Collection[str] = ()) -> list[StoredRequest]:
+                             limit: int, but: Collection[str] = ()) -> list[MigfraRequest]:
     """Return ended requests whose result has not arrived yet, oldest first.
 
     :param workers: include all requests that these workers ended.
@@ -176,7 +176,7 @@ def record_reply_delivery(connection: sa.Connection, request_id: str, now: float
         .values(told_at=now))
 
 
-def list_newest_requests(connection: sa.Connection, limit: int) -> list[StoredRequest]:
+def list_newest_requests(connection: sa.Connection, limit: int) -> list[MigfraRequest]:
     """Return the newest requests, newest first."""
     return [_parse_request_row(row) for row in connection.execute(
         sa.select(_request).order_by(_request.c.received_at.desc(), _request.c.request_id)
@@ -202,13 +202,13 @@ def purge_requests(connection: sa.Connection, older_than: float, now: float) -> 
         _request.c.told_at.is_not(None))
 
 
-def _parse_request_row(row: sa.RowMapping) -> StoredRequest:
+def _parse_request_row(row: sa.RowMapping) -> MigfraRequest:
     """Read a row; a damaged row must not hide the rows behind it."""
-    values = {field.name: row[field.name] for field in dataclasses.fields(StoredRequest)
+    values = {field.name: row[field.name] for field in dataclasses.fields(MigfraRequest)
               if field.name != 'damaged'}
     try:
         progress = json.loads(row['progress'] or '{}')
     except ValueError:
         progress = None
     damaged = not isinstance(progress, dict)
-    return StoredRequest(**values | {'progress': {} if damaged else progress, 'damaged': damaged})
+    return MigfraRequest(**values | {'progress': {} if damaged else progress, 'damaged': damaged})

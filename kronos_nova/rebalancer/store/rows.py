@@ -43,7 +43,7 @@ SLOT_SECONDS = 3000.0
 #: which may jump.
 HANDOVER_SECONDS = 300.0
 _UNCHANGED, _SLOTLESS = 'unchanged', 'slotless'
-LIVE = tuple(state for state in TaskState if not state.terminal)
+LIVE = tuple(state for state in TaskState if not state.is_terminal)
 #: Number of attempts of a task that are kept, the newest.
 KEPT_ATTEMPTS = 50
 

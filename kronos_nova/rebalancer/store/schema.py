@@ -64,7 +64,7 @@ def _read_revision(connection: sa.Connection) -> str | None:
     return connection.execute(sa.select(_version.c.version_num)).scalar()
 
 
-def check(engine: sa.Engine) -> None:
+def refuse_other_revision(engine: sa.Engine) -> None:
     """Check that the database is at the revision that this release needs.
 
     :raises StoreError: unreachable, or at another revision.
@@ -104,7 +104,7 @@ def refuse_unknown_revision(revision: str | None) -> None:
         remedy='Install the release that wrote it, or restore a backup.')
 
 
-def upgrade(engine: sa.Engine) -> None:
+def upgrade_schema(engine: sa.Engine) -> None:
     """Upgrade the schema to the revision that this release needs; concurrent callers wait in line.
 
     :raises StoreError: unreachable, refused, or at a revision that this release does not know.

@@ -82,7 +82,7 @@ class StoredSwap:
         return 'swap' if (one.home, one.target) == (other.target, other.home) else 'pair'
 
     @property
-    def away(self) -> list[SwapMember]:
+    def members_away(self) -> list[SwapMember]:
         """The members that are not on their homes, the last moved first."""
         last = {row.task.instance_uuid: n for n, row in enumerate(self.tasks)
                 if row.task.state is TaskState.COMPLETED}
@@ -124,7 +124,7 @@ def settle_swap(connection: sa.Connection, swap_id: str, now: float) -> list[mod
         return []
     failed = [row for row in swap.tasks if row.task.state in (
         TaskState.FAILED, TaskState.CANCELLED)]
-    live = [row for row in swap.tasks if not row.task.state.terminal]
+    live = [row for row in swap.tasks if not row.task.state.is_terminal]
     cancelled = []
     if swap.state == GOING and failed:
         cancelled = _call_off(connection, swap, live, now)
@@ -178,16 +178,16 @@ def _undo(connection: sa.Connection, swap: StoredSwap, failed: Sequence[rows.Tas
     """
     if any(row.task.plan_id in swap.undos for row in failed):
         uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
-                          f'{m.home}' for m in swap.away)
+                          f'{m.home}' for m in swap.members_away)
         _update_state(connection, swap, STUCK)
         _record_decision(connection, swap, STUCK, now,
                          f'the {swap.noun} failed, and so did its undo: {uuids}')
-    elif not swap.away:
+    elif not swap.members_away:
         _update_state(connection, swap, UNDONE if swap.undos else CALLED_OFF)
         if swap.undos:
             _record_decision(connection, swap, UNDONE, now, 'all are back where they were')
     else:
-        member = swap.away[0]
+        member = swap.members_away[0]
         plan_id = _save_move_plan(connection, swap, member, member.home, now,
                                   f'undoes the {swap.noun} of plan {swap.plan_id}')
         _update_state(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))

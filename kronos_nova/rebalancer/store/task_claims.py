@@ -57,9 +57,9 @@ def match_claimable_tasks(scopes: tuple[str, ...] | None, now: float,
     return sa.and_(sa.or_(due, lost), tasks.match_scopes(scopes))
 
 
-def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
-          per_scope: int, total: int, claim_seconds: float, per_source: int,
-          per_destination: int) -> rows.TaskRow | None:
+def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+               *, per_scope: int, total: int, claim_seconds: float, per_source: int,
+               per_destination: int) -> rows.TaskRow | None:
     # First of all, so that the rows read below stay valid until the commit.
     connection.execute(*_build_gate_update())
     held = {pause.scope for pause in pauses.list_pauses(connection, now)}
@@ -180,7 +180,7 @@ def adopt_tasks(connection: sa.Connection, worker: str, scopes: Collection[str] 
     return adopted
 
 
-def renew_claim(connection: sa.Connection, worker: str, now: float) -> None:
+def renew_task_claim(connection: sa.Connection, worker: str, now: float) -> None:
     connection.execute(*_build_heartbeat_update(worker, now))
 
 
@@ -189,7 +189,7 @@ def _build_heartbeat_update(worker: str, now: float) -> sa.Update:
     return sa.update(_task).where(held_by(worker)).values(heartbeat_at=now)
 
 
-def release_claims(connection: sa.Connection, worker: str) -> None:
+def release_task_claims(connection: sa.Connection, worker: str) -> None:
     connection.execute(sa.update(_task).where(held_by(worker)).values(heartbeat_at=None))
     pending_hooks.release_hooks(connection, worker)
 

@@ -50,8 +50,8 @@ def finish_task(connection: sa.Connection, task: model.Task, result: model.TaskR
         return None
     plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
     if quarantine_seconds is not None:
-        quarantine.add(connection, plans.INSTANCE, task.instance_uuid, now, quarantine_seconds,
-                       f'{result.error_type}: {result.error}')
+        quarantine.begin_quarantine(connection, plans.INSTANCE, task.instance_uuid, now,
+                                    quarantine_seconds, f'{result.error_type}: {result.error}')
     if state is TaskState.COMPLETED:
         quarantine.clear_refusals(connection, task.to_host, now)
         return _settle_task_swaps(connection, [task.task_id], now)

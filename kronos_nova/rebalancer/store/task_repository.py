@@ -117,7 +117,7 @@ class TaskRepository(transactions.Repository):
         row = self.find_task(task.task_id)
         if row is None:
             return 'is not in the database'
-        if row.task.state.terminal:
+        if row.task.state.is_terminal:
             return f'is of a task that has ended ({row.task.state})'
         ours, known = row.task, {row.task.to_host, *row.task.alternates}
         for field in ('plan_id', 'aggregate', 'instance_uuid', 'from_host'):
@@ -145,18 +145,18 @@ class TaskRepository(transactions.Repository):
         if not self._runner.run_read(
                 lambda c: task_claims.has_claimable(c, scopes, now, claim_seconds)):
             return None
-        return self._runner.run_transaction(lambda c: task_claims.claim(
+        return self._runner.run_transaction(lambda c: task_claims.claim_task(
             c, worker, scopes, now, per_scope=per_scope, total=total,
             claim_seconds=claim_seconds, per_source=per_source,
             per_destination=per_destination))
 
-    def renew_claim(self, worker: str, now: float) -> None:
+    def renew_task_claim(self, worker: str, now: float) -> None:
         """Record that we are alive: no executor takes our tasks for ``claim_seconds``."""
-        self._runner.run_transaction(lambda c: task_claims.renew_claim(c, worker, now))
+        self._runner.run_transaction(lambda c: task_claims.renew_task_claim(c, worker, now))
 
-    def release_claims(self, worker: str) -> None:
+    def release_task_claims(self, worker: str) -> None:
         """Give up our tasks and hooks; any executor may take them at once."""
-        self._runner.run_transaction(lambda c: task_claims.release_claims(c, worker))
+        self._runner.run_transaction(lambda c: task_claims.release_task_claims(c, worker))
 
     def adopt_tasks(self, worker: str, scopes: Collection[str] | None, now: float,
                     claim_seconds: float) -> list[rows.TaskRow]:
@@ -198,7 +198,7 @@ class TaskRepository(transactions.Repository):
         :returns: the tasks cancelled because they required it; None: it was not ours to end, and
             nothing was written.
         """
-        if not state.terminal:
+        if not state.is_terminal:
             raise ValueError(f'{state} does not end a task')
         return self._runner.run_transaction(lambda c: task_endings.finish_task(
             c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
@@ -219,7 +219,7 @@ class TaskRepository(transactions.Repository):
                 error=f'Cancelled by {cancelled_by}: {reason}',
                 instance_cooldown=instance_cooldown)
             if ended is not None:
-                audits.add(connection, audits.AuditEntry(
+                audits.add_audit(connection, audits.AuditEntry(
                     now, cancelled_by, plan_approvals.CANCELLED, f'task {task_id}', reason))
             return ended
         return self._runner.run_transaction(cancel_and_audit)

@@ -68,7 +68,7 @@ def update_state(connection: sa.Connection, task_id: str, worker: str,
                  from_states: Iterable[TaskState],
                  to_state: TaskState, now: float, **fields: Any) -> bool:
     unknown = fields.keys() - _FIELDS
-    if unknown or to_state.terminal or to_state not in rows.LIVE:
+    if unknown or to_state.is_terminal or to_state not in rows.LIVE:
         raise ValueError(f'mark() cannot set {sorted(unknown) or to_state}')
     statement, given = _build_state_update(task_id, worker, tuple(from_states), now)
     return connection.execute(

@@ -42,8 +42,8 @@ class WorkerTodo(NamedTuple):
     claimable: bool
 
 
-def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
-         claim_seconds: float) -> WorkerTodo:
+def read_todo(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+              claim_seconds: float) -> WorkerTodo:
     served = None if scopes is None else tuple(sorted(scopes))
     found = connection.execute(*_select_work_kinds(worker, served, now, now - claim_seconds)).one()
     return WorkerTodo(**{name: bool(any_) for name, any_ in found._mapping.items()})

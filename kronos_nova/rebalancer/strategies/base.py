@@ -86,11 +86,11 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     rows, columns = instances[some], hosts[any_of]
     allowed = allowed[some][:, any_of]
     if simulation.trusted:
-        effect = simulation.effects(rows, columns)
-        gain = simulation.combined() - effect.combined
+        effect = simulation.compute_effects(rows, columns)
+        gain = simulation.compute_combined() - effect.combined
         first, second = effect.combined, effect.convex
     else:
-        first = np.stack([simulation.room.fullest(int(n), columns) for n in rows])
+        first = np.stack([simulation.room.compute_fullest(int(n), columns) for n in rows])
         gain = second = np.zeros(first.shape)
     if mends:
         allowed[~simulation.grouped[rows]] = False
@@ -98,16 +98,16 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
         hard, soft = simulation.group_changes(int(rows[row]), columns)
         first[row] += soft * simulation.options.soft_affinity_weight
         if mends:
-            allowed[row] &= simulation.repairing(hard, soft)
+            allowed[row] &= simulation.mark_repairing(hard, soft)
     r, c = np.nonzero(allowed)
     keys = (np.round(first[r, c], 12), np.round(second[r, c], 12), simulation.cost[rows[r]],
             rows[r], columns[c])
     for i in sort_positions(keys):
-        if simulation.stop():
+        if simulation.is_cut_off():
             return None
-        move = simulation.move(int(rows[r[i]]), int(columns[c[i]]), phase,
-                               float(gain[r[i], c[i]]))
-        if simulation.check(move) is None:
+        move = simulation.build_move(int(rows[r[i]]), int(columns[c[i]]), phase,
+                                     float(gain[r[i], c[i]]))
+        if simulation.judge_move(move) is None:
             return move
     if not r.size:
         count_refused(simulation, instances, hosts, phase)
@@ -145,10 +145,10 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
                  phase: model.Phase) -> None:
     """Name the rules behind the masks' refusals of (instance, host) pairs."""
     for n, h in zip(rows, columns, strict=True):
-        if simulation.stop():
+        if simulation.is_cut_off():
             return
         if simulation.place[n] != h:
-            simulation.check(simulation.move(int(n), int(h), phase))
+            simulation.judge_move(simulation.build_move(int(n), int(h), phase))
 
 
 def choose_representatives(simulation: sim.Simulation, instances: sim.Ints,

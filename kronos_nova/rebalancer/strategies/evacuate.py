@@ -54,7 +54,7 @@ class Evacuate(base.Strategy):
         if simulation.history.scope_cooling > 0:
             hosts = [h for h in hosts if h in simulation.history.draining]
         for host in hosts:
-            simulation.drain(host)
+            simulation.begin_drain(host)
         if not hosts:
             simulation.notes.append('no disabled host to drain')
         return self._evacuate_instances(simulation, _choose_batch(simulation, hosts, budget),
@@ -89,7 +89,7 @@ class Evacuate(base.Strategy):
     def _warn_of_blocked_drain(self, simulation: sim.Simulation, n: int) -> None:
         """Warn of the reason that keeps the host from becoming empty."""
         uuid, host = simulation.uuids[n], simulation.hosts[simulation.place[n]]
-        if _under_way(simulation, uuid):
+        if _is_under_way(simulation, uuid):
             return
         probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
         own = constraints.check_alone(simulation.view, probe)
@@ -100,9 +100,9 @@ class Evacuate(base.Strategy):
             return
         rows, columns = base.choose_representatives(
             simulation, np.array([n]), np.arange(len(simulation.hosts)))
-        moves = [simulation.move(n, int(h), model.Phase.EVACUATE) for h in columns]
+        moves = [simulation.build_move(n, int(h), model.Phase.EVACUATE) for h in columns]
         reasons = {no.rule for move in moves
-                   if (no := constraints.check(simulation.view, move)) is not None}
+                   if (no := constraints.judge_move(simulation.view, move)) is not None}
         if reasons & PASSING:
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
@@ -119,12 +119,12 @@ def _place_singly(simulation: sim.Simulation, numbers: list[int],
     """
     stranded: list[int] = []
     for n in numbers:
-        if simulation.stop():
+        if simulation.is_cut_off():
             break
         move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
                 if simulation.drainable[n] else None)
         if move is not None:
-            simulation.apply(move)
+            simulation.apply_move(move)
             moves.append(move)
         elif simulation.truncated:
             break  # the search was cut short, so the instance may have a host
@@ -139,10 +139,10 @@ def _choose_batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> 
     Hosts with the fewest instances come first. The largest instances fit the fewest hosts.
     """
     found: list[int] = []
-    for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
+    for host in sorted(hosts, key=lambda h: (len(simulation.list_on_host(h)), h)):
         if len(found) >= max(budget, AHEAD):
             break
-        found += sorted((int(n) for n in simulation.on_host(host)),
+        found += sorted((int(n) for n in simulation.list_on_host(host)),
                         key=lambda n: (-simulation.size[n], n))
     return found
 
@@ -166,7 +166,7 @@ def _place_all_together(simulation: sim.Simulation, numbers: list[int],
     Instances that no host can take at all are left out.
     """
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
     found = batch.place_together(simulation, batch.list_placeable_instances(simulation, drainable))
     if found is not None and len(found) > sum(
@@ -174,9 +174,9 @@ def _place_all_together(simulation: sim.Simulation, numbers: list[int],
         order = {simulation.uuids[n]: position for position, n in enumerate(numbers)}
         return sorted(found, key=lambda m: order[m.instance_uuid])
     for move in reversed(found or ()):
-        simulation.undo(move)
+        simulation.undo_move(move)
     for move in moves:
-        simulation.apply(move)
+        simulation.apply_move(move)
     return moves
 
 
@@ -190,17 +190,17 @@ def _keep_first_moves(simulation: sim.Simulation, moves: list[model.Move],
     while kept and len(kept) < len(moves) and kept[-1].phase is not model.Phase.EVACUATE:
         kept.pop()
     for move in reversed(moves[len(kept):]):
-        simulation.undo(move)
+        simulation.undo_move(move)
     return kept
 
 
-def _under_way(simulation: sim.Simulation, uuid: str) -> bool:
+def _is_under_way(simulation: sim.Simulation, uuid: str) -> bool:
     """Return whether the instance is leaving, or on its way.
 
     A resize that its owner has not confirmed may stay so for days: it does not count, so
     that a warning names it.
     """
-    if not simulation.view.in_flight(uuid):
+    if not simulation.view.is_in_flight(uuid):
         return False
     return (simulation.cluster.instances[uuid].status != statuses.UNCONFIRMED
             or any(f.instance_uuid == uuid and f.source == 'task'

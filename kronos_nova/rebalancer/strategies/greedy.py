@@ -66,15 +66,15 @@ class _MoveCandidate:
 def best_move(simulation: sim.Simulation) -> model.Move | None:
     """Return the legal move with the largest gain, or None after counting the reasons."""
     banned: set[Pair] = set()
-    while not simulation.stop():
+    while not simulation.is_cut_off():
         search = GreedySearch(simulation, banned)
-        found = search.run()
+        found = search.choose_candidate()
         if found is None:
-            search.explain()
+            search.explain_refusals()
             return None
         n, h, gain = found
-        move = simulation.move(n, h, model.Phase.SPREAD, gain)
-        if not simulation.undoes_repair(move) and simulation.check(move) is None:
+        move = simulation.build_move(n, h, model.Phase.SPREAD, gain)
+        if not simulation.undoes_repair(move) and simulation.judge_move(move) is None:
             return move
         banned.add((n, h))
     return None
@@ -90,8 +90,8 @@ class GreedySearch:
         self._simulation = simulation
         self._banned = banned
         extremes = self._extremes = simulation.extremes
-        self._before = extremes.imbalances()
-        self._combined = simulation.combined()
+        self._before = extremes.compute_imbalances()
+        self._combined = simulation.compute_combined()
         self._weights: list[float] = simulation.weights.tolist()
         self._thresholds: list[float] = simulation.thresholds.tolist()
         self._best: _MoveCandidate | None = None
@@ -101,7 +101,7 @@ class GreedySearch:
         self._cold = sorted({extremes.only_lowest(p) for p in count} - {-1})
         self._takers = np.flatnonzero(simulation.takers)
 
-    def run(self) -> tuple[int, int, float] | None:
+    def choose_candidate(self) -> tuple[int, int, float] | None:
         """Return (instance, host, gain) of the best candidate, or None."""
         rows = self._list_candidates(self._hot)
         if rows.size and self._takers.size:
@@ -120,7 +120,7 @@ class GreedySearch:
         _, n, h = self._best.order
         return n, h, self._best.gain
 
-    def explain(self) -> None:
+    def explain_refusals(self) -> None:
         """Name the rules behind the masks that refuse improving moves."""
         rows = self._list_candidates(self._hot)[:REPORTED]
         if not rows.size or not self._takers.size:
@@ -134,7 +134,7 @@ class GreedySearch:
     def _list_candidates(self, hosts: list[int]) -> sim.Ints:
         """Return the candidates on the hosts, in the order of the ties."""
         names = self._simulation.hosts
-        here = [self._simulation.on_host(names[h]) for h in hosts]
+        here = [self._simulation.list_on_host(names[h]) for h in hosts]
         rows = np.concatenate(here) if here else np.zeros(0, dtype=np.intp)
         return rows[self._candidates[rows]]
 
@@ -174,7 +174,7 @@ class GreedySearch:
             left = simulation.score[p, source] - (simulation.usage[p, rows]
                                                   / simulation.capacity[p, source])
             high = np.maximum(self._extremes.high_but_each(p, source), left)
-            low = np.minimum(self._extremes.low(p), np.where(takes, left, np.inf))
+            low = np.minimum(self._extremes.find_lowest_without(p), np.where(takes, left, np.inf))
             after = np.maximum(high - low, 0.0)
             vetoed |= (after > self._before[p]) & (after > self._thresholds[p])
             total += weight * after
@@ -184,7 +184,8 @@ class GreedySearch:
         """Return the highest possible gain of a move from any host that is not hot to d."""
         total = 0.0
         for p, weight in enumerate(self._weights):
-            total += weight * max(self._extremes.high(p) - self._extremes.low(p, d), 0.0)
+            total += weight * max(self._extremes.find_highest_without(p)
+                                  - self._extremes.find_lowest_without(p, d), 0.0)
         return self._combined - total
 
     def _bounds_towards(self, sources: sim.Ints, d: int) -> sim.Floats:
@@ -193,8 +194,8 @@ class GreedySearch:
         total = np.zeros(len(sources))
         for p, weight in enumerate(self._weights):
             most = simulation.score[p, d] + simulation.peaks[p, sources] / simulation.capacity[p, d]
-            low = np.minimum(self._extremes.low(p, d), most)
-            total += weight * np.maximum(self._extremes.high(p) - low, 0.0)
+            low = np.minimum(self._extremes.find_lowest_without(p, d), most)
+            total += weight * np.maximum(self._extremes.find_highest_without(p) - low, 0.0)
         return np.asarray(self._combined - total)
 
     # The real thing.
@@ -281,12 +282,12 @@ def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -
     Seed 000 lets soft rules veto, and gathers an affinity group only as a whole. Members in
     other scopes count for the hard rules alone, as in Nova.
     """
-    allowed: sim.Bools = groups.hard_groups(
+    allowed: sim.Bools = groups.mark_hard_groups(
         simulation, np.array([n], dtype=np.intp), columns)[0]
     uuid = simulation.uuids[n]
-    column = groups.columns_of(simulation, columns)
-    for group in simulation.view.groups_of(uuid):
-        holding = [h for h, members in simulation.view.placement.spread_of(group).items()
+    column = groups.list_columns(simulation, columns)
+    for group in simulation.view.list_groups_of(uuid):
+        holding = [h for h, members in simulation.view.placement.map_members_by_host(group).items()
                    if len(members) > (uuid in members) and h in simulation.host_index]
         kept = groups.list_known_columns(simulation, column, holding)
         if group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY:

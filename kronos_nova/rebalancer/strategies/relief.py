@@ -31,7 +31,7 @@ class Relief(base.Strategy):
 
     def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return policy_set.mode == 'spread' and any(
-            p.relief_threshold is not None for p in policy_set.enabled)
+            p.relief_threshold is not None for p in policy_set.enabled_policies)
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
         return relief.relieve_hosts(outlooks.FillForecast(simulation), budget)

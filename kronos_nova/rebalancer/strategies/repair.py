@@ -34,8 +34,9 @@ class Repair(base.Strategy):
         options = simulation.options
         moves: list[model.Move] = []
         broken = 0
-        for group in sorted(simulation.cluster.groups, key=lambda g: (not g.policy.hard, g.uuid)):
-            wanted = (options.enforce_hard_affinity if group.policy.hard
+        for group in sorted(simulation.cluster.groups,
+                            key=lambda g: (not g.policy.is_hard, g.uuid)):
+            wanted = (options.enforce_hard_affinity if group.policy.is_hard
                       else options.enforce_soft_affinity)
             if not wanted or not is_violated(self._list_members_by_host(simulation, group), group):
                 continue
@@ -50,7 +51,7 @@ class Repair(base.Strategy):
     def _mend_group(self, simulation: sim.Simulation, group: model.ServerGroup,
                     budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
-        while len(moves) < budget and not simulation.stop():
+        while len(moves) < budget and not simulation.is_cut_off():
             spread = self._list_members_by_host(simulation, group)
             if not is_violated(spread, group):
                 break
@@ -63,14 +64,14 @@ class Repair(base.Strategy):
                     f'server group {group.uuid} ({group.policy}) stays violated: no member has '
                     'a legal destination')
                 break
-            simulation.apply(move)
+            simulation.apply_move(move)
             moves.append(move)
         return moves
 
     @staticmethod
     def _list_members_by_host(simulation: sim.Simulation,
                               group: model.ServerGroup) -> dict[str, set[str]]:
-        return {h: set(m) for h, m in simulation.view.placement.spread_of(group).items()}
+        return {h: set(m) for h, m in simulation.view.placement.map_members_by_host(group).items()}
 
 
 def _is_affinity_group(group: model.ServerGroup) -> bool:
@@ -81,7 +82,7 @@ def is_violated(spread: Spread, group: model.ServerGroup) -> bool:
     """Return whether the members by host break the group's policy."""
     if _is_affinity_group(group):
         return len(spread) > 1
-    limit = group.max_server_per_host if group.policy.hard else 1
+    limit = group.max_server_per_host if group.policy.is_hard else 1
     return any(len(members) > limit for members in spread.values())
 
 
@@ -122,12 +123,12 @@ def _find_parting_move(simulation: sim.Simulation, group: model.ServerGroup,
     The target must mend more than it breaks: it holds at least two members fewer (soft), or
     fewer than the limit (hard).
     """
-    limit = group.max_server_per_host if group.policy.hard else 1
+    limit = group.max_server_per_host if group.policy.is_hard else 1
     for source in sorted(spread, key=lambda h: (-len(spread[h]), h)):
         count = len(spread[source])
         if count <= limit:
             break
-        most = limit - 1 if group.policy.hard else count - 2
+        most = limit - 1 if group.policy.is_hard else count - 2
         full = [simulation.host_index[h] for h, members in spread.items()
                 if h in simulation.host_index and len(members) > most]
         move = _find_mending_move(simulation, spread[source],

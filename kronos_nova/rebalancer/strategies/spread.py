@@ -74,7 +74,8 @@ def _plan_balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     moves += _plan_greedily(simulation, budget - len(moves))
     moves = portfolio.improve_plan(simulation, start, moves, budget)
     moves += _plan_greedily(simulation, budget - len(moves))
-    while len(moves) + 1 < budget and _is_over_threshold(simulation) and not simulation.stop():
+    while len(moves) + 1 < budget and _is_over_threshold(
+            simulation) and not simulation.is_cut_off():
         more = swaps.best_swap(simulation)
         if more is None:
             break
@@ -86,11 +87,11 @@ def _plan_balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
 
 def _plan_greedily(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     moves: list[model.Move] = []
-    while len(moves) < budget and _is_over_threshold(simulation) and not simulation.stop():
+    while len(moves) < budget and _is_over_threshold(simulation) and not simulation.is_cut_off():
         move = _choose_move(simulation)
         if move is None:
             break
-        simulation.apply(move)
+        simulation.apply_move(move)
         moves.append(move)
     return moves
 
@@ -112,7 +113,7 @@ def _explain_obstacles(simulation: sim.Simulation) -> None:
 def _is_over_threshold(simulation: sim.Simulation) -> bool:
     """Return whether a policy is above its threshold; seed 000 allows no rounding margin."""
     if simulation.options.objective == 'kronos':
-        return bool((simulation.imbalances() > simulation.thresholds).any())
+        return bool((simulation.compute_imbalances() > simulation.thresholds).any())
     return simulation.over_threshold()
 
 
@@ -120,7 +121,7 @@ def _choose_move(simulation: sim.Simulation) -> model.Move | None:
     """Choose a move: progress first, then a move that dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
-    progress = max(NOISE, PROGRESS * simulation.excess())
+    progress = max(NOISE, PROGRESS * simulation.compute_excess())
     if len(simulation.uuids) > portfolio.LARGE:
         move = greedy.best_move(simulation)
         if move is None:
@@ -134,8 +135,8 @@ def _choose_move(simulation: sim.Simulation) -> model.Move | None:
 def _earns_its_price(simulation: sim.Simulation, move: model.Move) -> bool:
     """Return whether :func:`_find_best_move` could choose this move of the exact greedy."""
     n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
-    effect = simulation.effects(np.array([n]), np.array([h]))
-    falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
+    effect = simulation.compute_effects(np.array([n]), np.array([h]))
+    falls = (effect.excess[0, 0] < simulation.compute_excess() - base.EPSILON
              or -effect.convex[0, 0] > CONVEX_GAIN)
     price = float(measure.compute_price(simulation.options, simulation.cost[n]))
     return bool(falls) and move.improvement > price and not simulation.soft_cost(move)
@@ -172,14 +173,14 @@ def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations:
     down with every move and neither plateau nor gain undoes the other, so no instance goes
     to and fro.
     """
-    before, excess = simulation.combined(), simulation.excess()
+    before, excess = simulation.compute_combined(), simulation.compute_excess()
     ends = least is None and len(simulation.uuids) > portfolio.LARGE
     found: list[sim.Floats] = []
     for rows, columns in _split_candidates(simulation, sources, destinations, ends):
         if not rows.size or not columns.size:
             continue
         simulation.steps += rows.size * columns.size // 64
-        effect = simulation.effects(rows, columns)
+        effect = simulation.compute_effects(rows, columns)
         gain = before - effect.combined
         price = measure.compute_price(simulation.options, simulation.cost[rows])[:, None]
         if least is None:
@@ -205,10 +206,10 @@ def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations:
     value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
     keys = -np.round(value, 12), simulation.cost[n], n, h
     for i in itertools.islice(base.sort_positions(keys), TRIED):
-        if simulation.stop():
+        if simulation.is_cut_off():
             return None
-        move = simulation.move(int(n[i]), int(h[i]), model.Phase.SPREAD, float(gain[i]))
-        if simulation.check(move) is None:
+        move = simulation.build_move(int(n[i]), int(h[i]), model.Phase.SPREAD, float(gain[i]))
+        if simulation.judge_move(move) is None:
             return move
     return None
 
@@ -220,7 +221,7 @@ def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) 
     """
     costs = np.zeros(len(rows))
     for i in np.flatnonzero(simulation.grouped[rows]):
-        move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
+        move = simulation.build_move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
         if simulation.undoes_repair(move):
             costs[i] = np.inf
         else:
@@ -241,7 +242,7 @@ def _find_levelling_move(simulation: sim.Simulation) -> model.Move | None:
     cannot give. The move does not raise the excess above a threshold; the tie dissolves
     move by move.
     """
-    over = simulation.imbalances() > simulation.thresholds
+    over = simulation.compute_imbalances() > simulation.thresholds
     hot: set[int] = set()
     cold: set[int] = set()
     for p in np.flatnonzero(over):

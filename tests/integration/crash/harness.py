@@ -242,7 +242,7 @@ placement_endpoint_override = {urls['placement']}
         return (all(d.fell or d.fall is None for d in self.everyone)
                 and all(chain[-1].begun for chain in self.daemons.values())
                 and {row.task.instance_uuid for row in rows} >= set(self.uuids)
-                and all(row.task.state.terminal for row in rows))
+                and all(row.task.state.is_terminal for row in rows))
 
     def _turn(self) -> None:
         """Request moves to other hosts, for some cycles of a healthy engine."""

@@ -108,5 +108,5 @@ class Broker:
     def _tell(self, event: str, payload: Any) -> None:
         for process in self.run.engines:
             if process.engine is not None:
-                listeners._NotificationEndpoint(process.engine.on_result).info({}, 'p', event,
-                                                                               payload, {})
+                listeners._NotificationEndpoint(process.engine.log_result).info({}, 'p', event,
+                                                                                payload, {})

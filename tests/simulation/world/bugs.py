@@ -137,7 +137,7 @@ def budget_of_the_past(patch: Patch) -> None:
 
     def refresh(self: policy_watch.PolicyWatch) -> policy.PolicySet:
         found = real(self)
-        largest[self] = max(largest.get(self, 0), found.budget)
+        largest[self] = max(largest.get(self, 0), found.move_budget)
         return policy.PolicySet(aggregates=found.aggregates, policies=tuple(
             each.model_copy(update={'max_migrations_per_cycle': largest[self]})
             for each in found.policies))
@@ -212,7 +212,7 @@ def two_tasks(patch: Patch) -> None:
 @bug()
 def no_budget(patch: Patch) -> None:
     """A policy's budget is not heeded."""
-    patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
+    patch.setattr(policy.PolicySet, 'move_budget', property(lambda self: 99))
 
 
 @bug()
@@ -239,7 +239,7 @@ def wrong_way(patch: Patch) -> None:
 
 def _cap(name: str) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        patch.setattr(task_claims, 'claim', _altered(task_claims.claim, **{name: 99}))
+        patch.setattr(task_claims, 'claim_task', _altered(task_claims.claim_task, **{name: 99}))
     return apply
 
 
@@ -273,12 +273,13 @@ def out_of_order(patch: Patch) -> None:
 @bug()
 def no_stagger(patch: Patch) -> None:
     """A task does not wait for its not_before."""
-    real, due, read = task_claims._choose_queued_task, task_claims.has_claimable, worker_todo.read
+    real, due = task_claims._choose_queued_task, task_claims.has_claimable
+    read = worker_todo.read_todo
     patch.setattr(task_claims, '_choose_queued_task', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
     patch.setattr(task_claims, 'has_claimable', lambda c, scopes, now, seconds: due(
         c, scopes, now + 600, seconds))
-    patch.setattr(worker_todo, 'read', lambda *args: read(*args)._replace(claimable=True))
+    patch.setattr(worker_todo, 'read_todo', lambda *args: read(*args)._replace(claimable=True))
 
 
 @bug('operator pauses a scope')
@@ -373,7 +374,7 @@ def again_when_in_doubt(patch: Patch) -> None:
 @bug('executor crashes after a POST', 'migration is slow')
 def not_looked_up(patch: Patch) -> None:
     """os-migrations is not read again."""
-    patch.setattr(nova_executor.NovaExecutor, 'look',
+    patch.setattr(nova_executor.NovaExecutor, 'read_progress',
                   lambda *args: base.MigrationProgress(base.MigrationStage.ABSENT))
 
 
@@ -395,7 +396,7 @@ def late_is_failed(patch: Patch) -> None:
     def check(self: Any, row: rows.TaskRow) -> bool:
         if row.task.deadline is None or self._clock() < row.task.deadline:
             return False
-        self._outcomes.end(row, TaskState.FAILED, 'MigrationTimeout', 'too late')
+        self._outcomes.end_task(row, TaskState.FAILED, 'MigrationTimeout', 'too late')
         return True
     patch.setattr(migration_deadlines.MigrationDeadlines, 'check_deadline', check)
 
@@ -403,20 +404,20 @@ def late_is_failed(patch: Patch) -> None:
 @bug('operator cancels a migration', 'migration is slow')
 def cancel_is_retried(patch: Patch) -> None:
     """A migration that an operator cancelled is tried again."""
-    real = nova_executor.NovaExecutor.look
+    real = nova_executor.NovaExecutor.read_progress
 
     def look(self: Any, task: Any, marker: str) -> base.MigrationProgress:
         found = real(self, task, marker)
         if found.stage is base.MigrationStage.CANCELLED:
             return dataclasses.replace(found, stage=base.MigrationStage.FAILED)
         return found
-    patch.setattr(nova_executor.NovaExecutor, 'look', look)
+    patch.setattr(nova_executor.NovaExecutor, 'read_progress', look)
 
 
 @bug('migration ends with the instance in ERROR')
 def error_is_nothing(patch: Patch) -> None:
     """An instance in ERROR is not quarantined."""
-    patch.setattr(quarantine, 'add', lambda *args: None)
+    patch.setattr(quarantine, 'begin_quarantine', lambda *args: None)
 
 
 @bug('migration ends in error after the instance had moved')
@@ -447,7 +448,7 @@ def _without(patch: Patch, *dropped: Any) -> None:
                          (checker, '_RULES'), (move_dependencies, '_RULES'), (masks, 'QUICK'),
                          (masks, 'MASKS'), (masks, 'FILLING')):
         patch.setattr(module, name, kept(getattr(module, name)))
-    for function in (constraints.check, constraints.check_all, masks.mark_permitted):
+    for function in (constraints.judge_move, constraints.list_rejections, masks.mark_permitted):
         patch.setattr(function, '__defaults__', tuple(
             kept(d) for d in function.__defaults__ or ()))
 
@@ -457,13 +458,14 @@ def _rule(*dropped: Any) -> Callable[[Patch], None]:
 
 
 for _dropped, _what, _only in (
-        ((server_groups.ANTI_AFFINITY_RULE, masks.groups.hard_groups),
+        ((server_groups.ANTI_AFFINITY_RULE, masks.groups.mark_hard_groups),
          'Anti-affinity is not judged', ()),
-        ((server_groups.AFFINITY_RULE, masks.groups.hard_groups), 'Affinity is not judged', ()),
-        ((claims.CLAIMS_RULE, masks.claims.room), 'Claims are not judged', ()),
+        ((server_groups.AFFINITY_RULE, masks.groups.mark_hard_groups), 'Affinity is not judged',
+         ()),
+        ((claims.CLAIMS_RULE, masks.claims.mark_room), 'Claims are not judged', ()),
         ((instance.STATE_RULE,), 'Locks and states are not judged',
          ('user locks an instance', 'user stops an instance')),
-        ((service_state.SERVICE_STATE_RULE, masks.hosts.receiving),
+        ((service_state.SERVICE_STATE_RULE, masks.hosts.mark_receiving),
          'Services are not judged', ('host goes down', 'operator disables a host'))):
     _apply = _rule(*_dropped)
     _apply.__doc__ = f'{_what}.'
@@ -507,7 +509,7 @@ def first_page(patch: Patch) -> None:
 def unchecked(patch: Patch) -> None:
     """The planner ignores server groups, and no checker runs."""
     _without(patch, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE,
-             masks.groups.hard_groups)
+             masks.groups.mark_hard_groups)
     patch.setattr(checker, 'check', lambda *args: [])
 
 
@@ -547,7 +549,7 @@ def unnamed_attempts(patch: Patch) -> None:
 @bug()
 def nobody_left(patch: Patch) -> None:
     """No rule knows the instances that have just left the destination."""
-    patch.setattr(stale_scheduler_view, 'check', lambda *args, **kw: None)
+    patch.setattr(stale_scheduler_view, 'refuse_stale_view', lambda *args, **kw: None)
 
 
 # Hooks.
@@ -567,7 +569,7 @@ def ended_early(patch: Patch) -> None:
 @bug(hooks.NAME, 'executor crashes after a commit')
 def forgotten_hooks(patch: Patch) -> None:
     """A successor goes on beside the hooks that have begun."""
-    patch.setattr(hook_runner.HookRunner, 'interrupted', staticmethod(lambda row: False))
+    patch.setattr(hook_runner.HookRunner, 'has_interrupted_hooks', staticmethod(lambda row: False))
 
 
 @bug(hooks.NAME, 'migration fails')
@@ -655,18 +657,18 @@ def left_for_ever(patch: Patch) -> None:
 @bug(standstills.BEFORE)
 def late_and_silent(patch: Patch) -> None:
     """A request that came too late is not looked after."""
-    patch.setattr(stray_migrations.StrayMigrations, 'examine', lambda *args: False)
+    patch.setattr(stray_migrations.StrayMigrations, 'reread_lost_task', lambda *args: False)
 
 
 @bug(standstills.BEFORE, 'database is read-only', 'database fails over within a transaction')
 def late_and_forgotten(patch: Patch) -> None:
     """A request that came too late is forgotten when the database fails."""
-    real = stray_migrations.StrayMigrations.remember
+    real = stray_migrations.StrayMigrations.keep_lost_request
 
     def remember(self: Any, row: Any, now: float) -> None:
         if sys.exception() is None:
             real(self, row, now)
-    patch.setattr(stray_migrations.StrayMigrations, 'remember', remember)
+    patch.setattr(stray_migrations.StrayMigrations, 'keep_lost_request', remember)
     patch.setitem(faults.FAULTS, 'database is read-only', 0.15)
 
 
@@ -680,14 +682,14 @@ def own_abort_is_not_known(patch: Patch) -> None:
 @bug('executor freezes beyond its claim', 'executor crashes after a commit')
 def told_by_both(patch: Patch) -> None:
     """An executor announces an end that another one has written."""
-    real = outcomes.OutcomeWriter.lost
+    real = outcomes.OutcomeWriter.record_loss
 
     def lost(self: Any, task: Any) -> None:
         real(self, task)
         row = self._store.tasks.find_task(task.task_id)
-        if row is not None and row.task.state.terminal:
-            self.cancelled(row.task, self._clock())
-    patch.setattr(outcomes.OutcomeWriter, 'lost', lost)
+        if row is not None and row.task.state.is_terminal:
+            self.report_cancelled_task(row.task, self._clock())
+    patch.setattr(outcomes.OutcomeWriter, 'record_loss', lost)
 
 
 #: Bug -> (a seed that catches it, the invariant that is broken first).

@@ -101,7 +101,7 @@ class Migration:
     unheeded: bool = False
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.status in ENDED
 
 
@@ -174,7 +174,7 @@ class Cloud:
                 '_unassigned_': [h for h in self.hosts if h not in inside]}
 
     def active(self) -> list[Migration]:
-        return [m for m in self.migrations if not m.ended and not m.left]
+        return [m for m in self.migrations if not m.has_ended and not m.left]
 
     def ours(self) -> list[Migration]:
         return [m for m in self.active() if m.task_id]
@@ -260,7 +260,7 @@ class Cloud:
             return None
         for m in self.migrations:
             # The source of a resize or cold migration tells it when that is confirmed.
-            if (m.type == LIVE and m.from_host == to_host and m.ended
+            if (m.type == LIVE and m.from_host == to_host and m.has_ended
                     and m.instance_uuid != instance.uuid
                     and m.instance_uuid in self.groups[instance.group][1]
                     and m.instance_uuid in self.instances

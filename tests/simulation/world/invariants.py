@@ -34,7 +34,7 @@ from tests.simulation.world import records
 if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
-TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
+TERMINAL = frozenset(state.value for state in TaskState if state.is_terminal)
 IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
 IMBALANCE = ('spread', 'pack')
 #: An executor whose clock is wrong by more begins nothing (seconds).

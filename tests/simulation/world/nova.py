@@ -474,7 +474,7 @@ class Nova:
             migration.status, migration.told = 'error', 'No valid host was found. No.'
         elif refused('migration is refused for what the instance is'):
             migration.status, migration.told = 'error', NOT_MIGRATABLE
-        if migration.ended:
+        if migration.has_ended:
             instance.task_state = None
             self._leave(migration)
             return

@@ -51,10 +51,10 @@ class Reading(parallel_reads.ReadingContext):
     def start(self, read: Callable[[], Any]) -> 'futures.Future[Any]':
         return _done(lambda: parallel_reads.read_with_retry(read))
 
-    def result(self, future: 'futures.Future[Any]', service: str, what: str) -> Any:
+    def collect_result(self, future: 'futures.Future[Any]', service: str, what: str) -> Any:
         return future.result(0)
 
-    def each(self, service: str, what: str, read: Callable[[str], Any], keys: Any) -> Any:
+    def read_each(self, service: str, what: str, read: Callable[[str], Any], keys: Any) -> Any:
         return {key: read(key) for key in keys}
 
 
@@ -67,7 +67,7 @@ def _done(read: Callable[[], Any]) -> 'futures.Future[Any]':
     return found
 
 
-_load = functools.cache(plugins.load)
+_load = functools.cache(plugins.load_plugin)
 _names = functools.cache(plugins.list_names)
 
 
@@ -83,7 +83,7 @@ def _cached_policies(real: Callable[[str], Any]) -> Callable[[str], Any]:
     return load
 
 
-_load_policies = _cached_policies(policies.load)
+_load_policies = _cached_policies(policies.load_policies)
 
 
 @contextlib.contextmanager
@@ -96,9 +96,9 @@ def around(run: 'runs.Run') -> Iterator[None]:
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (scope_planner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (planning_settings, 'plugins', types.SimpleNamespace(
-                    load=_load, list_names=_names, STRATEGIES=plugins.STRATEGIES)),
+                    load_plugin=_load, list_names=_names, STRATEGIES=plugins.STRATEGIES)),
                 (hook_runner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
                 (swaps, 'uuid', types.SimpleNamespace(uuid4=run.hooks.new_id)),
-                (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
+                (policy_watch, 'policies', types.SimpleNamespace(load_policies=_load_policies))):
             stack.enter_context(mock.patch.object(target, name, value))
         yield

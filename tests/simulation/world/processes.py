@@ -165,7 +165,7 @@ class EngineProcess(Process):
     def budget(self) -> int:
         """Moves per cycle by the policies that the engine has loaded."""
         assert self.engine is not None
-        [policy] = self.engine._watch.current.enabled
+        [policy] = self.engine._watch.current.enabled_policies
         return policy.max_migrations_per_cycle
 
     @property
@@ -179,7 +179,7 @@ class EngineProcess(Process):
         if self.cycle_at <= self.run.now:
             self.cycle_at = self.run.now + self.conf.engine.evaluation_interval
             self.run.counts['cycles'] += 1
-            self.engine.safe_cycle()
+            self.engine.run_safe_cycle()
 
     def saw_scopes(self) -> None:
         self.saw = self.run.cloud.foreign
@@ -282,7 +282,7 @@ class ExecutorProcess(Process):
                 self.poll_at = self.run.now
         except exception.StoreError:
             self.run.counts['passes without a database'] += 1
-        if self.worker._hooks.due is not None:
+        if self.worker._hooks.next_poll_time is not None:
             self.poll_at = min(self.poll_at, self.run.now + 1.0)
 
     def _may_freeze(self) -> None:

@@ -59,7 +59,7 @@ class Source(prometheus.PrometheusSource):
             self.bad = frozenset(hosts)
         return super().fetch(policy, profile=profile)
 
-    def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
+    def _fetch_answer(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         assert form is not None
         if self._fault == 'is down':
             raise prometheus_http.ServerUnreachable('Prometheus cannot be reached')

@@ -202,7 +202,7 @@ class Standstills:
 
     def advance(self) -> None:
         """Let Nova 34 put the instance into ERROR after an abort."""
-        for entry in [e for e in self._errors if e[0] <= self.run.now and e[1].ended]:
+        for entry in [e for e in self._errors if e[0] <= self.run.now and e[1].has_ended]:
             self._errors.remove(entry)
             instance = self.run.cloud.instances.get(entry[1].instance_uuid)
             if (instance is not None and instance.host == entry[1].from_host
@@ -219,7 +219,7 @@ class Standstills:
     def stuck(self) -> list[tuple['records.Task', float]]:
         """Live tasks whose migration never ends, and since when nothing has changed."""
         found = {m.task_id: m.changed_at for m in self.run.cloud.migrations
-                 if m.endless and not m.ended and m.task_id}
+                 if m.endless and not m.has_ended and m.task_id}
         found.update(self.lost.values())
         return [(task, found[task.task_id]) for task in self.run.tasks.values()
                 if task.task_id in found and task.state not in invariants.TERMINAL]
@@ -270,7 +270,7 @@ class Standstills:
     def since(self) -> float:
         """When the last record was left that Nova calls under way."""
         return max([m.changed_at for m in self.run.cloud.migrations
-                    if not m.ended and (m.left or m.endless)]
+                    if not m.has_ended and (m.left or m.endless)]
                    + [at for _task, at in self.lost.values()], default=float('-inf'))
 
     def resolve(self) -> None:

@@ -81,7 +81,7 @@ def test_a_function_that_the_parser_does_not_know_may_be_one():
 
 def _findings(query, label='host', unlabelled=False, interval=60):
     return list(promql_tree.list_findings(
-        promql.parse(query), label, unlabelled=unlabelled, interval=interval))
+        promql.parse_query(query), label, unlabelled=unlabelled, interval=interval))
 
 
 @pytest.mark.parametrize('query', [
@@ -90,8 +90,8 @@ def _findings(query, label='host', unlabelled=False, interval=60):
     'max by (host) (' * 500 + 'x' + ')' * 500, 'vector(1)' + ' + vector(1)' * 499,
     'x' + ''.join(f' or max by (host, l{n}) (x)' for n in range(333))])
 def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
-    assert not promql.too_large(query)
-    tree = promql.parse(query)
+    assert not promql.is_too_large(query)
+    tree = promql.parse_query(query)
     started = time.process_time()
     found = list(promql_tree.list_findings(tree, 'host', unlabelled=True, interval=60))
     assert time.process_time() - started < 1.0
@@ -101,7 +101,7 @@ def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
 def test_many_joins_on_many_labels_are_read_in_well_below_a_second():
     joins = ''.join(f' * on (host, l{n}) group_left (m{n}) max by (host, l{n}) (x)'
                     for n in range(250))
-    tree = promql.parse('x' + joins)
+    tree = promql.parse_query('x' + joins)
     started = time.process_time()
     found = list(promql_tree.list_findings(tree, 'host', unlabelled=False, interval=60))
     assert time.process_time() - started < 1.0
@@ -119,7 +119,7 @@ def test_a_label_that_is_aggregated_away_is_wrong(query):
 
 def test_advice_quotes_a_label_that_is_no_plain_name():
     (found,) = promql_tree.list_findings(
-        promql.parse('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
+        promql.parse_query('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
     assert r'by ("k8s.\"node")' in found.remedy and r'group_left ("k8s.\"node")' in found.remedy
 
 
@@ -209,7 +209,7 @@ def test_no_label_is_called_gone_that_a_real_prometheus_returns(ask):
         answer = ask(query)
         if answer.status_code != 200:
             continue  # such as many-to-many
-        labels = promql_labels.read(promql_parser.parse(query))[0].labels
+        labels = promql_labels.list_nodes(promql_parser.parse(query))[0].labels
         returned = {label for series in answer.json()['data']['result']
                     for label in series['metric']}
         missing = {label for label in ('a', 'b', 'c', 'instance')
@@ -233,7 +233,7 @@ def test_set_operators_return_the_labels_that_a_real_prometheus_does(query, labe
     returned = {label for series in ask(query).json()['data']['result']
                 for label in series['metric']}
     assert returned & {*'abc'} == {*labels}
-    told = promql_labels.read(promql.parse(query))[0].labels
+    told = promql_labels.list_nodes(promql.parse_query(query))[0].labels
     # "or on (a)" drops what it has seen: that the metrics decide.
     assert {label for label in 'abc' if label in told} == {*('abc' if 'or on' in query else labels)}
 

@@ -120,7 +120,7 @@ def test_they_begin_one_after_the_other_as_executors_have_them(conf):
 
 def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     request = test_drains.cloud(1000, 1000)
-    name = request.policies.enabled[0].name
+    name = request.policies.enabled_policies[0].name
     scores = {name: dataclasses.replace(
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
     request = dataclasses.replace(request, scores=model.ClusterScores(scores),

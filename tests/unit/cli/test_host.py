@@ -57,7 +57,7 @@ def list_no_hosts(monkeypatch, *untrusted):
         cloud_views.ScopeHosts('blue', (), untrusted)])
     command = host.ListHosts(None, None)
     args = command.get_parser('kronos host list').parse_args([])
-    assert list(command.rows(args)) == []
+    assert list(command.render_rows(args)) == []
     return command.status
 
 

@@ -180,7 +180,7 @@ def test_balance_has_its_usual_number_of_moves_beside_a_drain(tmp_path):
         policy['max_migrations_per_cycle'] = 1
     path = tmp_path / 'slow.yaml'
     path.write_text(yaml.safe_dump(policies))
-    usual = policy_files.load(str(path)).budget
+    usual = policy_files.load_policies(str(path)).move_budget
 
     def balancing(*options):
         return sum('spread' in other for scope, what, _, other in rows(

@@ -69,8 +69,8 @@ def test_a_valid_file_is_reported_as_ok(file):
 
 
 def test_every_preset_is_right(file):
-    rows, status = lint(*(file(presets.read(name), name) for name in presets.names()))
-    assert [r[1] for r in rows] == ['ok'] * len(presets.names()) and status == 0
+    rows, status = lint(*(file(presets.read_preset(name), name) for name in presets.list_presets()))
+    assert [r[1] for r in rows] == ['ok'] * len(presets.list_presets()) and status == 0
 
 
 def test_a_syntax_error_is_reported_with_its_position(file):
@@ -263,7 +263,7 @@ def test_no_client_of_a_service_is_loaded_for_it(file):
     assert done.stdout == 'ok\nset()\n'
 
 
-class _Other(sources.ScoreSource):
+class _Other(sources.MetricsSource):
     """A third-party plug-in without PromQL."""
 
     def fetch(self, policy, *, profile=True):

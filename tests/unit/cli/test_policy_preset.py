@@ -30,7 +30,7 @@ def test_list_shows_purpose_exporters_and_enabled_policies():
     done = kronos('list', '-f', 'json')
     assert done.returncode == 0, done.stderr
     rows = {row['Name']: row for row in json.loads(done.stdout)}
-    assert sorted(rows) == presets.names()
+    assert sorted(rows) == presets.list_presets()
     assert rows['hosts']['Exporters'] == ['node_exporter']
     assert rows['hosts']['For'].startswith('Spread new instances by CPU')
     assert rows['hosts']['Policies'] == [
@@ -45,14 +45,14 @@ def test_list_prints_in_every_form(form):
     assert "['" not in done.stdout
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_the_output_of_show_is_a_complete_policy_file(name, tmp_path):
     done = kronos('show', name)
     assert (done.returncode, done.stderr) == (0, '')
     path = tmp_path / 'policies.yaml'
     path.write_text(done.stdout)
-    assert isinstance(policy_files.load(str(path)), policies.PolicySet)
-    assert done.stdout == presets.read(name)
+    assert isinstance(policy_files.load_policies(str(path)), policies.PolicySet)
+    assert done.stdout == presets.read_preset(name)
 
 
 @pytest.mark.parametrize('name', ['../__init__', 'no\x1bne'])

@@ -23,8 +23,8 @@ from kronos_nova.cli import progress
 def test_progress_is_written_to_terminals_alone():
     stream = io.StringIO()
     bar = progress.ProgressLine(stream)
-    bar.show('reading', 0.5)
-    bar.clear()
+    bar.show_progress('reading', 0.5)
+    bar.erase_line()
     assert stream.getvalue() == ''
 
 
@@ -45,9 +45,9 @@ def on_terminal(use):
 def test_a_terminal_gets_one_line_that_is_written_over_and_cleared():
     def use(bar):
         for part in (-1.0, 0.5, 0.5, 2.0):
-            bar.show('calm.yaml', part)
-        bar.clear()
-        bar.clear()
+            bar.show_progress('calm.yaml', part)
+        bar.erase_line()
+        bar.erase_line()
 
     sent = on_terminal(use)
     assert '\n' not in sent
@@ -58,5 +58,5 @@ def test_a_terminal_gets_one_line_that_is_written_over_and_cleared():
 
 
 def test_a_long_name_does_not_wrap():
-    sent = on_terminal(lambda bar: bar.show('x' * 500, 0.1))
+    sent = on_terminal(lambda bar: bar.show_progress('x' * 500, 0.1))
     assert len(sent) == 80

@@ -38,7 +38,8 @@ def explanation(*, product=0.5, notes=(), multiplier=1.0):
 
 def rows(form, *, whole=False, after=None, hosts=None, **fields):
     found = explanation_columns.HostColumns(explanation(**fields), after, hosts, form, whole)
-    return [dict(zip(found.names(), row, strict=True)) for row in found.rows()], found.notes()
+    return [dict(zip(found.list_column_names(), row, strict=True))
+            for row in found.render_host_rows()], found.list_notes()
 
 
 def test_unprintable_characters_are_escaped_in_tables_and_csv():

@@ -204,7 +204,7 @@ LOGINS = {
 
 @pytest.mark.parametrize('login', LOGINS)
 def test_faults_of_prometheus_never_show_our_login(login, caplog, tmp_path):
-    given = policy.parse({'policies': [{
+    given = policy.parse_policies({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm'}]})
     for name, respond in ANSWERS.items():
         with prometheus_api.running() as server, caplog.at_level('DEBUG'):
@@ -219,12 +219,12 @@ def test_faults_of_prometheus_never_show_our_login(login, caplog, tmp_path):
                                   'timeout': 0.5, **LOGINS[login]}.items():
                 conf.set_override(option, value, 'prometheus')
             source = prometheus.PrometheusSource(conf)
-            samples = {'cpu': source.fetch(given.enabled[0])}
+            samples = {'cpu': source.fetch(given.enabled_policies[0])}
             health = source.health()
             ranged = source.query_range('cpu', 'host', '', prometheus.ranges.QueryWindow(0, 60, 2))
             source.close()
             assert server.requests, name
-        path = writer.write(str(tmp_path), writer.SnapshotContent(
+        path = writer.write_snapshot(str(tmp_path), writer.SnapshotContent(
             now=1.0, scopes=(), policies=given, samples=samples, cluster='x', histories='x'))
         recorded = ''.join(p.read_text() for p in tmp_path.rglob('*.json'))
         seen = f'{samples}{health}{ranged}{recorded}{caplog.text}{path}'
@@ -242,7 +242,7 @@ def test_tls_that_fails_shows_nothing(caplog):
         conf.set_override('url', url, 'prometheus')
         conf.set_override('max_retries', 0, 'prometheus')
         source = prometheus.PrometheusSource(conf)
-        result = source.query('up', 'host')
+        result = source.fetch_query('up', 'host')
         source.close()
     assert 'TLS failed' in result.error
     assert CANARY not in caplog.text + str(result)
@@ -279,7 +279,7 @@ class Response:
     'token gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry-_x== is bad', 'see http://u:c4n4ry@h/v3'])
 def test_secrets_that_nova_echoes_are_hidden(text):
     """Such a message goes into tasks, notifications and logs."""
-    said = api.ServiceApi(None, 'Nova', 'compute').refusal(Response(text), 'rule')
+    said = api.ServiceApi(None, 'Nova', 'compute').describe_refusal(Response(text), 'rule')
     assert CANARY not in said and 'dTpj' not in said and '***' in said
 
 
@@ -356,7 +356,7 @@ def test_the_log_hides_what_libraries_say_also_in_tracebacks(tmp_path):
 def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
     """What the recorder writes of a database and a Nova that are away."""
     class Collector:
-        def collect(self, now):
+        def collect_cluster(self, now):
             raise exception.CollectError(
                 what='servers', service='Nova',
                 problem=api.format_printable(f'see http://u:{CANARY}@h'))
@@ -382,11 +382,11 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
             unread = model.QueryResult('q', model.SourceHealth.UNREACHABLE, error='x')
             return model.PolicySamples('cpu', unread, taken_at=1.0)
 
-    given = policy.parse({'policies': [{
+    given = policy.parse_policies({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'q', 'vm_profile_query': 'q'}]})
     recording = recorder.read_recording(Collector(), Source(), Store(), given, ('_unassigned_',),
                                         lambda: 1.0)
-    path = writer.write(str(tmp_path), recording)
+    path = writer.write_snapshot(str(tmp_path), recording)
     texts = json.dumps(recorder.list_unknown_parts(recording)) + ''.join(
         p.read_text() for p in tmp_path.rglob('*.json'))
     assert '127.0.0.1' in texts and path in str(tmp_path / path)

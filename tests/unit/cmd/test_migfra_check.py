@@ -61,8 +61,8 @@ def found(check, cluster=CLOUD, allow=(), connection=None, policy_set=True, **op
         group, _, option = name.rpartition('__')
         conf.set_override(option, value, group)
     items = list(check(base.CheckContext(
-        conf, policies.parse({'policies': [POLICY]}) if policy_set else None, None, connection,
-        cluster)))
+        conf, policies.parse_policies({'policies': [POLICY]}) if policy_set else None, None,
+        connection, cluster)))
     assert all(item.text for item in items)
     assert all(item.remedy for item in items if item.status in ('failed', 'warning'))
     assert len({item.name for item in items}) == len(items)
@@ -125,7 +125,7 @@ def test_requested_hooks_that_are_not_allowed_are_reported(tmp_path):
         document = ('{"id": "x", "task": "migrate vm", "vm-name": "a", "destination": "h2", '
                     f'"parameter": {parameter}}}')
         store.run_transaction(lambda c, n=number, text=document: requests.record_request(
-            c, requests.StoredRequest(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
+            c, requests.MigfraRequest(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
     store.close()
     assert hooks_missing('pause', 'pscom') == {}
     assert hooks_missing('pause') == {

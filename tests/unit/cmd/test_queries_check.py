@@ -50,7 +50,7 @@ def test_a_host_of_two_aggregates_is_scored_by_the_one_with_policies(tmp_path, c
         aggregates=dict.fromkeys('ab', HOSTS),
         scope_hosts=frozenset(HOSTS))
     items = list(queries.check(base.CheckContext(
-        conf, policy_set=policies.load(str(path)), source=Source(), cluster=cluster)))
+        conf, policy_set=policies.load_policies(str(path)), source=Source(), cluster=cluster)))
     assert [(item.name, item.status, item.text) for item in items
             if item.name.startswith('policy: ')] == [
         (f'policy: cpu in {scope}', base.CheckStatus.OK, 'imbalance 0.5000, threshold 0.1500')

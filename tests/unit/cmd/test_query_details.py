@@ -57,7 +57,7 @@ def result(series, **fields):
 def policy(**fields):
     entry = {'name': 'cpu', 'weight': 1, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
              'vm_profile_label_type': 'nova_instance_uuid', 'age_query': 'age', **fields}
-    return policies.parse({'policies': [entry]}).policies[0]
+    return policies.parse_policies({'policies': [entry]}).policies[0]
 
 
 class Source:
@@ -146,8 +146,8 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
     chosen = policy()
     there = context(source, cluster, chosen)
     (scope,) = queries.check_scores(there, chosen, source.samples)
-    outcome = planning_pipeline.run(
-        cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.MoveHistory(),
+    outcome = planning_pipeline.plan_scope(
+        cluster.replace_scope(model.UNASSIGNED, []), {'cpu': source.samples}, model.MoveHistory(),
         planning_settings.build_settings(there.conf, there.policy_set), now=time.time(),
         clock=time.monotonic)
     (report,) = outcome.plan.policies
@@ -263,19 +263,19 @@ def test_a_score_that_is_no_ratio_fails_with_its_likely_unit(load, said, remedy)
     ([100.0, 0.0, 0.1], 'percent'), ([100.1, 60.0], 'an absolute amount'),
     ([100.1, 0.1, 0.1], 'an absolute amount')])
 def test_a_score_above_1_is_called_percent_only_beyond_any_ratio(load, said):
-    mistake = units.of_score(load, None)
+    mistake = units.guess_score_unit(load, None)
     assert said in mistake.unit
     assert ('clamp_max' in mistake.remedy) is (said == 'right unit')
 
 
 def test_a_score_within_bounds_is_in_no_wrong_unit():
-    assert units.of_score([], None) is None
-    assert units.of_score([0.0, 1.0], 32) is None
+    assert units.guess_score_unit([], None) is None
+    assert units.guess_score_unit([0.0, 1.0], 32) is None
 
 
 def test_the_number_of_busy_cpus_is_thought_of_up_to_the_number_there_are():
-    assert 'busy CPUs' in units.of_score([32.0, 20.0], 32).unit
-    assert units.of_score([32.1, 20.0], 32).unit == 'percent'
+    assert 'busy CPUs' in units.guess_score_unit([32.0, 20.0], 32).unit
+    assert units.guess_score_unit([32.1, 20.0], 32).unit == 'percent'
 
 
 def one_line(load):

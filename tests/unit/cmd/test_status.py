@@ -419,7 +419,7 @@ def test_the_package_of_kronos_0_2_beside_ours_is_a_failure(tmp_path, monkeypatc
 
 
 def test_a_policy_that_states_its_unit_is_no_leftover():
-    found = policies.load(str(TOP / 'etc/kronos/policies.yaml'))
+    found = policies.load_policies(str(TOP / 'etc/kronos/policies.yaml'))
     assert upgrades.check_leftovers([], found) == ('SUCCESS', '')
 
 

@@ -24,7 +24,7 @@ from tests.unit import nova_fakes
 
 
 def policies(*aggregates, mode='spread'):
-    return policy.parse({'aggregates': list(aggregates), 'policies': [
+    return policy.parse_policies({'aggregates': list(aggregates), 'policies': [
         {'name': 'p', 'weight': 1.0, 'imbalance_query': 'q', 'capacity_query': 'q',
          'mode': mode}]})
 
@@ -41,7 +41,7 @@ def split(files, *hosts):
     """host -> path of its file, and why there were doubts."""
     bound = bindings.PolicyBindings(files)
     found = {h.host: None if index is None else bound.paths[index]
-             for index, some in bound.split(list(hosts)) for h in some}
+             for index, some in bound.group_hosts_by_index(list(hosts)) for h in some}
     return found, bound.overlaps
 
 
@@ -80,14 +80,14 @@ def test_files_that_name_the_same_aggregate_or_none_are_doubted_at_once():
                                      'four': policies()})
     assert bound.overlaps == {(0, 1): 'both name aggregate x',
                               (2, 3): 'both name no aggregates'}
-    assert bound.split([host('a', 'x'), host('b')])[0][0] == 0
+    assert bound.group_hosts_by_index([host('a', 'x'), host('b')])[0][0] == 0
     assert bound.is_default(2) and not bound.is_default(3) and not bound.is_default(0)
 
 
 def test_the_order_of_hosts_is_kept_in_each_group():
     hosts = [host('c', 'x'), host('a'), host('b', 'x'), host('d')]
     bound = bindings.PolicyBindings({'one': policies('x'), 'two': policies()})
-    assert [(i, [h.host for h in some]) for i, some in bound.split(hosts)] == [
+    assert [(i, [h.host for h in some]) for i, some in bound.group_hosts_by_index(hosts)] == [
         (0, ['c', 'b']), (1, ['a', 'd'])]
 
 
@@ -100,8 +100,8 @@ def test_a_sign_against_the_mode(mode, multiplier, done):
 
 def test_without_a_cloud_only_the_default_file_is_compared_to_the_option():
     files = [('pack.yaml', policies('dense', mode='pack')), ('spread.yaml', policies())]
-    assert bindings.check(files, 1.0) == []
-    [text] = bindings.check(files, -2.0)
+    assert bindings.check_bindings(files, 1.0) == []
+    [text] = bindings.check_bindings(files, -2.0)
     assert 'spread.yaml says mode: spread, but kronos_weight_multiplier is -2' in text
-    [text] = bindings.check([*files, ('more.yaml', policies())], 1.0)
+    [text] = bindings.check_bindings([*files, ('more.yaml', policies())], 1.0)
     assert 'spread.yaml and more.yaml: both name no aggregates' in text

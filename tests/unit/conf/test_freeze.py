@@ -37,7 +37,7 @@ def at(text, zone=datetime.UTC):
     ('2026-11-21T12:00:00', False), ('2026-11-23T12:00:00', True)])
 def test_office_hours_begin_and_end_to_the_second(time, frozen):
     window = freeze.WindowType()('0 8 * * mon-fri 10h')
-    assert (window.ends(at(time), datetime.UTC) is not None) == frozen
+    assert (window.find_window_end(at(time), datetime.UTC) is not None) == frozen
 
 
 @pytest.mark.parametrize('texts', [
@@ -54,32 +54,34 @@ def test_windows_that_touch_leave_no_gap(texts, fraction):
 def test_window_begins_and_ends_at_whole_seconds(fraction):
     window = freeze.WindowType()('0 10 * * * 1h')
     begun = at('2026-11-23T10:00:00')
-    assert window.ends(begun - 1.0 + fraction, datetime.UTC) is None
-    assert window.ends(begun + fraction, datetime.UTC) == begun + 3600
-    assert window.ends(begun + 3599 + fraction, datetime.UTC) == begun + 3600
-    assert window.ends(begun + 3600 + fraction, datetime.UTC) is None
+    assert window.find_window_end(begun - 1.0 + fraction, datetime.UTC) is None
+    assert window.find_window_end(begun + fraction, datetime.UTC) == begun + 3600
+    assert window.find_window_end(begun + 3599 + fraction, datetime.UTC) == begun + 3600
+    assert window.find_window_end(begun + 3600 + fraction, datetime.UTC) is None
 
 
 def test_a_window_reaches_over_midnight_and_over_several_days():
     weekend = freeze.WindowType()('0 20 * * fri 58h')
-    assert weekend.ends(at('2026-11-23T05:59:59'), datetime.UTC) == at('2026-11-23T06:00:00')
-    assert weekend.ends(at('2026-11-23T06:00:00'), datetime.UTC) is None
+    assert weekend.find_window_end(at('2026-11-23T05:59:59'),
+                                   datetime.UTC) == at('2026-11-23T06:00:00')
+    assert weekend.find_window_end(at('2026-11-23T06:00:00'), datetime.UTC) is None
 
 
 @pytest.mark.parametrize('day', ['2026-03-29', '2026-10-25'])
 def test_where_clocks_change_a_window_is_as_long_as_ever(day):
     window = freeze.WindowType()('30 0 * * sun 6h')
     begun = at(f'{day}T00:30:00', BERLIN)
-    assert window.ends(begun - 1, BERLIN) is None
-    assert window.ends(begun + 6 * 3600 - 1, BERLIN) == begun + 6 * 3600
-    assert window.ends(begun + 6 * 3600, BERLIN) is None
+    assert window.find_window_end(begun - 1, BERLIN) is None
+    assert window.find_window_end(begun + 6 * 3600 - 1, BERLIN) == begun + 6 * 3600
+    assert window.find_window_end(begun + 6 * 3600, BERLIN) is None
 
 
 def opened(text, day, zone=BERLIN):
     """When the windows of a day open and close, as the clocks on the wall say."""
     window = freeze.WindowType()(text)
     midnight = at(f'{day}T00:00:00', zone)
-    ends = [(minute, window.ends(midnight + 60 * minute, zone)) for minute in range(12 * 60)]
+    ends = [(minute, window.find_window_end(midnight + 60 * minute, zone))
+            for minute in range(12 * 60)]
     changes = [(minute, now is not None) for (_, before), (minute, now)
                in itertools.pairwise([(0, None), *ends]) if (before is None) != (now is None)]
     return [(datetime.datetime.fromtimestamp(midnight + 60 * minute, zone).strftime('%H:%M%z'),

@@ -42,19 +42,19 @@ def file(tmp_path):
 def refusal(file, text):
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(exception.PolicyFileError) as caught:
-        policies.load(str(file))
+        policies.load_policies(str(file))
     assert str(caught.value).startswith(f'{file}: ')
     return str(caught.value).removeprefix(f'{file}: ')
 
 
 def test_a_good_file_loads(file):
     file.write_text(GOOD)
-    assert policies.load(str(file)).enabled[0].name == 'cpu'
+    assert policies.load_policies(str(file)).enabled_policies[0].name == 'cpu'
 
 
 def test_a_byte_order_mark_is_no_fault(file):
     file.write_bytes(b'\xef\xbb\xbf' + GOOD.encode())
-    assert policies.load(str(file)).enabled
+    assert policies.load_policies(str(file)).enabled_policies
 
 
 @pytest.mark.parametrize(('text', 'where', 'what'), [
@@ -164,7 +164,7 @@ LOADED_BY_THE_ANCESTOR = {
 def test_harmless_files_of_the_ancestor_load_with_a_warning(file, caplog, case):
     text, warned = LOADED_BY_THE_ANCESTOR[case]
     file.write_text(text)
-    (found,) = policies.load(str(file)).enabled
+    (found,) = policies.load_policies(str(file)).enabled_policies
     assert (found.name, found.weight, found.vm_profile_query) == ('cpu', 1.0, None)
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == len(warned)
@@ -248,7 +248,7 @@ def test_the_ancestor_itself_loads_these_and_means_the_same(tmp_path):
         if case in LOADED_BY_THE_ANCESTOR_ALONE:
             continue
         number = list(texts).index(case)
-        ours = policies.load(str(tmp_path / f'{number}.yaml')).policies
+        ours = policies.load_policies(str(tmp_path / f'{number}.yaml')).policies
         for mine, their in zip(ours, theirs, strict=True):
             dumped = mine.model_dump(mode='json')
             for field, value in their.items():
@@ -261,9 +261,9 @@ def test_a_file_over_1_mib_is_refused(file):
 
 def test_a_file_that_cannot_be_read_says_why(file):
     with pytest.raises(exception.PolicyFileError, match='No such file'):
-        policies.load(str(file))
+        policies.load_policies(str(file))
     with pytest.raises(exception.PolicyFileError, match='Is a directory'):
-        policies.load(str(file.parent))
+        policies.load_policies(str(file.parent))
 
 
 @settings(max_examples=200)
@@ -272,7 +272,7 @@ def test_no_text_does_anything_but_load_or_be_refused(tmp_path_factory, text):
     file = tmp_path_factory.getbasetemp() / 'any.yaml'
     file.write_text(text)
     with pytest.raises(exception.PolicyFileError):
-        policies.load(str(file))
+        policies.load_policies(str(file))
 
 
 # The watcher.
@@ -280,22 +280,22 @@ def test_no_text_does_anything_but_load_or_be_refused(tmp_path_factory, text):
 def test_a_changed_file_is_read_and_an_invalid_one_is_not(file):
     file.write_text(GOOD)
     watch = policy_watch.PolicyWatch(str(file))
-    assert watch.refresh().enabled[0].name == 'cpu'
+    assert watch.refresh().enabled_policies[0].name == 'cpu'
     replaced = file.with_suffix('.new')
     replaced.write_text(GOOD.replace('cpu', 'mem'))
     os.replace(replaced, file)
-    assert watch.refresh().enabled[0].name == 'mem'
+    assert watch.refresh().enabled_policies[0].name == 'mem'
     file.write_text('policies: [')
-    assert watch.refresh().enabled[0].name == 'mem'
+    assert watch.refresh().enabled_policies[0].name == 'mem'
     file.unlink()
-    assert watch.refresh().enabled[0].name == 'mem'
+    assert watch.refresh().enabled_policies[0].name == 'mem'
 
 
 def test_an_unchanged_file_is_not_read_again(file, monkeypatch):
     file.write_text(GOOD)
     watch = policy_watch.PolicyWatch(str(file))
     first = watch.refresh()
-    monkeypatch.setattr(policies, 'load', None)
+    monkeypatch.setattr(policies, 'load_policies', None)
     assert watch.refresh() is first
 
 

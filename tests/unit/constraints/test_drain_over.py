@@ -24,8 +24,8 @@ def judged(status, phase, rules):
         hosts={h: model.Host(h) for h in 'ab'}, instances={'i': model.Instance('i', 'a')},
         services={'a': model.Service('a', status=status), 'b': model.Service('b')},
         scope_hosts=frozenset('ab'), placement_known=False)
-    no = constraints.check(cluster_view.ClusterView(cluster, model.PlanningOptions()),
-                           model.Move('i', 'a', 'b', phase), rules)
+    no = constraints.judge_move(cluster_view.ClusterView(cluster, model.PlanningOptions()),
+                                model.Move('i', 'a', 'b', phase), rules)
     return no.rule if no else None
 
 

@@ -39,15 +39,16 @@ def state(view):
     for name, host in sorted(view.cluster.hosts.items()):
         occupancy = view.occupancy
         for c in ('VCPU', 'MEMORY_MB', 'DISK_GB', trees.GPU, trees.POOL):
-            found['tree', name, c] = occupancy.used(host, c)
-            for space in (*occupancy.spaces(host), *occupancy.shared(host, some, c)):
-                found['provider', space.key, c] = occupancy.used_of(host, space, c)
+            found['tree', name, c] = occupancy.sum_allocated(host, c)
+            for space in (*occupancy.list_tree_providers(host),
+                          *occupancy.list_sharing_providers(host, some, c)):
+                found['provider', space.key, c] = occupancy.sum_allocated_of(host, space, c)
     return found
 
 
 def some_move(view, rng, moved=()):
     uuid = rng.choice(sorted(view.cluster.instances))
-    source = view.host_of(uuid)
+    source = view.find_host_of(uuid)
     others = sorted(set(view.cluster.hosts) - {source})
     return None if uuid in moved else model.Move(uuid, source, rng.choice(others),
                                                  model.Phase.EVACUATE)
@@ -64,15 +65,15 @@ def test_reverted_moves_leave_no_trace_in_any_order(knobs):
         move = some_move(view, rng, done)
         if move is not None:
             land = rng.random() < 0.5
-            (view.land if land else view.depart)(move)
+            (view.land_move if land else view.begin_departure)(move)
             done[move.instance_uuid] = land, move
             state(view)  # what it remembers must not outlive its truth
     after = state(view)
     for _, (land, move) in sorted(done.items(), key=lambda _: rng.random()):
-        (other.land if land else other.depart)(move)
+        (other.land_move if land else other.begin_departure)(move)
     assert state(other) == after
     for _, (land, move) in sorted(done.items(), key=lambda _: rng.random()):
-        (view.undo if land else view.recall)(move)
+        (view.undo_landing if land else view.revert_departure)(move)
         state(view)
     assert state(view) == before
 
@@ -83,7 +84,7 @@ def test_legal_moves_fill_no_provider_above_its_capacity(knobs):
     """The test counts the assigned resources provider by provider."""
     view = overlay(knobs, flights=False)  # those of clouds.py need not be legal
     rng = random.Random(knobs.seed)
-    if not view.claims_known():
+    if not view.has_known_claims():
         return
     limits = {}
     for host in view.cluster.hosts.values():
@@ -96,7 +97,7 @@ def test_legal_moves_fill_no_provider_above_its_capacity(knobs):
         move = some_move(view, rng, view.placement.flying)
         if move is None or claims.claims(view, move) is not None:
             continue
-        (view.land if rng.random() < 0.6 else view.depart)(move)
+        (view.land_move if rng.random() < 0.6 else view.begin_departure)(move)
         now = state(view)
         for key, used in now.items():
             if key[0] == 'provider' and used > before[key]:
@@ -231,12 +232,12 @@ def test_two_that_are_on_their_way_share_what_a_sharing_provider_has_left():
                  host('c', sharing=('pool',)), sharing=(pool(10),), i=SHARED, j=SHARED)
     assert judge(view, 'j', 'c') is None
     move = model.Move('i', 'a', 'b', model.Phase.SPREAD)
-    view.depart(move)
+    view.begin_departure(move)
     assert judge(view, 'j', 'c').rule == 'no-room'
-    view.recall(move)
+    view.revert_departure(move)
     assert judge(view, 'j', 'c') is None
     # No order of moves builds on what one leaves on a sharing provider.
-    view.land(move)
+    view.land_move(move)
     assert judge(view, 'j', 'c').rule == 'no-room'
 
 
@@ -260,8 +261,8 @@ def test_those_that_come_are_placed_together():
         view = cloud(host('a', 8), host('b', 2, 1), small=GPU, large=TWO)
         for uuid in order:
             assert judge(view, uuid) is None
-            view.land(model.Move(uuid, 'a', 'b', model.Phase.SPREAD))
-        assert view.used('b', 'VGPU') == 3 and view.used('a', 'VGPU') == 0
+            view.land_move(model.Move(uuid, 'a', 'b', model.Phase.SPREAD))
+        assert view.sum_allocated('b', 'VGPU') == 3 and view.sum_allocated('a', 'VGPU') == 0
         assert judge(cloud(host('a', 8), host('b', 2, 0), small=GPU, large=TWO), 'large') is None
 
 

@@ -102,7 +102,7 @@ def test_server_group_rules_say_what_novas_filters_say(policy):
         spec = request_spec(cluster, uuid)
         for host in cluster.hosts:
             move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.EVACUATE)
-            ours = constraints.check(view, move, (
+            ours = constraints.judge_move(view, move, (
                 constraints.instance.IDENTITY_RULE, server_groups.ANTI_AFFINITY_RULE,
                 server_groups.AFFINITY_RULE)) is None
             assert ours == nova_says(filters, spec, host_state(cluster, host)), (cluster, move)

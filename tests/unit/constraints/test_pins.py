@@ -49,7 +49,7 @@ def judge(other=None, **case):
         model.Cluster(hosts, instances, {h: model.Service(h) for h in hosts},
                       scope_hosts=frozenset(hosts)),
                       model.PlanningOptions(**case.get('options', {})))
-    rejection = constraints.check(view, phase('evacuate'), constraints.PRE_FLIGHT[:-1])
+    rejection = constraints.judge_move(view, phase('evacuate'), constraints.PRE_FLIGHT[:-1])
     return rejection.rule if rejection else None
 
 
@@ -241,9 +241,10 @@ def test_metadata_of_aggregates_is_split_as_nova_splits_it():
     found = aggregate_metadata.HostAggregates(
         {'one': ('h',), 'two': ('h', 'x'), 'bare': ('h',)},
         {'one': {'k': 'a, b'}, 'two': {'k': 'c', 'filter_tenant_id_2': 'p,q'}})
-    assert found.values('h') == {'k': {'a', 'b', 'c'}, 'filter_tenant_id_2': {'p', 'q'}}
-    assert found.tenants('x') == {'p', 'q'} and found.tenants('nowhere') == frozenset()
-    assert set(found.of('h')) == {'one', 'two'}
+    assert found.map_metadata_values('h') == {'k': {'a', 'b', 'c'},
+                                              'filter_tenant_id_2': {'p', 'q'}}
+    assert found.list_tenants('x') == {'p', 'q'} and found.list_tenants('nowhere') == frozenset()
+    assert set(found.list_with_metadata('h')) == {'one', 'two'}
 
 
 def test_an_instance_named_by_a_hint_is_in_the_reduced_cluster():
@@ -262,7 +263,7 @@ def test_a_hint_holds_in_any_order_of_the_moves():
     view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
                                     model.PlanningOptions(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
-    view.land(model.Move(OTHER, 'b', 'c', model.Phase.SPREAD))
+    view.land_move(model.Move(OTHER, 'b', 'c', model.Phase.SPREAD))
     assert hints.hints(view, rules.MOVE) is not None
 
 
@@ -277,7 +278,7 @@ def test_an_instance_named_by_a_hint_counts_at_all_its_destinations(flight):
     cluster = model.Cluster({h: host(h) for h in 'abcd'}, instances, {}, flights=(flight,))
     view = cluster_view.ClusterView(cluster, model.PlanningOptions(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
-    assert set(view.places(OTHER)) == {'c', flight.to_host, *flight.alternates}
+    assert set(view.list_possible_hosts(OTHER)) == {'c', flight.to_host, *flight.alternates}
     apart = dataclasses.replace(cluster, flights=())
     assert hints.hints(cluster_view.ClusterView(apart, view.options), rules.MOVE) is None
 
@@ -289,15 +290,15 @@ def test_a_moved_instance_named_by_a_hint_counts_at_both_ends():
     view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
                                     model.PlanningOptions(**case['options']))
     away = model.Move(OTHER, 'c', 'b', model.Phase.SPREAD)
-    view.depart(away)
+    view.begin_departure(away)
     assert hints.hints(view, rules.MOVE) is not None
-    view.recall(away)
-    assert hints.hints(view, rules.MOVE) is None and set(view.places(OTHER)) == {'c'}
+    view.revert_departure(away)
+    assert hints.hints(view, rules.MOVE) is None and set(view.list_possible_hosts(OTHER)) == {'c'}
 
 
 def test_an_unknown_instance_has_no_places():
     view = cluster_view.ClusterView(model.Cluster({}, {}, {}), model.PlanningOptions())
-    assert not view.places(OTHER)
+    assert not view.list_possible_hosts(OTHER)
 
 
 @pytest.mark.parametrize('instance', [

@@ -41,7 +41,7 @@ def judge(move=MOVE, *, hosts=None, services=None, instance=None, options=None, 
         known, **({'scope_hosts': frozenset('abc')} | cluster))
     view = cluster_view.ClusterView(whole, model.PlanningOptions(**(options or {})), history,
                                     scores or trusted(), ceilings)
-    rejection = constraints.check(view, move)
+    rejection = constraints.judge_move(view, move)
     return rejection.rule if rejection else None
 
 
@@ -98,7 +98,7 @@ def test_a_rule_says_no_by_its_name(rule):
             model.Cluster({h: host(h) for h in 'ab'}, {UUID: model.Instance(UUID, 'a')},
                           {'a': model.Service('a')}, scope_hosts=frozenset('ab')),
             model.PlanningOptions())
-        assert constraints.check(view, MOVE).rule == rule
+        assert constraints.judge_move(view, MOVE).rule == rule
         return
     assert judge(**case) == rule
 
@@ -187,9 +187,9 @@ def test_check_all_gives_every_rejection_or_the_missing_object_alone():
         UUID: model.Instance(UUID, 'a', locked=True, claims={'VCPU': 99})},
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'))
     view = cluster_view.ClusterView(whole, model.PlanningOptions())
-    assert [no.rule for no in constraints.check_all(view, MOVE)] == ['locked', 'no-room']
+    assert [no.rule for no in constraints.list_rejections(view, MOVE)] == ['locked', 'no-room']
     gone = dataclasses.replace(MOVE, instance_uuid='x')
-    assert [no.rule for no in constraints.check_all(view, gone)] == ['no-such-instance']
+    assert [no.rule for no in constraints.list_rejections(view, gone)] == ['no-such-instance']
 
 
 @pytest.mark.parametrize(('launched_at', 'left'), [
@@ -210,6 +210,6 @@ def test_of_several_members_under_way_the_same_is_always_named():
         groups=(model.ServerGroup('g', model.GroupPolicy.SOFT_AFFINITY,
                                   frozenset({UUID, *others})),),
         flights=tuple(model.InFlightMove(u, 'a', None) for u in others))
-    no = constraints.check(cluster_view.ClusterView(whole, model.PlanningOptions()), MOVE)
+    no = constraints.judge_move(cluster_view.ClusterView(whole, model.PlanningOptions()), MOVE)
     assert (no.rule, no.detail) == (
         'group-in-flight', f'instance {min(others)} of server group g is migrating')

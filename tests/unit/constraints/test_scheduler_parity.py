@@ -130,11 +130,11 @@ def test_verdicts_on_groups_are_the_filters(policy):
         for uuid in rng.sample(sorted(cluster.instances), min(3, len(cluster.instances))):
             for host in cluster.hosts:
                 move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.EVACUATE)
-                ours = constraints.check(view, move, GROUP_RULES) is None
+                ours = constraints.judge_move(view, move, GROUP_RULES) is None
                 assert ours == nova_says(cluster, theirs, move), (cluster, move)
                 if host != move.from_host:
                     verdicts.add(ours)
-    assert verdicts == ({True, False} if model.GroupPolicy(policy).hard else {True})
+    assert verdicts == ({True, False} if model.GroupPolicy(policy).is_hard else {True})
 
 
 def landed(cluster, flights):
@@ -166,7 +166,8 @@ def test_nova_allows_legal_moves_before_and_after_flights_land(policy):
         uuid = rng.choice(others)
         for host in cluster.hosts:
             move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.SPREAD)
-            if constraints.check(view, move, (*GROUP_RULES, server_groups.GROUP_IN_FLIGHT_RULE)):
+            if constraints.judge_move(view, move,
+                                      (*GROUP_RULES, server_groups.GROUP_IN_FLIGHT_RULE)):
                 continue
             legal += 1
             for some in ((), flights[:1], flights[1:], flights):

@@ -51,16 +51,16 @@ def test_an_explanation_adds_up_to_the_change(small, large, sign):
 def test_extras_are_what_a_flavor_uses_beyond_the_mean():
     # A vCPU uses 0.5 in the mean, a small one's 0.1, a large one's 0.75.
     found = flavor_usages.build_extras([(1.0, 0.5, False, {SMALL: 0.1, LARGE: 3.0})])
-    assert found.of(1, 512) == pytest.approx(((0.1 - 0.5) / 0.5, 0.0))
-    assert found.of(4, 8192) == pytest.approx(((3.0 - 2.0) / 0.5, 0.0))
-    assert found.of(5, 8704) == pytest.approx((2.0 - 0.8, 0.0))
-    assert found.of(3, 512) == (0, 0)
+    assert found.sum_corrections(1, 512) == pytest.approx(((0.1 - 0.5) / 0.5, 0.0))
+    assert found.sum_corrections(4, 8192) == pytest.approx(((3.0 - 2.0) / 0.5, 0.0))
+    assert found.sum_corrections(5, 8704) == pytest.approx((2.0 - 0.8, 0.0))
+    assert found.sum_corrections(3, 512) == (0, 0)
 
 
 def test_extras_combine_policies_by_weight_and_unit():
     parts = [(0.75, 0.5, False, {SMALL: 1.0}), (0.25, 0.25, False, {}),
              (0.5, 0.5, True, {SMALL: 512.0})]
-    vcpus, ram_mb = flavor_usages.build_extras(parts).of(1, 512)
+    vcpus, ram_mb = flavor_usages.build_extras(parts).sum_corrections(1, 512)
     # The load of one more is 0.75 x 1.0 + 0.25 x 0.25, over what a vCPU weighs.
     assert (1 + vcpus) * (0.75 * 0.5 + 0.25 * 0.25) == pytest.approx(0.75 + 0.25 * 0.25)
     assert 512 + ram_mb == pytest.approx(1024)
@@ -76,5 +76,5 @@ def test_nothing_known_is_nothing_extra():
 def test_known_extras_are_bounded():
     found = flavor_usages.build_extras([(1.0, 0.5, False, {SMALL: 1.0})])
     for count in range(flavor_usages.MAX_KNOWN + 10):
-        found.of(count, 0)
+        found.sum_corrections(count, 0)
     assert 0 < len(found._known) <= flavor_usages.MAX_KNOWN

@@ -42,12 +42,12 @@ def test_nothing_runs_before_the_first_ensure_and_nothing_after_stop():
     time.sleep(0.03)
     assert not calls
     for _ in range(5):
-        refresher.ensure()
+        refresher.ensure_running()
     wait_for(lambda: len(calls) > 3)
     assert len(set(calls)) == 1 and calls[0].daemon
     refresher.stop()
     count = len(calls)
-    refresher.ensure()
+    refresher.ensure_running()
     time.sleep(0.03)
     assert len(calls) == count
 
@@ -55,7 +55,7 @@ def test_nothing_runs_before_the_first_ensure_and_nothing_after_stop():
 def test_many_threads_start_one():
     calls, gate = set(), threading.Event()
     refresher, _ = made(lambda: (calls.add(threading.current_thread()), gate.wait()))
-    callers = [threading.Thread(target=refresher.ensure) for _ in range(32)]
+    callers = [threading.Thread(target=refresher.ensure_running) for _ in range(32)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -72,7 +72,7 @@ def test_an_error_is_counted_logged_once_and_ends_nothing():
 
     refresher, faults = made(work)
     with mock.patch.object(periodic.LOG, 'error', autospec=True) as error:
-        refresher.ensure()
+        refresher.ensure_running()
         wait_for(lambda: faults.counts['test: RuntimeError'] > 3)
     refresher.stop()
     assert error.call_count == 1
@@ -81,9 +81,9 @@ def test_an_error_is_counted_logged_once_and_ends_nothing():
 def test_wake_runs_the_wake_hook_without_other_work():
     work, woken = [], threading.Event()
     refresher, _ = made(lambda: work.append(1), interval=3600, on_wake=woken.set)
-    refresher.ensure()
+    refresher.ensure_running()
     wait_for(lambda: work)
-    refresher.wake()
+    refresher.request_wake()
     assert woken.wait(30)
     refresher.stop()
     assert len(work) == 1
@@ -93,14 +93,14 @@ def test_a_forked_child_starts_its_own_thread():
     """Also when another thread of the parent held the lock at the fork."""
     calls = []
     refresher, _ = made(lambda: calls.append(os.getpid()))
-    refresher.ensure()
+    refresher.ensure_running()
     wait_for(lambda: calls)
     with refresher._lock:
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                refresher.ensure()
+                refresher.ensure_running()
                 wait_for(lambda: os.getpid() in calls)
                 code = 0
             finally:
@@ -139,7 +139,7 @@ def test_faults_keep_their_kinds_apart():
     with mock.patch.object(periodic.LOG, 'error', autospec=True) as error:
         for where, problem in (('a', ValueError('1')), ('a', ValueError('2')),
                                ('a', KeyError('3')), ('b', ValueError('4'))):
-            faults.swallow(where, problem)
+            faults.count_swallowed_error(where, problem)
     assert faults.counts == {'a: ValueError': 2, 'a: KeyError': 1, 'b: ValueError': 1}
     assert error.call_count == 3
 
@@ -156,7 +156,7 @@ def test_a_failing_interval_does_not_end_the_thread():
     refresher = periodic.BackgroundRefresher(
         'test', find_interval, lambda: calls.append(threading.current_thread()), faults)
     with mock.patch.object(periodic, 'PAUSE_AFTER_ERROR', 0.01):
-        refresher.ensure()
+        refresher.ensure_running()
         wait_for(lambda: len(calls) > 2)
     refresher.stop()
     assert len(set(calls)) == 1 and faults.counts == {'test: ValueError': 1}

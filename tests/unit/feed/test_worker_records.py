@@ -173,14 +173,14 @@ def test_names_that_no_page_could_show_are_cleaned(conf):
 
 def test_a_forked_worker_is_another_worker(clock):
     identity = worker_records.WorkerIdentity()
-    first = identity.sign()
+    first = identity.make_record()
     clock.return_value += 5
-    assert identity.sign().owner == first.owner == (first.host, os.getpid(), NOW)
+    assert identity.make_record().owner == first.owner == (first.host, os.getpid(), NOW)
     with mock.patch.object(os, 'getpid', autospec=True, return_value=4242):
-        assert identity.sign().owner == (first.host, 4242, NOW + 5)
+        assert identity.make_record().owner == (first.host, 4242, NOW + 5)
 
 
-class Source(base.ScoreSource):
+class Source(base.MetricsSource):
     answer = None
 
     def fetch(self, policy, *, profile=True):
@@ -199,11 +199,11 @@ def world(conf, tmp_path):
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]}))
     conf.set_override('policies_file', [str(path)], 'kronos')
     faults, source = periodic.FaultCounters(), Source()
-    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
-            mock.patch('kronos_nova.plugins.load', autospec=True,
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure_running', autospec=True), \
+            mock.patch('kronos_nova.plugins.load_plugin', autospec=True,
                        return_value=lambda conf: source):
         scores = score_cache.ScoreCache(conf, faults)
-        scores.look([nova_fakes.HostState('cn1', 'cn1')])
+        scores.group_scored_hosts([nova_fakes.HostState('cn1', 'cn1')])
         yield scores, runtime.NoticeBoard(conf, faults, scores), faults, source
     guard.ACTIVITY.clear()
 
@@ -219,9 +219,9 @@ def test_a_worker_publishes_its_scores_its_work_and_its_faults(conf, world):
 
     assert Filter().filter_all('abc', 1) == ['b', 'c']
     assert Filter().filter_all('abc', 0) == ['a', 'b', 'c']
-    faults.swallow('KronosWeigher', KeyError('x'))
-    scores.refresh()
-    notices.refresh()
+    faults.count_swallowed_error('KronosWeigher', KeyError('x'))
+    scores.refresh_scores()
+    notices.refresh_publication()
     record, = read(conf).records.values()
     file, = record.files
     assert (file.path, file.hosts, file.reason) == (
@@ -234,12 +234,12 @@ def test_a_worker_publishes_its_scores_its_work_and_its_faults(conf, world):
 
 def test_a_worker_without_scores_says_why(conf, world):
     scores, notices, _, source = world
-    notices.refresh()
+    notices.refresh_publication()
     assert next(iter(read(conf).records.values())).files == ()
     source.answer = model.QueryResult('cpu', model.SourceHealth.UNREACHABLE, error='it is away')
-    scores.refresh()
+    scores.refresh_scores()
     notices._record_due = 0.0
-    notices.refresh()
+    notices.refresh_publication()
     record, = read(conf).records.values()
     file, = record.files
     assert file.hosts == 0 and 'it is away' in file.reason
@@ -252,27 +252,27 @@ def test_a_cache_that_fails_costs_the_record_alone(conf, world):
     feed_channel.FeedChannel(conf).write(notice)
     with mock.patch.object(raw_cache.RawCache, 'set', autospec=True,
                            side_effect=ConnectionError):
-        notices.refresh()
-    assert notices.look() == notice
+        notices.refresh_publication()
+    assert notices.read_publication() == notice
     assert faults.counts == {'the record for kronos-engine: ConnectionError': 1}
     with mock.patch.object(feed_channel.FeedChannel, 'read', autospec=True,
                            side_effect=ConnectionError):
         notices._record_due = 0.0
         with pytest.raises(ConnectionError):
-            notices.refresh()
+            notices.refresh_publication()
     assert len(read(conf).records) == 1
 
 
 def test_records_are_not_written_with_every_look_at_the_notices(conf, world):
     _, notices, _, _ = world
     with mock.patch.object(raw_cache.RawCache, 'set', autospec=True) as written:
-        notices.refresh()
-        notices.refresh()
+        notices.refresh_publication()
+        notices.refresh_publication()
     assert written.call_count == 1
 
 
 def test_without_a_channel_nothing_is_published(conf, world):
     _, notices, faults, _ = world
     conf.set_override('directory', None, 'kronos_channel')
-    notices.refresh()
+    notices.refresh_publication()
     assert not faults.counts

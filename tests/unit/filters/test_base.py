@@ -68,7 +68,7 @@ def test_a_move_is_recognised_by_its_request_fields(fields, moving):
 
 def test_a_spec_without_optional_fields_is_a_boot():
     bare = Fields(instance_uuid='u')
-    assert not base.is_move(bare) and not base.is_pinned(bare)
+    assert not base.is_move(bare) and not base.has_named_destination(bare)
     assert Nothing().filter_all(HOSTS, bare) == []
 
 

@@ -32,7 +32,7 @@ def ceiling(name, limit, fill, **fields):
 
 
 def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):
-    snapshot = None if ceilings is None else policy_scores.ScoreSnapshot(ceilings=tuple(
+    snapshot = None if ceilings is None else policy_scores.ScoreReading(ceilings=tuple(
         ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
     door = nova_fakes.FakeDoor(snapshot, **options)
     if 'answered' in options:
@@ -59,7 +59,7 @@ def test_a_host_without_a_score_passes():
     # All known are above the ceiling, which is soft: they all pass.
     ('exclude', {'a': 0.9}, 'a')])
 def test_unknown_hosts_are_refused_if_asked_for_unless_they_are_all(what, fill, expected):
-    snapshot = policy_scores.ScoreSnapshot(
+    snapshot = policy_scores.ScoreReading(
         loads={host: depletion.HostLoad(value, value) for host, value in fill.items()},
         ceilings=(ceiling('cpu', 0.7, fill),))
     door = nova_fakes.FakeDoor(snapshot, unknown_hosts=what)
@@ -106,12 +106,12 @@ def judged(states, limit, fill, then=None, memory=False, **asked):
     """Which hosts pass when the samples show ``states`` as they are, and
     ``then`` has changed them."""
     ledger = allocation_history.AllocationLedger()
-    ledger.note(states, now=0.0, wall=0.0)
-    found = ceiling('cpu', limit, fill, tracks=ledger.tracks(), memory=memory)
+    ledger.record_allocations(states, now=0.0, wall=0.0)
+    found = ceiling('cpu', limit, fill, tracks=ledger.copy_tracks(), memory=memory)
     for state in states:
         for name, value in (then or {}).get(state.host, {}).items():
             setattr(state, name, value)
-    door = nova_fakes.FakeDoor(policy_scores.ScoreSnapshot(ceilings=(found,)))
+    door = nova_fakes.FakeDoor(policy_scores.ScoreReading(ceilings=(found,)))
     with door.opened():
         left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
     assert not door.faults.counts
@@ -161,7 +161,7 @@ def test_a_host_that_no_longer_tells_its_allocation_is_judged_by_its_score():
 class GroupsDoor(nova_fakes.FakeDoor):
     """Hosts a and b have scores, c and d have none, no file is for e."""
 
-    def look(self, hosts):
+    def list_scored_groups(self, hosts):
         def some(names):
             return [h for h in hosts if h.host in names]
 
@@ -174,7 +174,7 @@ class GroupsDoor(nova_fakes.FakeDoor):
     ({}, 0.7, 'bcde'), ({}, 0.1, 'cde'), ({'fail_closed': True}, 0.7, 'be'),
     ({'fail_closed': True}, 0.1, 'e'), ({'fail_closed': True, 'hard_ceiling': True}, 0.1, 'e')])
 def test_each_file_s_hosts_are_judged_by_its_own_scores(options, limit, expected):
-    door = GroupsDoor(policy_scores.ScoreSnapshot(ceilings=(
+    door = GroupsDoor(policy_scores.ScoreReading(ceilings=(
         ceiling('cpu', limit, {'a': 0.8, 'b': 0.5}),)), **options)
     # Not in the order of the groups.
     states = nova_fakes.hosts(*'ecabd')

@@ -51,7 +51,7 @@ GUARD = str(HOME / 'scheduler/guard.py')
 #: errors.
 MASKING = str(HOME / 'conf/secret_mask.py')
 COUNTER = {(periodic.__file__, line) for text, first in [
-    inspect.getsourcelines(periodic.FaultCounters.swallow)]
+    inspect.getsourcelines(periodic.FaultCounters.count_swallowed_error)]
            for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
             'weighers/headroom.py', 'weighers/optional.py', 'weighers/project.py',
@@ -69,7 +69,7 @@ COLD = {'if not hosts:', 'if not known:', 'if kind not in KINDS:', 'if kind == F
 POLICY = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'boot_ceiling': 0.5}
 
 
-class Source(base.ScoreSource):
+class Source(base.MetricsSource):
     def fetch(self, policy, *, profile=True):
         return model.PolicySamples('cpu', model.QueryResult(
             'cpu', model.SourceHealth.HEALTHY, series={'a': 0.2, 'b': 0.9, 'c': 0.4, 'x': 0.1}))
@@ -108,8 +108,8 @@ def read_options(tmp_path, text=''):
 @pytest.fixture
 def quiet():
     """No thread starts, and the source answers at once."""
-    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
-            mock.patch('kronos_nova.plugins.load', autospec=True,
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure_running', autospec=True), \
+            mock.patch('kronos_nova.plugins.load_plugin', autospec=True,
                        return_value=lambda conf: Source()), \
             mock.patch('kronos_nova.weighers.scarcity.asked_for', lambda spec: set()):
         runtime.close()
@@ -182,7 +182,7 @@ def prepare(kind):
             runtime.get_runtime()
         return
     door = runtime.get_runtime()
-    door.look(make_hosts())
+    door.list_scored_groups(make_hosts())
     door.scores._answered = kind == 'lost scores'
     now = time.time()
     if kind == 'nothing moves':
@@ -193,7 +193,7 @@ def prepare(kind):
         door.notices._newest = feed_channel.PublishedState(
             frozenset({'b'}), frozenset({'unknown'}),
             (model.InFlightMove('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
-        board = door.keep(scarce_traits.ScarcityBoard)
+        board = door.get_shared_state(scarce_traits.ScarcityBoard)
         board._newest = scarce_traits.build_specials({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
         board._until = math.inf
 
@@ -352,7 +352,7 @@ def find_background_lines(tmp_path, name):
     runtime.close()
     with mock.patch.object(runtime, 'CONF', configure_background(tmp_path, name)):
         door = runtime.get_runtime()
-        door.look(make_hosts())
+        door.list_scored_groups(make_hosts())
         lines = find_lines(lambda: [refresh(door) for _ in range(2)], LOOP)
         assert guard.FAULTS.counts == {}, 'the work itself must be healthy'
     return [place for place in lines if place[0] in BACKGROUND]
@@ -380,7 +380,7 @@ def test_a_threads_error_reaches_no_request_and_ends_with_its_next_run(quiet, tm
             for place in places:
                 runtime.close()
                 door = runtime.get_runtime()
-                door.look(make_hosts())
+                door.list_scored_groups(make_hosts())
                 with striking(place, LOOP):
                     refresh(door)
                     refresh(door)
@@ -388,8 +388,8 @@ def test_a_threads_error_reaches_no_request_and_ends_with_its_next_run(quiet, tm
                 guard.FAULTS.clear()
                 refresh(door)
                 assert guard.FAULTS.counts == {}, place
-                assert all(card.snapshot.fresh() for card in door.scores._cards), place
-                assert door.notices.look() is not None, place
+                assert all(card.snapshot.is_fresh() for card in door.scores._cards), place
+                assert door.notices.read_publication() is not None, place
                 check(ask(plugins))
 
 
@@ -485,7 +485,7 @@ for kind in filters.HostFilterHandler().get_matching_classes(['kronos_nova.filte
 def test_weights_that_nova_cannot_use_count_as_an_error(quiet, tmp_path, weights):
     with mock.patch.object(runtime, 'CONF', read_options(tmp_path)):
         plugins = [], [kind() for kind in all_weighers()]
-        with mock.patch('kronos_nova.weighers.headroom.weigh', autospec=True,
+        with mock.patch('kronos_nova.weighers.headroom.compute_group_weights', autospec=True,
                         return_value=weights):
             _, weighed = ask(plugins)
     assert [each.weight for each in weighed] == [0.0] * 4

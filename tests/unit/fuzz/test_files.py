@@ -39,12 +39,12 @@ FILES = ['meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.
 
 @pytest.fixture(scope='module')
 def snapshot(tmp_path_factory):
-    return writer.write(str(tmp_path_factory.mktemp('s')), test_snapshots.recording())
+    return writer.write_snapshot(str(tmp_path_factory.mktemp('s')), test_snapshots.recording())
 
 
 def read(directory):
     try:
-        found = reader.read(directory)
+        found = reader.read_snapshot(directory)
     except exception.SnapshotError as e:
         assert len(str(e)) < 2000 and '\n' not in str(e)
         return
@@ -95,14 +95,14 @@ def test_a_key_that_comes_twice_among_many_is_found_at_once(tmp_path):
     pairs = [f'"{n}": 0' for n in range(100_000)] + ['"99999": 0']
     (tmp_path / 'x').write_text('{' + ', '.join(pairs) + '}')
     with pytest.raises(exception.SnapshotError, match="'99999' is written twice"):
-        snapshot_files.load(str(tmp_path), 'x')
+        snapshot_files.load_document(str(tmp_path), 'x')
 
 
 @pytest.fixture(scope='module')
 def recorded(tmp_path_factory):
     path = str(tmp_path_factory.mktemp('t') / 'trace.npz')
-    trace.write(path, made.trace(made.cluster({'a': 'h1', 'b': 'h2'}), {'h1': [0.5, 0.6]},
-                                 [('a', 'h1', [1, 2])]), made.policy_set())
+    trace.write_trace(path, made.trace(made.cluster({'a': 'h1', 'b': 'h2'}), {'h1': [0.5, 0.6]},
+                                       [('a', 'h1', [1, 2])]), made.policy_set())
     return path
 
 
@@ -120,7 +120,7 @@ def test_no_damage_to_a_trace_causes_another_error(recorded, changes, cut):
     with open(damaged, 'wb') as f:
         f.write(body)
     try:
-        trace.read(damaged)
+        trace.read_trace(damaged)
     except exception.TraceError as e:
         assert len(str(e)) < 2000
 
@@ -132,4 +132,4 @@ def test_no_bytes_are_taken_for_a_trace(recorded, body):
     with open(path, 'wb') as f:
         f.write(body)
     with pytest.raises(exception.TraceError):
-        trace.read(path)
+        trace.read_trace(path)

@@ -75,16 +75,16 @@ PLACEMENT = {
         'allocations': {VM: {'resources': {'VCPU': 2}}}, 'resource_provider_generation': 3},
     f'/allocations/{VM}': {'allocations': {NODE: {'resources': {'VCPU': 2}}}}}
 NOVA_READS = [
-    lambda n: n.services(), lambda n: n.hypervisors(), lambda n: n.hypervisors_of('h1'),
-    lambda n: n.aggregates(), lambda n: n.servers(), lambda n: n.server(VM),
-    lambda n: n.server_groups(), lambda n: n.server_group(OTHER), lambda n: n.migrations(VM),
+    lambda n: n.read_services(), lambda n: n.read_hypervisors(), lambda n: n.hypervisors_of('h1'),
+    lambda n: n.read_aggregates(), lambda n: n.list_servers(), lambda n: n.read_server(VM),
+    lambda n: n.server_groups(), lambda n: n.server_group(OTHER), lambda n: n.list_migrations(VM),
     lambda n: n.migrations_under_way(1.7e9), lambda n: n.migrations_of_host('h1', 1.7e9),
-    lambda n: n.actions(VM), lambda n: n.action_events(VM, 'r')]
+    lambda n: n.list_actions(VM), lambda n: n.action_events(VM, 'r')]
 PLACEMENT_READS = [
-    lambda p: p.providers(), lambda p: provider_contents.content_of(p, NODE),
-    lambda p: provider_contents.content_of(p, NODE, shares=True),
-    lambda p: p.traits(NODE), lambda p: p.aggregates(NODE), lambda p: p.allocations_on(NODE),
-    lambda p: p.allocations_of(VM)]
+    lambda p: p.read_providers(), lambda p: provider_contents.read_provider(p, NODE),
+    lambda p: provider_contents.read_provider(p, NODE, shares=True),
+    lambda p: p.read_traits(NODE), lambda p: p.read_aggregates(NODE),
+    lambda p: p.allocations_on(NODE), lambda p: p.allocations_of(VM)]
 
 
 def connection(document, maximum='2.100'):
@@ -158,10 +158,10 @@ def _bodies(document):
 
 def test_valid_answers_are_read():
     assert [s.uuid for s in nova_api.NovaApi(connection(
-        {**NOVA, '/servers/detail': {'servers': [SERVER]}})).servers()] == [VM]
+        {**NOVA, '/servers/detail': {'servers': [SERVER]}})).list_servers()] == [VM]
     placement = placement_api.PlacementApi(connection(PLACEMENT))
-    assert provider_contents.content_of(placement, NODE).used == {'VCPU': 2}
-    assert nova_api.NovaApi(connection(NOVA)).migrations(VM)[0].to_host == 'host2'
+    assert provider_contents.read_provider(placement, NODE).used == {'VCPU': 2}
+    assert nova_api.NovaApi(connection(NOVA)).list_migrations(VM)[0].to_host == 'host2'
 
 
 @pytest.mark.parametrize('field, value', [
@@ -173,7 +173,7 @@ def test_an_inventory_that_cannot_be_counted_with_is_refused(field, value):
     body = {'inventories': {'VCPU': {**INVENTORY, field: value}},
             'resource_provider_generation': 3}
     with pytest.raises(api.ApiError, match=field):
-        placement_api.PlacementApi(connection({**PLACEMENT, path: body})).inventories(NODE)
+        placement_api.PlacementApi(connection({**PLACEMENT, path: body})).read_inventories(NODE)
 
 
 @pytest.mark.parametrize('key', ['../x', 'a' * 5000, '', 'a b'])
@@ -196,7 +196,7 @@ def test_a_server_that_leaves_its_place_in_a_path_is_refused(uuid):
 def test_a_page_of_records_without_identity_is_refused():
     body = {'servers': [{**SERVER, 'id': ['x']}]}
     with pytest.raises(api.ApiError, match='a record without id'):
-        nova_api.NovaApi(connection({**NOVA, '/servers/detail': body})).servers()
+        nova_api.NovaApi(connection({**NOVA, '/servers/detail': body})).list_servers()
 
 
 @junk.examples(30)

@@ -51,7 +51,7 @@ def load(directory, data):
     path = directory / 'p.yaml'
     path.write_bytes(data)
     try:
-        return sound(policies.load(str(path)))
+        return sound(policies.load_policies(str(path)))
     except exception.PolicyFileError as e:
         assert len(str(e)) < 4000 and '\n' not in str(e)
         return None
@@ -59,13 +59,13 @@ def load(directory, data):
 
 def sound(found):
     """It means something: every number can be counted with."""
-    assert abs(math.fsum(p.weight for p in found.enabled) - 1) <= policy.WEIGHT_TOLERANCE
+    assert abs(math.fsum(p.weight for p in found.enabled_policies) - 1) <= policy.WEIGHT_TOLERANCE
     for one in found.policies:
         for value in (one.weight, one.threshold, one.capacity_threshold, one.fill_hysteresis):
             assert isinstance(value, float) and 0 <= value <= 1
         assert 1 <= one.max_migrations_per_cycle <= 10_000
         assert 0 <= one.peak_deviations <= 10
-        assert one.window >= 0 and math.isfinite(one.window)
+        assert one.lookback_seconds >= 0 and math.isfinite(one.lookback_seconds)
     return found
 
 
@@ -87,7 +87,7 @@ def test_no_bytes_cause_another_error(directory, data):
 @hypothesis.given(document=junk.spoiled(GOOD) | junk.values)
 def test_no_structure_causes_another_error(directory, document):
     try:
-        sound(policy.parse(document))
+        sound(policy.parse_policies(document))
     except exception.PolicyFileError as e:
         assert len(str(e)) < 4000
     try:
@@ -97,7 +97,7 @@ def test_no_structure_causes_another_error(directory, document):
     load(directory, text)
 
 
-PRESETS = {name: yaml.safe_load(presets.read(name)) for name in presets.names()}
+PRESETS = {name: yaml.safe_load(presets.read_preset(name)) for name in presets.list_presets()}
 
 
 def places(node, above=()):
@@ -166,7 +166,7 @@ def test_numbers_that_are_none_are_refused(directory, value):
 def test_tags_are_refused_wherever_they_stand(directory, value):
     with pytest.raises(exception.PolicyFileError, match='the tag .* is not allowed'):
         (directory / 'p.yaml').write_text(f'policies: {value}')
-        policies.load(str(directory / 'p.yaml'))
+        policies.load_policies(str(directory / 'p.yaml'))
 
 
 @pytest.mark.parametrize('regex', [
@@ -174,7 +174,7 @@ def test_tags_are_refused_wherever_they_stand(directory, value):
     '(?P<a>(?i)x)'])
 def test_no_regular_expression_causes_another_error(regex):
     with pytest.raises(exception.PolicyFileError, match='host_regex'):
-        policy.parse({'policies': [{**GOOD['policies'][0], 'host_regex': regex}]})
+        policy.parse_policies({'policies': [{**GOOD['policies'][0], 'host_regex': regex}]})
 
 
 @pytest.mark.parametrize('text', [

@@ -35,7 +35,7 @@ VECTOR = {'status': 'success', 'data': {'resultType': 'vector', 'result': [
 MATRIX = {'status': 'success', 'data': {'resultType': 'matrix', 'result': [
     {'metric': {'host': 'h1'}, 'values': [[0, '0.25'], [60, '0.5']]}]}}
 WINDOW = ranges.QueryWindow(0.0, 60.0, 3)
-POLICY = policy.parse({'policies': [{
+POLICY = policy.parse_policies({'policies': [{
     'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
     'capacity_query': 'capacity', 'host_capacity_query': 'cores', 'vm_profile_unit': 'absolute',
     'age_query': 'age', 'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation',
@@ -57,10 +57,10 @@ def read(body):
         assert len(str(e)) < 1000
     collected = ranges.RangeCollector('q', 'host', 'x', WINDOW, 50)
     try:
-        collected.add(answer.parse_matrix(body, 50))
+        collected.add_part(answer.parse_matrix(body, 50))
     except (answer.MalformedAnswer, ranges.TooManySeries):
         return
-    for values in collected.result().values:
+    for values in collected.build_result().values:
         assert len(values) == WINDOW.count and not any(map(math.isinf, values))
     answer.find_error_text(body)
 

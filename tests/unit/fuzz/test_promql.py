@@ -76,7 +76,7 @@ def test_no_query_causes_an_error(query):
     'x offset Inf', 'x offset NaN', 'sum by (host) (x offset 1e400)', 'x + x offset +Inf'])
 def test_a_query_that_the_parser_panics_on_is_not_called_right_or_wrong(query, capfd):
     with pytest.raises(promql.ParserFailed, match=r'failed on it \(cannot convert'):
-        promql.parse(query)
+        promql.parse_query(query)
     (item,) = check(query)
     assert item.status is base.CheckStatus.SKIPPED and 'promql-parser failed on it' in item.text
     assert capfd.readouterr() == ('', '')
@@ -101,4 +101,4 @@ def test_an_interruption_is_no_failure_of_the_parser(monkeypatch):
 
     monkeypatch.setattr(promql.promql_parser, 'parse', interrupted)
     with pytest.raises(KeyboardInterrupt):
-        promql.parse('x')
+        promql.parse_query('x')

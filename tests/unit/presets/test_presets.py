@@ -36,7 +36,7 @@ GIB = 2**30
 
 
 def _load(name):
-    return policy.parse(yaml.safe_load(presets.read(name)), name)
+    return policy.parse_policies(yaml.safe_load(presets.read_preset(name)), name)
 
 
 def _counter(step, end='x60'):
@@ -168,14 +168,14 @@ def _promtool(directory, series, tests):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_every_query_returns_its_documented_values(name, tmp_path):
     _promtool(tmp_path, _series(name), [
         _case(entry, field, f'round(({query}), {DIGITS})', _expected(entry)[field])
         for entry in _load(name).policies for field, query in entry.queries.items()])
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
     """A failed scrape ends a target's series; rate() alone would go on."""
     series = _series(name)
@@ -191,7 +191,7 @@ def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
         for query in (entry.imbalance_query, entry.age_query)])
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_a_value_that_is_no_number_costs_its_own_host_or_instance_alone(name, tmp_path):
     """The source drops values that are not finite; they must not affect other values."""
     series = _series(name)
@@ -214,7 +214,7 @@ COUNTED = {('cpu', 'host_capacity_query')}
 @pytest.mark.parametrize('second', [0, 30, 90, 150, 210, 270])
 def test_usages_that_are_polled_every_five_minutes_are_right_to_a_quarter(second, tmp_path):
     """sg-core shows the last poll until the next one: a staircase."""
-    entry = _load('spread-ceilometer').policy('cpu')
+    entry = _load('spread-ceilometer').find_policy('cpu')
     steps = ' '.join(f'{minute * 90 * 10**9}+0x4' for minute in range(0, 65, 5))
     series = [{'series': f'ceilometer_cpu{{resource="{U1}"}}', 'values': steps}]
     _promtool(tmp_path, series, [{
@@ -223,7 +223,7 @@ def test_usages_that_are_polled_every_five_minutes_are_right_to_a_quarter(second
         'exp_samples': [{'labels': f'{{resource="{U1}"}}', 'value': 1}]}])
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_an_instance_that_left_no_series_has_no_usage(name, tmp_path):
     series = [entry for entry in _series(name) if U1 not in entry['series']]
     _promtool(tmp_path, series, [
@@ -234,17 +234,17 @@ def test_an_instance_that_left_no_series_has_no_usage(name, tmp_path):
         {'expr': 'vector(1)', 'eval_time': '1m', 'exp_samples': [{'labels': '{}', 'value': 1}]}])
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_every_policy_of_a_preset_has_an_age_query(name):
     for entry in _load(name).policies:
         assert entry.age_query, entry.name
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_a_preset_loads_as_an_operators_file(name, tmp_path):
     file = tmp_path / 'policies.yaml'
-    file.write_text(presets.read(name))
-    assert policy_files.load(str(file)) == _load(name)
+    file.write_text(presets.read_preset(name))
+    assert policy_files.load_policies(str(file)) == _load(name)
 
 
 #: What no other exporter's metrics begin with.
@@ -253,9 +253,9 @@ EXPORTERS = {'node_exporter': 'node_', 'inovex/prometheus-libvirt-exporter': 'li
              'kumina/libvirt_exporter': 'libvirt_domain_info_memory_usage_bytes'}
 
 
-@pytest.mark.parametrize('name', presets.names())
+@pytest.mark.parametrize('name', presets.list_presets())
 def test_the_head_of_a_preset_names_its_purpose_and_its_exporters(name):
-    about = presets.about(name)
+    about = presets.describe_preset(name)
     assert about.purpose.endswith('.') and 'Licen' not in about.purpose
     queries = ' '.join(q for entry in _load(name).policies for q in entry.queries.values())
     assert [any(called.startswith(exporter) for called in about.exporters)
@@ -264,9 +264,9 @@ def test_the_head_of_a_preset_names_its_purpose_and_its_exporters(name):
 
 def test_a_preset_of_another_name_is_a_key_error():
     with pytest.raises(KeyError):
-        presets.read('../policy')
+        presets.read_preset('../policy')
 
 
 def test_the_sample_is_the_preset():
-    sample = policy_files.load(str(ROOT / 'etc/kronos/policies.yaml'))
-    assert sample.enabled == _load('spread-inovex').enabled
+    sample = policy_files.load_policies(str(ROOT / 'etc/kronos/policies.yaml'))
+    assert sample.enabled_policies == _load('spread-inovex').enabled_policies

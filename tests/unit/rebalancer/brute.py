@@ -170,7 +170,8 @@ def crowded(seed):
 
 def ceilings_of(request):
     pack = request.policies.mode == 'pack'
-    return {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
+    return {p.name: p.capacity_threshold if pack else 1.0
+            for p in request.policies.enabled_policies}
 
 
 def without_history(request):

@@ -54,7 +54,7 @@ def list_names(case, **more):
 
 def test_hosts_are_in_the_order_of_scores_and_instances_as_listed():
     case = planner.small(1)
-    scores = case.scores.policies[case.policies.enabled[0].name].hosts
+    scores = case.scores.policies[case.policies.enabled_policies[0].name].hosts
     hosts, uuids = list_names(case)
     assert [scores[host] for host in hosts] == sorted(scores.values(), reverse=True)
     assert len(set(scores.values())) < len(scores), 'no tie'
@@ -67,7 +67,7 @@ def test_hosts_are_in_the_order_of_scores_and_instances_as_listed():
 
 def test_host_without_a_score_comes_last():
     case = planner.small(0)
-    first = case.policies.enabled[0].name
+    first = case.policies.enabled_policies[0].name
     left = min(case.scores.policies[first].hosts)
     scores = {name: dataclasses.replace(
         found, hosts={host: score for host, score in found.hosts.items() if host != left})

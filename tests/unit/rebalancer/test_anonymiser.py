@@ -109,7 +109,7 @@ def recording():
                                  duplicates=(b,))
 
     query = f'rate(x{{host=~"{MARK}.*", job=\'{MARK}\'}}[5m]) # {MARK}\n'
-    policies = policy.parse({'aggregates': [NAMES['rack']], 'policies': [
+    policies = policy.parse_policies({'aggregates': [NAMES['rack']], 'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': query,
          'vm_profile_query': f'vm{{a=`{MARK}`}}[1h]', 'vm_dirty_rate_query': 'dirty',
          'host_regex': rf'^(?:{MARK})?-?(.*):[0-9]+$', 'host_capacity_query': 'cores'}]})
@@ -132,7 +132,7 @@ def recording():
 
 @pytest.fixture
 def original(tmp_path):
-    return writer.write(str(tmp_path / 'original'), recording())
+    return writer.write_snapshot(str(tmp_path / 'original'), recording())
 
 
 def copied(tmp_path, found, name='copy'):
@@ -179,15 +179,15 @@ def test_numbers_and_structure_stay(tmp_path, original):
         there = json.loads(path.read_text())
         here = json.loads((copy / path.relative_to(original)).read_text())
         assert skeleton(there) == skeleton(here), path.name
-    cluster, was = reader.read(str(copy)).cluster, reader.read(original).cluster
+    cluster, was = reader.read_snapshot(str(copy)).cluster, reader.read_snapshot(original).cluster
     names = naming.AnonymousNames(SALT)
-    assert {names.identifier(u) for u in was.instances} == set(cluster.instances)
-    assert {names.host(h) for h in was.hosts} == set(cluster.hosts)
-    moved = cluster.instances[names.identifier(INSTANCE)]
+    assert {names.rename_identifier(u) for u in was.instances} == set(cluster.instances)
+    assert {names.rename_host(h) for h in was.hosts} == set(cluster.hosts)
+    moved = cluster.instances[names.rename_identifier(INSTANCE)]
     assert str(uuid.UUID(moved.uuid)) == moved.uuid
     assert moved.pinned == f'other-allocations: {anonymiser.REMOVED}'
     assert (moved.status, moved.task_state, moved.locked) == ('ACTIVE', 'migrating', True)
-    service = cluster.services[names.host(f'{NAMES["host-a"]}.example.org')]
+    service = cluster.services[names.rename_host(f'{NAMES["host-a"]}.example.org')]
     assert service.disabled_reason == f'AUTO: {anonymiser.REMOVED}'
     host = next(h for h in cluster.hosts.values() if h.provider is not None)
     assert host.hypervisor_hostname.startswith(f'{host.name}.')
@@ -213,9 +213,10 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
         {h: model.Host(h) for h in hosts}, instances, {h: model.Service(h) for h in hosts},
         aggregates={f'agg{n}': (f'h{n}',) for n in range(len(metadata))},
         aggregate_metadata={f'agg{n}': found for n, found in enumerate(metadata)})
-    path = writer.write(str(tmp_path / 'original'), dataclasses.replace(
+    path = writer.write_snapshot(str(tmp_path / 'original'), dataclasses.replace(
         recording(), cluster=was))
-    there = reader.read(str(copied(tmp_path, anonymiser.anonymise_snapshot(path, SALT)))).cluster
+    there = reader.read_snapshot(str(copied(tmp_path,
+                                            anonymiser.anonymise_snapshot(path, SALT)))).cluster
     names = naming.AnonymousNames(SALT)
     options = model.PlanningOptions(
         nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS,
@@ -225,8 +226,8 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
     verdicts = set()
     for instance, host in itertools.product(instances, hosts[1:]):
         move = model.Move(instance, 'source', host, model.Phase.SPREAD)
-        renamed = model.Move(names.identifier(instance), names.host('source'), names.host(host),
-                             model.Phase.SPREAD)
+        renamed = model.Move(names.rename_identifier(instance), names.rename_host('source'),
+                             names.rename_host(host), model.Phase.SPREAD)
         for rule in constraints.PAIRS:
             said, says = rule.judge(before, move), rule.judge(after, renamed)
             assert (said and said.rule) == (says and says.rule), (move, rule)
@@ -262,28 +263,29 @@ def test_a_flavor_fits_an_aggregate_or_not_as_before(extra_specs, metadata):
             nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS})))
         return aggregates.extra_specs(view, model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
 
-    renaming = pins.PinAnonymiser(naming.AnonymousNames(SALT), [metadata])
+    renaming = pins.ConstraintAnonymiser(naming.AnonymousNames(SALT), [metadata])
     assert verdict(extra_specs, metadata) == verdict(
-        renaming.extra_specs(extra_specs), renaming.metadata(metadata))
+        renaming.rename_extra_specs(extra_specs), renaming.rename_metadata(metadata))
 
 
 def test_an_extra_spec_of_an_unknown_scope_keeps_a_scope():
-    found, = pins.PinAnonymiser(naming.AnonymousNames(SALT)).extra_specs({f'{MARK}:{MARK}': MARK})
+    found, = pins.ConstraintAnonymiser(naming.AnonymousNames(SALT)).rename_extra_specs(
+        {f'{MARK}:{MARK}': MARK})
     assert re.fullmatch('n[0-9a-f]{20}:n[0-9a-f]{20}', found)
 
 
 def test_keys_that_a_rule_compares_by_name_stay(monkeypatch):
     site = rules.Rule(lambda view, move: None, {}, keys=frozenset({f'{MARK}:a', MARK}))
     monkeypatch.setattr(constraints, 'ALL', (*constraints.ALL, site))
-    renaming = pins.PinAnonymiser(naming.AnonymousNames(SALT))
-    assert renaming.extra_specs({f'{MARK}:a': 'true'}) == {f'{MARK}:a': 'true'}
-    (key, value), = renaming.metadata({MARK: 'r1'}).items()
+    renaming = pins.ConstraintAnonymiser(naming.AnonymousNames(SALT))
+    assert renaming.rename_extra_specs({f'{MARK}:a': 'true'}) == {f'{MARK}:a': 'true'}
+    (key, value), = renaming.rename_metadata({MARK: 'r1'}).items()
     assert key == MARK
     assert re.fullmatch('n[0-9a-f]{20}', value)
 
 
 def test_live_migratable_devices_keep_their_count():
-    found = pins.PinAnonymiser(naming.AnonymousNames(SALT)).extra_specs(
+    found = pins.ConstraintAnonymiser(naming.AnonymousNames(SALT)).rename_extra_specs(
         {'pci_passthrough:alias': f'{MARK}:2, b:1'})
     assert re.fullmatch('n[0-9a-f]{20}:2, n[0-9a-f]{20}:1', found['pci_passthrough:alias'])
 
@@ -297,8 +299,8 @@ class Renaming:
                  *(f.instance_uuid for f in cluster.flights), *cluster.sharing}
         hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
         names = naming.AnonymousNames(SALT, uuids, hosts)
-        self.texts = {**{u: names.identifier(u) for u in uuids},
-                      **{h: names.host(h) for h in hosts}}
+        self.texts = {**{u: names.rename_identifier(u) for u in uuids},
+                      **{h: names.rename_host(h) for h in hosts}}
 
     def __call__(self, value):
         match value:
@@ -330,21 +332,21 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
             aggregates={**request.cluster.aggregates, 'fast': ('h0', 'h1')},
             aggregate_metadata={**request.cluster.aggregate_metadata,
                                 'fast': {'ssd': 'fast, slow'}}))
-    path = writer.write(str(tmp_path_factory.mktemp('original')), dataclasses.replace(
+    path = writer.write_snapshot(str(tmp_path_factory.mktemp('original')), dataclasses.replace(
         recording(), cluster=request.cluster, histories={}))
-    was = reader.read(path).cluster
+    was = reader.read_snapshot(path).cluster
     again = copied(tmp_path_factory.mktemp('copy'),
                    anonymiser.anonymise_snapshot(path, SALT, keep_order=True))
-    there = reader.read(str(again)).cluster
+    there = reader.read_snapshot(str(again)).cluster
     renaming = Renaming(was)
     scope = next(name for name in there.aggregates
                  if set(there.aggregates[name]) == set(map(renaming, was.aggregates['scope'])))
-    before = dataclasses.replace(request, cluster=was.scoped('scope'))
+    before = dataclasses.replace(request, cluster=was.replace_scope('scope'))
     # As the documentation says: aliases of the original no longer fit.
-    aliases = frozenset(naming.AnonymousNames(SALT).identifier(a)
+    aliases = frozenset(naming.AnonymousNames(SALT).rename_identifier(a)
                         for a in request.options.live_migratable_pci_aliases)
     after = dataclasses.replace(
-        request, cluster=there.scoped(scope), scores=renaming(request.scores),
+        request, cluster=there.replace_scope(scope), scores=renaming(request.scores),
         history=renaming(request.history),
         options=dataclasses.replace(request.options, live_migratable_pci_aliases=aliases))
     plan, other = planner.plan(before), planner.plan(after)
@@ -371,10 +373,10 @@ def test_labels_lead_to_the_same_hosts_without_the_regular_expression(tmp_path, 
     given = recording().policies
     found = anonymiser.anonymise_snapshot(original, SALT, policy_set=given)
     assert 'host_regex' not in found.policies['policies'][0]
-    policy.parse(json.loads(json.dumps(found.policies)))
+    policy.parse_policies(json.loads(json.dumps(found.policies)))
     names = naming.AnonymousNames(SALT)
     answer = found.documents['prometheus/imbalance_cpu.json']
-    assert answer['series'][names.host(f'{NAMES["host-a"]}.example.org')] == 0.5
+    assert answer['series'][names.rename_host(f'{NAMES["host-a"]}.example.org')] == 0.5
     assert answer['query'] == found.policies['policies'][0]['imbalance_query']
     assert '[5m]' in answer['query'] and answer['query'].startswith('rate(x{host=~"q')
 
@@ -397,22 +399,23 @@ def plans(rows):
 
 
 def renamed(plan, names):
-    return [[{**m, 'instance_uuid': names.identifier(m['instance_uuid']),
-              'from_host': names.host(m['from_host']), 'to_host': names.host(m['to_host']),
-              'alternates': [names.host(h) for h in m['alternates']],
-              'requires': [names.identifier(u) for u in m['requires']]} for m in moves]
+    return [[{**m, 'instance_uuid': names.rename_identifier(m['instance_uuid']),
+              'from_host': names.rename_host(m['from_host']),
+              'to_host': names.rename_host(m['to_host']),
+              'alternates': [names.rename_host(h) for h in m['alternates']],
+              'requires': [names.rename_identifier(u) for u in m['requires']]} for m in moves]
             for moves in plan]
 
 
 def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
     source = EXAMPLE / 'snapshot'
-    given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
+    given = policy_files.load_policies(str(EXAMPLE / 'policies.yaml'))
     found = anonymiser.anonymise_snapshot(str(source), SALT, policy_set=given, keep_order=True)
     assert found.ordered
     copy = copied(tmp_path, found)
     was = plans(replayed(EXAMPLE / 'policies.yaml', source))
     assert sum(len(moves) for moves in was) > 5
-    cluster = reader.read(str(source)).cluster
+    cluster = reader.read_snapshot(str(source)).cluster
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members)}
     names = naming.AnonymousNames(SALT, uuids, cluster.hosts)
@@ -422,7 +425,7 @@ def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
 def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
     """Ties are decided by names, so that the moves may be others."""
     source = EXAMPLE / 'snapshot'
-    given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
+    given = policy_files.load_policies(str(EXAMPLE / 'policies.yaml'))
     copy = copied(tmp_path, anonymiser.anonymise_snapshot(str(source), SALT, policy_set=given))
     before = replayed(EXAMPLE / 'policies.yaml', source)
     after = replayed(copy / 'policies.yaml', copy)
@@ -433,7 +436,7 @@ def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
 
 
 def test_a_part_that_was_not_read_stays_unread(tmp_path):
-    path = writer.write(str(tmp_path), dataclasses.replace(
+    path = writer.write_snapshot(str(tmp_path), dataclasses.replace(
         recording(), histories=f'no route to {NAMES["error"]}'))
     found = anonymiser.anonymise_snapshot(path, SALT)
     assert found.documents['cooldowns.json'] == {'unknown': True, 'error': anonymiser.REMOVED}
@@ -461,16 +464,16 @@ def test_an_invalid_snapshot_or_salt_is_refused(tmp_path, original):
     ('fe80::1', 'fe80::2', lambda a, b: a != b and ':' not in a + b)])
 def test_names_of_hosts_fit_each_other_as_before(one, other, fits):
     names = naming.AnonymousNames(SALT)
-    assert fits(names.host(one), names.host(other))
-    assert one not in names.host(one)
+    assert fits(names.rename_host(one), names.rename_host(other))
+    assert one not in names.rename_host(one)
 
 
 def test_a_word_of_a_query_that_is_a_name_is_renamed_and_no_function_is():
     names = naming.AnonymousNames(SALT)
     for word in ('acme', 'rate', 'by', 'host'):
-        names.identifier(word)
-    names.settle()
-    query = names.query('sum by (host) (rate(acme[5m] offset 1h)) > 0.5')
+        names.rename_identifier(word)
+    names.freeze_words()
+    query = names.rename_query('sum by (host) (rate(acme[5m] offset 1h)) > 0.5')
     assert re.fullmatch(r'sum by \(m_\w+\) \(rate\(m_\w+\[5m\] offset 1h\)\) > 0\.5', query)
 
 
@@ -488,7 +491,7 @@ def test_the_command_writes_it_and_never_the_salt(tmp_path, original):
     assert done.returncode == 0, done.stderr
     copy = Path(done.stdout.strip())
     assert copy.name == 'kronos-anonymised-20261101T000000Z'
-    assert reader.read(str(copy)).cluster.instances
+    assert reader.read_snapshot(str(copy)).cluster.instances
     assert SALT not in b''.join(p.read_bytes() for p in copy.rglob('*.json'))
     done = run(original, str(tmp_path / 'out'), '--salt-file', str(tmp_path / 'none'))
     assert done.returncode == 1

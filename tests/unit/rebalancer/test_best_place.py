@@ -35,14 +35,15 @@ def simulate(r):
 def places(state, n, phase, mends):
     """(first key, move) of every legal place of an instance, tried one by one."""
     for h in range(len(state.hosts)):
-        move = state.move(n, h, phase)
-        if (h == state.place[n] or constraints.check(state.view, move) is not None
-                or (state.trusted and state.frozen[h]) or (mends and state.repairs(move) >= 0)):
+        move = state.build_move(n, h, phase)
+        if (h == state.place[n] or constraints.judge_move(state.view, move) is not None
+                or (state.trusted and state.frozen[h])
+            or (mends and state.compute_group_repair(move) >= 0)):
             continue
         if state.trusted:
-            state.apply(move)
-            key = state.combined()
-            state.undo(move)
+            state.apply_move(move)
+            key = state.compute_combined()
+            state.undo_move(move)
         else:
             key = fullest(state, n, h)
         yield key + state.soft_cost(move), move
@@ -52,7 +53,8 @@ def fullest(state, n, h):
     """Highest ratio of allocated to allocatable on the host with the instance."""
     provider = state.cluster.hosts[state.hosts[h]].provider
     claims = state.cluster.instances[state.uuids[n]].claims
-    return max(((state.view.used(state.hosts[h], c) + amount) / provider.inventories[c].capacity
+    return max(((state.view.sum_allocated(state.hosts[h], c) + amount)
+                / provider.inventories[c].capacity
                 for c, amount in claims.items() if amount and provider
                 and c in provider.inventories), default=0.0)
 
@@ -94,8 +96,8 @@ def test_the_representatives_show_every_rule_that_refuses(knobs):
     hosts = np.arange(len(state.hosts), dtype=np.intp)
     for n in range(len(state.uuids)):
         def rules(pairs, n=n):
-            moves = [state.move(n, int(h), model.Phase.EVACUATE) for h in pairs]
-            return {no.rule for m in moves if (no := constraints.check(state.view, m))}
+            moves = [state.build_move(n, int(h), model.Phase.EVACUATE) for h in pairs]
+            return {no.rule for m in moves if (no := constraints.judge_move(state.view, m))}
 
         _, chosen = base.choose_representatives(state, np.array([n]), hosts)
         assert rules(chosen) == rules(h for h in hosts if h != state.place[n])
@@ -113,10 +115,10 @@ def test_the_reason_of_a_blocked_drain_is_read_from_few_hosts(monkeypatch):
     state = simulate(dataclasses.replace(
         r, cluster=dataclasses.replace(r.cluster, services=services, instances=instances)))
     asked = []
-    judge = constraints.check
-    monkeypatch.setattr(constraints, 'check', lambda view, move: asked.append(move)
+    judge = constraints.judge_move
+    monkeypatch.setattr(constraints, 'judge_move', lambda view, move: asked.append(move)
                         or judge(view, move))
     assert evacuate.Evacuate().propose(state, 5) == []
-    count = len(state.on_host('h0'))
+    count = len(state.list_on_host('h0'))
     assert 0 < len(asked) <= count * 4 * base.SAMPLE < count * len(state.hosts)
     assert all('no-room' in w for w in state.warnings) and len(state.warnings) == count

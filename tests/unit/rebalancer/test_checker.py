@@ -30,7 +30,8 @@ from tests.unit.rebalancer.planning import test_waves
 
 def verdict(request, plan, **changes):
     pack = request.policies.mode == 'pack'
-    ceilings = {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
+    ceilings = {p.name: p.capacity_threshold if pack else 1.0
+                for p in request.policies.enabled_policies}
     arguments = {'cluster': request.cluster, 'options': request.options,
                  'history': request.history, 'scores': request.scores, 'ceilings': ceilings,
                  'budget': request.budget} | changes

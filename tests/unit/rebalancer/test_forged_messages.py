@@ -55,7 +55,7 @@ def bus():
     cfg.CONF([], default_config_files=[])
     transport.find_broker_url(cfg.CONF)
     cfg.CONF.set_override('transport_url', 'fake://')
-    bus = transport.get(cfg.CONF)
+    bus = transport.get_transport(cfg.CONF)
     yield bus
     bus.cleanup()
     cfg.CONF.clear_override('transport_url')
@@ -92,7 +92,7 @@ class World:
                                    .values(not_before=self.now + 9999))
             return task
         row = cases.claim(self.store, 'another', now=self.now, per_scope=99, total=99)
-        if state.terminal:
+        if state.is_terminal:
             cases.end(self.store, row, state, self.now, worker='another')
         elif state is not TaskState.CLAIMED:
             self.store.tasks.update_state(task.task_id, 'another', [TaskState.CLAIMED], state,
@@ -100,8 +100,8 @@ class World:
         return task
 
     def _hear(self, event, result):
-        engine.Engine.on_result(types.SimpleNamespace(_max_retries=lambda result: 3), event,
-                                result)
+        engine.Engine.log_result(types.SimpleNamespace(_max_retries=lambda result: 3), event,
+                                 result)
         self.heard.set()
 
     def close(self):
@@ -171,4 +171,4 @@ def test_no_message_changes_the_database(world, state, seed, junk, times, bare):
 @pytest.mark.parametrize('state', STATES)
 def test_only_a_task_that_lives_wakes(world, state):
     task = dataclasses.replace(world.tasks[state], deadline=None)
-    assert (world.store.tasks.validate_cast(task) is None) != state.terminal
+    assert (world.store.tasks.validate_cast(task) is None) != state.is_terminal

@@ -421,7 +421,7 @@ def full():
 def test_a_move_that_a_rule_alone_refuses_is_left_out(monkeypatch):
     """Masks may permit too much; the rules have the last word."""
     state = simulation(full())
-    monkeypatch.setattr(state.room, 'fits',
+    monkeypatch.setattr(state.room, 'mark_fitting',
                         lambda rows, columns: np.ones((len(rows), len(columns)), dtype=bool))
     assert greedy.best_move(state) is None
     assert state.rejections['no-room'] > 0 and not state.truncated
@@ -438,11 +438,11 @@ def test_only_moves_that_a_rule_refuses_are_left_out():
         uuid, _, to, _ = first[0]
         state = simulation(cluster)
 
-        def check(move, state=state, pair=(uuid, to), judge=state.check):
+        def check(move, state=state, pair=(uuid, to), judge=state.judge_move):
             if (move.instance_uuid, move.to_host) == pair:
                 return model.Rejection('refused', 'a rule that no mask knows')
             return judge(move)
-        state.check = check
+        state.judge_move = check
         expected = brute_force(dataclasses.replace(cluster, banned={(uuid, to)}))
         assert found(state, cluster.budget) == expected, seed
         other_host += expected[:1] != [] and expected[0][0] == uuid

@@ -38,7 +38,7 @@ def some_moves(knobs, simulation):
     numbers = [int(n) for n in np.flatnonzero(simulation.movable)]
     for n in rng.sample(numbers, min(len(numbers), rng.randint(0, 4))):
         h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
-        yield simulation.move(n, h, model.Phase.EVACUATE)
+        yield simulation.build_move(n, h, model.Phase.EVACUATE)
 
 
 def all_of(simulation):
@@ -53,26 +53,27 @@ def test_a_mask_permits_every_move_that_the_rules_permit(mask, knobs):
     simulation = simulate(knobs)
     rows, columns = all_of(simulation)
     for move in some_moves(knobs, simulation):
-        simulation.apply(move)
+        simulation.apply_move(move)
     allowed = mask(simulation, rows, columns)
     phases = [p for p in model.Phase if mask in masks.MASKS or p is not model.Phase.SPREAD]
     for n in rows:
         for h in columns:
             for phase in phases:
-                if constraints.check(simulation.view, simulation.move(n, h, phase)) is None:
+                if constraints.judge_move(simulation.view,
+                                          simulation.build_move(n, h, phase)) is None:
                     assert allowed[n, h], (simulation.uuids[n], simulation.hosts[h], phase)
 
 
 #: What each mask says no to is what these rules say no to.
 BEHIND = {
-    'receiving': ('identity', 'service-state', 'closed-host'),
-    'reachable': ('cell', 'zone', 'cpu-traits'),
-    'unpinned': tuple(rule.name for rule in constraints.PAIRS),
-    'unrefused': ('placement-refused',),
-    'room': ('claims',),
-    'still': ('group-in-flight',),
-    'hard_groups': ('anti-affinity', 'affinity'),
-    'below': ('ceiling',),
+    'mark_receiving': ('identity', 'service-state', 'closed-host'),
+    'mark_reachable': ('cell', 'zone', 'cpu-traits'),
+    'mark_compatible': tuple(rule.name for rule in constraints.PAIRS),
+    'mark_unrefused': ('placement-refused',),
+    'mark_room': ('claims',),
+    'mark_still_groups': ('group-in-flight',),
+    'mark_hard_groups': ('anti-affinity', 'affinity'),
+    'mark_below_ceilings': ('ceiling',),
 }
 
 
@@ -83,11 +84,11 @@ def test_a_mask_refuses_only_what_its_rules_refuse(mask, knobs):
     simulation = simulate(knobs)
     rows, columns = all_of(simulation)
     for move in some_moves(knobs, simulation):
-        simulation.apply(move)
+        simulation.apply_move(move)
     rules = [r for r in constraints.RULES if r.name in BEHIND[mask.__name__]]
     assert len(rules) == len(BEHIND[mask.__name__])
     for n, h in zip(*np.nonzero(~mask(simulation, rows, columns)), strict=True):
-        move = simulation.move(int(n), int(h), model.Phase.EVACUATE)
+        move = simulation.build_move(int(n), int(h), model.Phase.EVACUATE)
         assert any(rule.judge(simulation.view, move) for rule in rules), move
 
 
@@ -97,7 +98,7 @@ def test_some_clouds_have_kinds_of_hosts_that_pin_instances():
     for seed in range(40):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         rows, columns = all_of(simulation)
-        refused += int((~masks.hosts.unpinned(simulation, rows, columns)).sum())
+        refused += int((~masks.hosts.mark_compatible(simulation, rows, columns)).sum())
     assert refused > 100
 
 
@@ -106,7 +107,7 @@ def test_with_too_many_kinds_the_mask_permits_everything(monkeypatch):
     for seed in range(5):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         rows, columns = all_of(simulation)
-        assert masks.hosts.unpinned(simulation, rows, columns).all()
+        assert masks.hosts.mark_compatible(simulation, rows, columns).all()
 
 
 def test_kinds_outside_the_query_do_not_count_towards_the_limit(monkeypatch):
@@ -116,13 +117,13 @@ def test_kinds_outside_the_query_do_not_count_towards_the_limit(monkeypatch):
         knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
         every = simulate(knobs)
         rows, columns = all_of(every)
-        expected = masks.hosts.unpinned(every, rows, columns)
+        expected = masks.hosts.mark_compatible(every, rows, columns)
         with monkeypatch.context() as patch:
             patch.setattr(flavor_compatibility, 'MOST', len(rows) * len(columns))
             simulation = simulate(knobs)
-            assert (masks.hosts.unpinned(simulation, rows, columns) == expected).all()
+            assert (masks.hosts.mark_compatible(simulation, rows, columns) == expected).all()
             # One that exists nowhere: judged when it comes about, and no sooner.
-            assert simulation.pins.everywhere or len(simulation.pins._rows) <= len(rows)
+            assert simulation.flavor_fit.everywhere or len(simulation.flavor_fit._rows) <= len(rows)
         refused += int((~expected).sum())
     assert refused > 50
 
@@ -132,10 +133,10 @@ def test_more_kinds_than_the_reserved_space_are_judged(monkeypatch):
     for seed in range(10):
         knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
         small, (rows, columns) = simulate(knobs), all_of(simulate(knobs))
-        found = np.concatenate([masks.hosts.unpinned(small, rows[n:n + 1], columns)
+        found = np.concatenate([masks.hosts.mark_compatible(small, rows[n:n + 1], columns)
                                 for n in rows])
         monkeypatch.undo()
-        assert (found == masks.hosts.unpinned(simulate(knobs), rows, columns)).all()
+        assert (found == masks.hosts.mark_compatible(simulate(knobs), rows, columns)).all()
         monkeypatch.setattr(flavor_compatibility, '_SPACE', 1)
 
 
@@ -157,7 +158,7 @@ def test_refusals_of_placement_are_read_once():
     before = Counted.read
     rows, columns = all_of(simulation)
     for chosen in (columns, columns[::-1], columns[1:3], columns[:0]):
-        allowed = masks.hosts.unrefused(simulation, rows, chosen)
+        allowed = masks.hosts.mark_unrefused(simulation, rows, chosen)
         assert allowed.tolist() == [
             [simulation.hosts[h] not in refused.get(simulation.uuids[n], ()) for h in chosen]
             for n in rows]
@@ -184,17 +185,17 @@ def test_masks_permit_legal_moves_after_moves_and_reverts(knobs):
     made = []
     for _ in range(6):
         legal = [m for n in rows for h in columns
-                 if (m := simulation.move(int(n), int(h), model.Phase.AFFINITY)).from_host
-                 != m.to_host and simulation.check(m) is None]
+                 if (m := simulation.build_move(int(n), int(h), model.Phase.AFFINITY)).from_host
+                 != m.to_host and simulation.judge_move(m) is None]
         if not legal:
             break
         made.append(rng.choice(legal))
-        simulation.apply(made[-1])
+        simulation.apply_move(made[-1])
         if rng.random() < 0.4:
-            simulation.undo(made.pop())
+            simulation.undo_move(made.pop())
         allowed = masks.mark_permitted(simulation, rows, columns)
         for n in rows:
             for h in columns:
-                move = simulation.move(int(n), int(h), model.Phase.AFFINITY)
-                if simulation.check(move) is None:
+                move = simulation.build_move(int(n), int(h), model.Phase.AFFINITY)
+                if simulation.judge_move(move) is None:
                     assert allowed[n, h], (move, made)

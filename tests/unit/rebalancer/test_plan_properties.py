@@ -30,7 +30,8 @@ from tests.unit import clouds
 
 def ceilings(request):
     pack = request.policies.mode == 'pack'
-    return {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
+    return {p.name: p.capacity_threshold if pack else 1.0
+            for p in request.policies.enabled_policies}
 
 
 def refusals(request, plan, budget=None):
@@ -80,7 +81,7 @@ def test_the_excess_over_the_thresholds_never_grows(knobs):
     plan = planner.plan(request)
     if plan.combined_before is None:
         return
-    weights = {p.name: p.weight for p in request.policies.enabled}
+    weights = {p.name: p.weight for p in request.policies.enabled_policies}
     before, after = (sum(weights[p.name] * max(0.0, getattr(p, end) - p.threshold)
                          for p in plan.policies)
                      for end in ('imbalance_before', 'imbalance_after'))
@@ -237,7 +238,7 @@ def test_hints_refuse_no_whole_plan_and_hold_in_any_order(knobs, share):
     plan = planner.plan(request)
     assert refusals(request, plan) == ()
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
-    answer = requested_moves.plan(request, [
+    answer = requested_moves.plan_requested_moves(request, [
         requested_moves.RequestedMove(u, request.cluster.instances[u].host,
                                       tuple(rng.sample(hosts, min(3, len(hosts)))))
         for u in rng.sample(uuids, min(10, len(uuids)))])
@@ -272,12 +273,12 @@ def test_pack_empties_hosts_whole_or_not_at_all(knobs):
     plan = planner.plan(request)
     state = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                            request.options)
-    over = {h for h in state.hosts for name, fill in state.view.fills(h).items()
+    over = {h for h in state.hosts for name, fill in state.view.map_known_fills(h).items()
             if fill > state.ceilings[name]}
     for move in plan.moves:
-        state.apply(move)
+        state.apply_move(move)
     for host in {m.from_host for m in plan.moves if m.phase is model.Phase.PACK} - over:
-        assert not state.on_host(host).size, host
+        assert not state.list_on_host(host).size, host
     received = {m.to_host for m in plan.moves}
     for host in received & set(state.hosts) - {m.to_host for m in plan.moves
                                                if m.from_host in over}:

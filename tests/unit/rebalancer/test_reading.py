@@ -30,7 +30,7 @@ from tests.unit.rebalancer.test_masks import simulate
 #: By what is read of an instance or host, the facts any of which covers it.
 FACTS = {
     ('view', 'aggregates'): {CloudFact.AGGREGATES},
-    ('view', 'sharing'): {CloudFact.FLAVOR_TRAITS},
+    ('view', 'list_sharing_providers'): {CloudFact.FLAVOR_TRAITS},
     ('host', 'hypervisor_type'): {CloudFact.HYPERVISOR},
     ('host', 'hypervisor_version'): {CloudFact.HYPERVISOR},
     ('host', 'traits'): {CloudFact.FLAVOR_TRAITS},
@@ -43,8 +43,8 @@ FACTS = {
     ('instance', 'claims'): {CloudFact.VGPU, CloudFact.FLAVOR_TRAITS},
 }
 #: They name things and decide nothing, or are the operator's options.
-FREE = {('view', 'options'), ('view', 'instance'), ('view', 'host'), ('host', 'name'),
-        ('instance', 'uuid')}
+FREE = {('view', 'options'), ('view', 'find_instance'), ('view', 'find_host'),
+        ('host', 'name'), ('instance', 'uuid')}
 
 
 class Recorded:
@@ -56,9 +56,10 @@ class Recorded:
     def __getattr__(self, name):
         self._seen.add((self._what, name))
         found = getattr(self._target, name)
-        if self._what == 'view' and name in ('instance', 'host'):
+        if self._what == 'view' and name in ('find_instance', 'find_host'):
             return lambda key: (None if (one := found(key)) is None
-                                else Recorded(name, one, self._seen))
+                                else Recorded(name.removeprefix('find_'), one,
+                                              self._seen))
         return found
 
 
@@ -73,7 +74,7 @@ def undeclared(rule, view, move):
 def every_move(simulation):
     for n in range(len(simulation.uuids)):
         for h in range(len(simulation.hosts)):
-            yield simulation.move(n, h, model.Phase.EVACUATE)
+            yield simulation.build_move(n, h, model.Phase.EVACUATE)
 
 
 @pytest.mark.parametrize('rule', constraints.PAIRS, ids=lambda rule: rule.name)
@@ -87,9 +88,9 @@ def test_a_rule_reads_nothing_that_it_does_not_declare(rule, knobs):
 
 def same_rack(view, move):
     """A rule of a site, which no filter of Nova asks for."""
-    instance = view.instance(move.instance_uuid)
+    instance = view.find_instance(move.instance_uuid)
     wanted = (instance.extra_specs or {}).get('ssd') if instance is not None else None
-    if wanted is None or 'true' in view.aggregates.values(move.to_host).get('ssd', ()):
+    if wanted is None or 'true' in view.aggregates.map_metadata_values(move.to_host).get('ssd', ()):
         return None
     return model.Rejection('same-rack', f'{move.to_host} has none')
 
@@ -123,10 +124,10 @@ def test_a_mask_allows_for_a_new_rule_that_no_filter_asks_for(rule, monkeypatch)
     legal = refused = 0
     for seed in range(60):
         simulation = without_filters(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
-        allowed = masks.hosts.unpinned(simulation, *all_of(simulation))
+        allowed = masks.hosts.mark_compatible(simulation, *all_of(simulation))
         for n, h in np.ndindex(allowed.shape):
-            move = simulation.move(n, h, model.Phase.EVACUATE)
-            if constraints.check(simulation.view, move, constraints.RULES) is None:
+            move = simulation.build_move(n, h, model.Phase.EVACUATE)
+            if constraints.judge_move(simulation.view, move, constraints.RULES) is None:
                 legal += 1
                 assert allowed[n, h], move
             refused += bool(rule.judge(simulation.view, move) and not allowed[n, h])

@@ -62,9 +62,9 @@ def test_effects_are_what_brute_force_finds(knobs):
     columns = np.arange(len(simulation.hosts), dtype=np.intp)
     if not simulation.givers.any() or not simulation.takers.any():
         return
-    effect = simulation.effects(rows, columns)
+    effect = simulation.compute_effects(rows, columns)
     before = imbalances(simulation, simulation.score)
-    assert simulation.imbalances() == pytest.approx(before)
+    assert simulation.compute_imbalances() == pytest.approx(before)
     for n in rows:
         for h in columns:
             if simulation.place[n] == h:
@@ -88,7 +88,7 @@ def test_effects_are_what_brute_force_finds(knobs):
 
 def improving_moves(simulation):
     """(value, move) of every legal move that is worth it by the definition."""
-    before = simulation.combined()
+    before = simulation.compute_combined()
     now = imbalances(simulation, simulation.score)
 
     def above(values):
@@ -99,7 +99,7 @@ def improving_moves(simulation):
         if not simulation.givers[simulation.place[n]]:
             continue
         for h in np.flatnonzero(simulation.takers):
-            move = simulation.move(int(n), int(h), model.Phase.SPREAD)
+            move = simulation.build_move(int(n), int(h), model.Phase.SPREAD)
             if h == simulation.place[n]:
                 continue
             score = after(simulation, n, h)
@@ -116,8 +116,8 @@ def improving_moves(simulation):
             price = simulation.options.minimum_gain * simulation.cost[n] / 1024
             if (gain - price > spread.NOISE + 1e-7 and down > spread.CONVEX_GAIN + 1e-7
                     and value > 1e-7
-                    and not worse and simulation.repairs(move) <= 0
-                    and constraints.check(simulation.view, move) is None):
+                    and not worse and simulation.compute_group_repair(move) <= 0
+                    and constraints.judge_move(simulation.view, move) is None):
                 yield value, move
 
 
@@ -142,12 +142,13 @@ def test_the_best_improving_move_lies_at_an_extreme_host(knobs):
 def picture(view, cluster):
     """All that rules can see of a view; exact but for floating sums."""
     exact = (
-        {u: view.host_of(u) for u in cluster.instances},
-        {(g.uuid, h): set(view.members_on(g, h)) for g in cluster.groups for h in cluster.hosts},
-        {u for u in cluster.instances if view.in_flight(u)}, set(view.draining))
-    rounded = {(h, c): view.used(h, c) for h in cluster.hosts
+        {u: view.find_host_of(u) for u in cluster.instances},
+        {(g.uuid, h): set(view.list_members_on(g, h)) for g in cluster.groups
+         for h in cluster.hosts},
+        {u for u in cluster.instances if view.is_in_flight(u)}, set(view.draining))
+    rounded = {(h, c): view.sum_allocated(h, c) for h in cluster.hosts
                for c in ('VCPU', 'MEMORY_MB', 'DISK_GB')}
-    rounded |= {(h, n): v for h in cluster.hosts for n, v in view.fills(h).items()}
+    rounded |= {(h, n): v for h in cluster.hosts for n, v in view.map_known_fills(h).items()}
     return exact, rounded
 
 
@@ -161,7 +162,7 @@ def some_moves(rng, simulation, count):
     numbers = [int(n) for n in np.flatnonzero(simulation.movable)]
     for n in rng.sample(numbers, min(count, len(numbers))):
         h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
-        yield simulation.move(n, h, model.Phase.SPREAD)
+        yield simulation.build_move(n, h, model.Phase.SPREAD)
 
 
 @clouds.examples(60)
@@ -173,15 +174,15 @@ def test_undo_restores_the_simulation(knobs):
                                  simulation.takers)]
     done = []
     for move in some_moves(random.Random(knobs.seed), simulation, 6):
-        simulation.apply(move)
+        simulation.apply_move(move)
         done.append(move)
     host = simulation.hosts[0]
     if host not in simulation.view.draining:
-        simulation.drain(host)
+        simulation.begin_drain(host)
         assert not simulation.takers[0]
-        simulation.reopen(host)
+        simulation.undo_drain(host)
     for move in reversed(done):
-        simulation.undo(move)
+        simulation.undo_move(move)
     assert_same(picture(simulation.view, simulation.cluster), before)
     for array, old in zip((simulation.score, simulation.place, simulation.movable,
                            simulation.takers), arrays, strict=True):
@@ -196,19 +197,19 @@ def test_recall_restores_the_view(knobs):
     before = picture(view, simulation.cluster)
     moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
     for move in moves[:3]:
-        view.land(move)
+        view.land_move(move)
     for move in moves[3:]:
-        view.depart(move)
+        view.begin_departure(move)
     for move in moves[:3]:
-        assert view.host_of(move.instance_uuid) == move.to_host
-        assert not view.in_flight(move.instance_uuid)
+        assert view.find_host_of(move.instance_uuid) == move.to_host
+        assert not view.is_in_flight(move.instance_uuid)
     for move in moves[3:]:
-        assert view.host_of(move.instance_uuid) == move.from_host
-        assert view.in_flight(move.instance_uuid)
+        assert view.find_host_of(move.instance_uuid) == move.from_host
+        assert view.is_in_flight(move.instance_uuid)
     for move in reversed(moves[3:]):
-        view.recall(move)
+        view.revert_departure(move)
     for move in reversed(moves[:3]):
-        view.undo(move)
+        view.undo_landing(move)
     assert_same(picture(view, simulation.cluster), before)
 
 
@@ -224,7 +225,7 @@ def test_a_view_with_landed_moves_is_a_view_of_the_moved_cluster(knobs):
                                 request.history, request.options)
     moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
     for move in moves:
-        simulation.apply(move)
+        simulation.apply_move(move)
     later = clouds.moved(request, model.Plan('scope', tuple(moves)))
     fresh = sim.Simulation(later.cluster, later.scores, later.policies, later.history,
                            later.options)
@@ -239,11 +240,11 @@ def test_a_view_with_landed_moves_is_a_view_of_the_moved_cluster(knobs):
 
 def test_an_applied_instance_is_not_movable_again_until_undone():
     simulation = simulate(clouds.Knobs(seed=1))
-    move = simulation.move(0, int(simulation.place[0] + 1) % len(simulation.hosts),
-                           model.Phase.SPREAD)
-    simulation.apply(move)
+    move = simulation.build_move(0, int(simulation.place[0] + 1) % len(simulation.hosts),
+                                 model.Phase.SPREAD)
+    simulation.apply_move(move)
     assert not simulation.movable[0]
-    simulation.undo(move)
+    simulation.undo_move(move)
     assert simulation.movable[0]
 
 
@@ -263,8 +264,8 @@ def test_a_move_in_flight_fills_both_ends_and_levels_as_if_it_had_landed():
     assert change[0, h] == pytest.approx(usage / now.capacity[0, h])
     assert change[0, now.host_index[source]] == pytest.approx(
         -usage / now.capacity[0, now.host_index[source]])
-    assert now.view.fills(source) == before.view.fills(source)
-    assert now.view.fills(target)['cpu'] > before.view.fills(target)['cpu']
+    assert now.view.map_known_fills(source) == before.view.map_known_fills(source)
+    assert now.view.map_known_fills(target)['cpu'] > before.view.map_known_fills(target)['cpu']
 
 
 def test_a_host_whose_fill_is_unknown_is_frozen():
@@ -277,7 +278,7 @@ def test_a_host_whose_fill_is_unknown_is_frozen():
     assert [h for h, f in zip(simulation.hosts, simulation.frozen, strict=True) if f] == ['h1']
     move = model.Move(simulation.uuids[0], simulation.cluster.instances[simulation.uuids[0]].host,
                       'h1', model.Phase.PACK)
-    assert simulation.view.unscored(move).rule == 'host-frozen'
+    assert simulation.view.judge_missing_scores(move).rule == 'host-frozen'
 
 
 def test_work_is_bounded_by_a_count_and_by_the_safety_stop():
@@ -285,12 +286,12 @@ def test_work_is_bounded_by_a_count_and_by_the_safety_stop():
     few = dataclasses.replace(request.options, max_steps=1)
     counted = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                              few)
-    assert not counted.stop()
+    assert not counted.is_cut_off()
     counted.steps = 1
-    assert counted.stop() and counted.truncated
+    assert counted.is_cut_off() and counted.truncated
     late = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                           request.options, expired=lambda: True)
-    assert late.stop() and late.truncated
+    assert late.is_cut_off() and late.truncated
 
 
 def test_epsilon_is_far_above_rounding():
@@ -304,9 +305,9 @@ def test_group_changes_of_all_hosts_are_those_of_each_move(knobs):
     hosts = np.arange(len(simulation.hosts), dtype=np.intp)
     for n in range(len(simulation.uuids)):
         hard, soft = simulation.group_changes(n, hosts)
-        mends = simulation.repairing(hard, soft)
+        mends = simulation.mark_repairing(hard, soft)
         for h in hosts:
             if h != simulation.place[n]:
-                move = simulation.move(n, int(h), model.Phase.AFFINITY)
+                move = simulation.build_move(n, int(h), model.Phase.AFFINITY)
                 assert (hard[h], soft[h]) == simulation.group_change(move)
-                assert mends[h] == (simulation.repairs(move) < 0)
+                assert mends[h] == (simulation.compute_group_repair(move) < 0)

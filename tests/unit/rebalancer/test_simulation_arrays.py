@@ -46,13 +46,15 @@ def test_extremes_without_any_two_hosts_are_what_a_scan_finds(columns):
             for d in [-5, *hosts]:
                 high = [row[h] for h in hosts if givers[h] and h not in (s, d)]
                 low = [row[h] for h in hosts if takers[h] and h not in (s, d)]
-                assert found.high(p, s, d) == max(high, default=-math.inf)
-                assert found.low(p, s, d) == min(low, default=math.inf)
+                assert found.find_highest_without(p, s, d) == max(high, default=-math.inf)
+                assert found.find_lowest_without(p, s, d) == min(low, default=math.inf)
         every = np.arange(len(columns))
-        assert found.high_but_each(p, every).tolist() == [found.high(p, h) for h in hosts]
-        assert found.low_but_each(p, every).tolist() == [found.low(p, h) for h in hosts]
-        top = [h for h in hosts if givers[h] and row[h] == found.high(p)]
-        bottom = [h for h in hosts if takers[h] and row[h] == found.low(p)]
+        assert found.high_but_each(p, every).tolist() == [found.find_highest_without(p, h)
+                                                          for h in hosts]
+        assert found.low_but_each(p, every).tolist() == [found.find_lowest_without(p, h)
+                                                         for h in hosts]
+        top = [h for h in hosts if givers[h] and row[h] == found.find_highest_without(p)]
+        bottom = [h for h in hosts if takers[h] and row[h] == found.find_lowest_without(p)]
         assert found.only_highest(p) == (top[0] if len(top) == 1 else -1)
         assert found.only_lowest(p) == (bottom[0] if len(bottom) == 1 else -1)
 
@@ -63,7 +65,7 @@ def test_extremes_are_found_again_after_a_change():
     found = extremes.ImbalanceExtremes(score, every, every)
     assert found.only_highest(0) == 1
     score[0] = [0.9, 0.1]
-    found.changed()
+    found.drop_extremes()
     assert (found.only_highest(0), found.only_lowest(0)) == (0, 1)
 
 
@@ -74,7 +76,7 @@ def test_residents_equal_the_instances_on_each_host(seed, hosts, count):
     place = np.array([rng.randrange(hosts) for _ in range(count)], dtype=np.intp)
     found = residents.HostResidents(place.copy(), hosts)
     usage = np.array([[rng.random() for _ in range(count)] for _ in range(2)]).reshape(2, count)
-    peaks = found.peaks(usage)
+    peaks = found.compute_peaks(usage)
     for h in range(hosts):
         here = np.flatnonzero(place == h)
         for p in range(2):
@@ -82,10 +84,10 @@ def test_residents_equal_the_instances_on_each_host(seed, hosts, count):
     for _ in range(10 if count else 0):
         n, to = rng.randrange(count), rng.randrange(hosts)
         if to != place[n]:
-            found.shift(n, int(place[n]), to)
+            found.shift_instance(n, int(place[n]), to)
             place[n] = to
     for h in range(hosts):
-        assert found.on(h).tolist() == np.flatnonzero(place == h).tolist()
+        assert found.list_on_host(h).tolist() == np.flatnonzero(place == h).tolist()
 
 
 @clouds.examples(80)
@@ -98,21 +100,21 @@ def test_after_moves_the_arrays_are_what_the_view_says(knobs):
     numbers = [int(n) for n in np.flatnonzero(state.movable)]
     for n in rng.sample(numbers, min(len(numbers), 5)):
         to = rng.choice([h for h in range(len(state.hosts)) if h != state.place[n]])
-        state.apply(state.move(n, to, model.Phase.SPREAD))
+        state.apply_move(state.build_move(n, to, model.Phase.SPREAD))
     drained = rng.choice(state.hosts)
-    state.drain(drained)
+    state.begin_drain(drained)
     for h, host in enumerate(state.hosts):
         for c, name in enumerate(state.classes):
             if r.cluster.hosts[host].provider is not None:
-                assert state.room.used[c, h] == state.view.used(host, name)
-        fills = state.view.fills(host)
+                assert state.room.used[c, h] == state.view.sum_allocated(host, name)
+        fills = state.view.map_known_fills(host)
         for p, policy in enumerate(state.policies):
             if r.scores.policies[policy.name].untrusted is None:
                 assert math.isnan(state.fill[p, h]) == (policy.name not in fills)
                 assert math.isnan(state.fill[p, h]) or state.fill[p, h] == fills[policy.name]
-        on_host = {u for u in r.cluster.instances if state.view.host_of(u) == host}
-        assert {state.uuids[n] for n in state.on_host(host)} == on_host
-        assert state.open[h] == (state.available[h] and state.view.closed(host) is None)
+        on_host = {u for u in r.cluster.instances if state.view.find_host_of(u) == host}
+        assert {state.uuids[n] for n in state.list_on_host(host)} == on_host
+        assert state.open[h] == (state.available[h] and state.view.judge_closed_host(host) is None)
     assert not state.takers[state.host_index[drained]]
 
 
@@ -122,14 +124,14 @@ def test_extremes_follow_moves_and_drains():
     rng = random.Random(1)
     for n in range(10):
         to = rng.choice([h for h in range(5) if h != state.place[n]])
-        state.apply(state.move(n, to, model.Phase.SPREAD))
+        state.apply_move(state.build_move(n, to, model.Phase.SPREAD))
         expected = state.score.max(axis=1) - state.score.min(axis=1)
-        assert state.imbalances().tolist() == expected.tolist()
+        assert state.compute_imbalances().tolist() == expected.tolist()
     lowest = int(state.score[0].argmin())
-    state.drain(state.hosts[lowest])
-    assert state.extremes.low(0) == np.delete(state.score[0], lowest).min()
-    state.reopen(state.hosts[lowest])
-    assert state.extremes.low(0) == state.score[0].min()
+    state.begin_drain(state.hosts[lowest])
+    assert state.extremes.find_lowest_without(0) == np.delete(state.score[0], lowest).min()
+    state.undo_drain(state.hosts[lowest])
+    assert state.extremes.find_lowest_without(0) == state.score[0].min()
 
 
 @clouds.examples(150)
@@ -151,42 +153,43 @@ def test_reverted_moves_leave_no_trace(knobs, steps):
                 if free:
                     n = rng.choice(free)
                     to = rng.choice([h for h in range(len(state.hosts)) if h != state.place[n]])
-                    done.append(state.move(n, to, model.Phase.SPREAD))
-                    state.apply(done[-1])
+                    done.append(state.build_move(n, to, model.Phase.SPREAD))
+                    state.apply_move(done[-1])
             case 2 | 3:
                 if done:
-                    state.undo(done.pop(rng.choice([-1, rng.randrange(len(done))])))
+                    state.undo_move(done.pop(rng.choice([-1, rng.randrange(len(done))])))
             case _:
                 host = rng.choice(state.hosts)
                 if host in drained:
-                    state.reopen(host)
+                    state.undo_drain(host)
                     drained.discard(host)
                 elif host not in begun:
-                    state.drain(host)
+                    state.begin_drain(host)
                     drained.add(host)
     for move in done:
-        fresh.apply(move)
+        fresh.apply_move(move)
     for host in drained:
-        fresh.drain(host)
+        fresh.begin_drain(host)
     for name in ('score', 'place', 'movable', 'open', 'takers', 'givers'):
         assert getattr(state, name).tolist() == getattr(fresh, name).tolist(), name
     assert state.room.used.tolist() == fresh.room.used.tolist()
     assert np.allclose(state.fill, fresh.fill, rtol=0, atol=1e-12, equal_nan=True)
-    assert state.imbalances().tolist() == fresh.imbalances().tolist()
+    assert state.compute_imbalances().tolist() == fresh.compute_imbalances().tolist()
     assert state.view.draining == fresh.view.draining
     for p in range(len(state.policies)):
-        assert state.extremes.highest(p) == fresh.extremes.highest(p)
-        assert state.extremes.lowest(p) == fresh.extremes.lowest(p)
+        assert state.extremes.list_highest(p) == fresh.extremes.list_highest(p)
+        assert state.extremes.list_lowest(p) == fresh.extremes.list_lowest(p)
     for h, host in enumerate(state.hosts):
-        assert state.on_host(host).tolist() == fresh.on_host(host).tolist()
+        assert state.list_on_host(host).tolist() == fresh.list_on_host(host).tolist()
         for p, policy in enumerate(state.policies):
             if not math.isnan(state.fill[p, h]):
-                assert state.fill[p, h] == state.view.fills(host)[policy.name]
+                assert state.fill[p, h] == state.view.map_known_fills(host)[policy.name]
     for group in r.cluster.groups:
-        assert state.view.placement.spread_of(group) == fresh.view.placement.spread_of(group)
+        assert state.view.placement.map_members_by_host(
+            group) == fresh.view.placement.map_members_by_host(group)
     for uuid in state.uuids:
-        assert state.view.host_of(uuid) == fresh.view.host_of(uuid)
-        assert state.view.host_of(uuid) == state.hosts[state.place[state.index[uuid]]]
+        assert state.view.find_host_of(uuid) == fresh.view.find_host_of(uuid)
+        assert state.view.find_host_of(uuid) == state.hosts[state.place[state.index[uuid]]]
 
 
 def test_arrays_mark_grouped_hard_grouped_and_waiting_instances():
@@ -201,9 +204,9 @@ def test_arrays_mark_grouped_hard_grouped_and_waiting_instances():
         groups=(group('g', model.GroupPolicy.ANTI_AFFINITY, 'hard', 'both', 'gone'),
                 group('h', model.GroupPolicy.SOFT_AFFINITY, 'soft', 'both', 'away'),
                 group('i', model.GroupPolicy.AFFINITY, 'gone')))
-    marks = group_membership.mark_grouped_instances(cluster_view.ClusterView(cluster,
-                                                                             model.PlanningOptions()),
-                                                    {u: n for n, u in enumerate(uuids)})
+    marks = group_membership.mark_grouped_instances(
+        cluster_view.ClusterView(cluster, model.PlanningOptions()),
+        {u: n for n, u in enumerate(uuids)})
 
     def named(marked):
         return {u for u, there in zip(uuids, marked.tolist(), strict=True) if there}

@@ -40,7 +40,7 @@ HOSTILE = '../../etc/passwd\x1b[31m%s{0}<b>\u202e\n"\'; DROP TABLE'
 
 
 def policies():
-    return policy.parse({'policies': [
+    return policy.parse_policies({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vcpu',
          'vm_profile_unit': 'absolute', 'host_capacity_query': 'cores', 'age_query': 'age',
          'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation',
@@ -115,7 +115,7 @@ def recording(**changes):
 
 @pytest.fixture(scope='module')
 def template(tmp_path_factory):
-    return writer.write(str(tmp_path_factory.mktemp('template')), recording())
+    return writer.write_snapshot(str(tmp_path_factory.mktemp('template')), recording())
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def get(written, path):
 
 def refused(written, *texts):
     with pytest.raises(exception.SnapshotError) as caught:
-        reader.read(written)
+        reader.read_snapshot(written)
         snapshot.SnapshotSource(None, written)
     message = str(caught.value)
     assert '\n' not in message and '\x1b' not in message
@@ -149,23 +149,23 @@ def refused(written, *texts):
 # Round trip.
 
 def test_a_written_snapshot_is_read_unchanged(written):
-    found = reader.read(written)
+    found = reader.read_snapshot(written)
     assert found.cluster == cluster()
     assert found.recorded_at == NOW
     assert found.scopes == ('ssd', model.UNASSIGNED)
     assert found.policy_names == ('cpu',)
     assert found.traits_known and found.warnings == ()
     source = snapshot.SnapshotSource(None, written)
-    assert source.fetch(policies().policy('cpu')) == samples()['cpu']
+    assert source.fetch(policies().find_policy('cpu')) == samples()['cpu']
     for scope, history in histories().items():
-        assert found.history(scope, cooldown=1e9, instance_cooldown=1e9) == history
+        assert found.build_history(scope, cooldown=1e9, instance_cooldown=1e9) == history
 
 
 def test_writing_a_read_snapshot_gives_the_same_files(written, tmp_path):
-    found = reader.read(written)
+    found = reader.read_snapshot(written)
     again = recording(cluster=found.cluster, now=found.recorded_at, histories={
-        s: found.history(s, cooldown=1e9, instance_cooldown=1e9) for s in found.scopes})
-    other = writer.write(str(tmp_path / 'again'), again)
+        s: found.build_history(s, cooldown=1e9, instance_cooldown=1e9) for s in found.scopes})
+    other = writer.write_snapshot(str(tmp_path / 'again'), again)
     for folder, _folders, names in os.walk(written):
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), written)
@@ -173,7 +173,7 @@ def test_writing_a_read_snapshot_gives_the_same_files(written, tmp_path):
 
 
 def test_cooldowns_and_not_quarantines_are_clamped_to_the_options(written):
-    found = reader.read(written).history('ssd', cooldown=10, instance_cooldown=2)
+    found = reader.read_snapshot(written).build_history('ssd', cooldown=10, instance_cooldown=2)
     assert found.scope_cooling == 10
     assert found.cooling == {'u1': 2}
     assert found.quarantined == {'u2': -1.0, 'u3': 60.0}
@@ -185,20 +185,21 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
     data = yaml.safe_load(path.read_text())
     request = scenario.request
     scope = request.cluster.scope
-    recorded = writer.write(str(tmp_path), writer.SnapshotContent(
+    recorded = writer.write_snapshot(str(tmp_path), writer.SnapshotContent(
         now=loader.NOW, scopes=(scope,), policies=request.policies, cluster=request.cluster,
-        samples={p.name: loader._samples(p, data) for p in request.policies.enabled},
+        samples={p.name: loader._samples(p, data) for p in request.policies.enabled_policies},
         histories={scope: request.history}))
-    found = reader.read(recorded)
+    found = reader.read_snapshot(recorded)
     source = snapshot.SnapshotSource(None, recorded)
-    read = found.cluster.scoped(scope)
-    scores = {p.name: loader.scoring.score(
+    read = found.cluster.replace_scope(scope)
+    scores = {p.name: loader.scoring.score_policy(
         p, source.fetch(p), read, now=found.recorded_at, staleness=300.0,
-        max_missing_hosts=request.options.max_missing_hosts) for p in request.policies.enabled}
+        max_missing_hosts=request.options.max_missing_hosts)
+              for p in request.policies.enabled_policies}
     again = dataclasses.replace(
         request, cluster=read, scores=model.ClusterScores(scores, loader.NOW),
         history=dataclasses.replace(
-            found.history(scope, cooldown=1e9, instance_cooldown=1e9),
+            found.build_history(scope, cooldown=1e9, instance_cooldown=1e9),
             fresh=planning_pipeline.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
     assert planner.plan(again).moves == planner.plan(request).moves
     assert planner.plan(again).reason == planner.plan(request).reason
@@ -209,7 +210,7 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
 def test_only_the_owner_may_look_into_a_snapshot(tmp_path):
     before = os.umask(0)
     try:
-        written = writer.write(str(tmp_path / 'parent'), recording())
+        written = writer.write_snapshot(str(tmp_path / 'parent'), recording())
     finally:
         os.umask(before)
     for folder, _folders, names in os.walk(written):
@@ -223,8 +224,8 @@ def test_the_directory_carries_the_time_in_utc(written):
 
 
 def test_two_snapshots_of_one_second_are_two_directories(tmp_path):
-    first = writer.write(str(tmp_path), recording())
-    second = writer.write(str(tmp_path), recording())
+    first = writer.write_snapshot(str(tmp_path), recording())
+    second = writer.write_snapshot(str(tmp_path), recording())
     assert os.path.basename(first) == 'kronos-engine-snapshot-20261101T000000Z'
     assert second == first + '-2'
     assert sorted(os.listdir(tmp_path)) == [os.path.basename(p) for p in (first, second)]
@@ -233,7 +234,7 @@ def test_two_snapshots_of_one_second_are_two_directories(tmp_path):
 def test_a_directory_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(exception.SnapshotError, match='no snapshot can be written'):
-        writer.write(str(tmp_path / 'file'), recording())
+        writer.write_snapshot(str(tmp_path / 'file'), recording())
 
 
 def test_a_snapshot_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -241,12 +242,12 @@ def test_a_snapshot_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypa
         raise OSError(28, 'No space left on device')
     monkeypatch.setattr(os, 'fsync', full)
     with pytest.raises(exception.SnapshotError, match='No space left'):
-        writer.write(str(tmp_path), recording())
+        writer.write_snapshot(str(tmp_path), recording())
     assert os.listdir(tmp_path) == []
 
 
 def test_tenants_names_are_no_paths(tmp_path):
-    written = writer.write(str(tmp_path / 'parent'), recording())
+    written = writer.write_snapshot(str(tmp_path / 'parent'), recording())
     assert sorted(os.listdir(tmp_path)) == ['parent']
     assert len(os.listdir(tmp_path / 'parent')) == 1
     listed = get(written, 'meta.json')['files']
@@ -258,7 +259,7 @@ def test_tenants_names_are_no_paths(tmp_path):
 class Blind:
     """A cloud of which nothing can be read."""
 
-    def collect(self, now):
+    def collect_cluster(self, now):
         raise exception.CollectError(what='servers', service='Nova', problem='HTTP 503')
 
     @property
@@ -288,27 +289,27 @@ class Mute:
 def test_unreadable_parts_are_recorded_as_unknown(tmp_path):
     seen = recorder.read_recording(Blind(), Mute(), Blind(), policies(), ('ssd',), lambda: NOW)
     assert len(recorder.list_unknown_parts(seen)) == 5
-    written = writer.write(str(tmp_path), seen)
+    written = writer.write_snapshot(str(tmp_path), seen)
     for path in (schema.INSTANCES, schema.GROUPS, schema.SERVICES, schema.PROVIDERS,
                  schema.MIGRATIONS, schema.COOLDOWNS, 'prometheus/imbalance_cpu.json'):
         assert get(written, path)['unknown'] is True, path
     refused(written, 'nova/', 'recorded as unknown', 'HTTP 503', 'Record the snapshot again')
     for result in (lambda s: s.imbalance, lambda s: s.profile, lambda s: s.host_capacity):
-        found = result(snapshot.SnapshotSource(None, written).fetch(policies().policy('cpu')))
+        found = result(snapshot.SnapshotSource(None, written).fetch(policies().find_policy('cpu')))
         assert found.error == 'no answer' and found.series == {}
 
 
 def test_unknown_cooldowns_give_a_warning(tmp_path):
-    written = writer.write(str(tmp_path), recording(histories='the database is away'))
-    found = reader.read(written)
-    assert found.history('ssd', cooldown=1, instance_cooldown=1) == model.MoveHistory()
+    written = writer.write_snapshot(str(tmp_path), recording(histories='the database is away'))
+    found = reader.read_snapshot(written)
+    assert found.build_history('ssd', cooldown=1, instance_cooldown=1) == model.MoveHistory()
     (warning,) = found.warnings
     assert 'cooldowns' in warning and 'the database is away' in warning
 
 
 def test_a_cloud_without_placement_data_says_so(tmp_path):
     blind = dataclasses.replace(cluster(), placement_known=False)
-    found = reader.read(writer.write(str(tmp_path), recording(cluster=blind)))
+    found = reader.read_snapshot(writer.write_snapshot(str(tmp_path), recording(cluster=blind)))
     assert found.cluster.placement_known is False
     assert not found.traits_known
 
@@ -320,7 +321,7 @@ def test_a_lost_file_is_missed(written):
 
 def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
     class Cloud:
-        def collect(self, now):
+        def collect_cluster(self, now):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
         @property
@@ -336,7 +337,7 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
             return (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
     seen = recorder.read_recording(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
-    found = reader.read(writer.write(str(tmp_path), seen))
+    found = reader.read_snapshot(writer.write_snapshot(str(tmp_path), seen))
     assert found.cluster.flights == (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
 
@@ -347,7 +348,7 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
     class Cloud:
         live = [(ending,), ()]
 
-        def collect(self, now):
+        def collect_cluster(self, now):
             assert len(self.live) == 1, 'tasks are read before Nova'
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
@@ -399,16 +400,16 @@ def old(directory):
 
 
 def test_the_ancestors_snapshot_is_read(tmp_path):
-    found = reader.read(old(tmp_path))
+    found = reader.read_snapshot(old(tmp_path))
     assert found.recorded_at == NOW
-    assert found.cluster.hosts_of('ssd') == ('a',)
-    assert found.cluster.hosts_of(model.UNASSIGNED) == ('b', 'c')
+    assert found.cluster.list_hosts_of('ssd') == ('a',)
+    assert found.cluster.list_hosts_of(model.UNASSIGNED) == ('b', 'c')
     assert found.cluster.hosts['a'].zone == 'az1'
     assert set(found.cluster.services) == {'a', 'b', 'c', 'elsewhere'}
     assert found.cluster.placement_known is False
     assert found.cluster.instances['u1'].memory_mb == 8192
     assert [g.policy for g in found.cluster.groups] == ['anti-affinity', 'affinity']
-    assert found.history('ssd', cooldown=1, instance_cooldown=1).quarantined == {'u1': -1}
+    assert found.build_history('ssd', cooldown=1, instance_cooldown=1).quarantined == {'u1': -1}
 
 
 def test_a_group_with_a_policy_unknown_to_nova_is_ignored(tmp_path):
@@ -416,14 +417,14 @@ def test_a_group_with_a_policy_unknown_to_nova_is_ignored(tmp_path):
     put(directory, schema.GROUPS, [
         {'id': 'g1', 'policy': None}, {'id': 'g2', 'policies': []},
         {'id': 'g3', 'policy': 'legacy'}, {'id': 'g4', 'policy': 'affinity'}])
-    assert [g.uuid for g in reader.read(directory).cluster.groups] == ['g4']
+    assert [g.uuid for g in reader.read_snapshot(directory).cluster.groups] == ['g4']
 
 
 def test_claims_are_the_flavors_where_no_allocations_were_recorded(tmp_path):
     directory = old(tmp_path)
     os.mkdir(os.path.join(directory, 'placement'))
     put(directory, schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {'total': 8}}}})
-    found = reader.read(directory)
+    found = reader.read_snapshot(directory)
     assert found.cluster.placement_known
     assert found.cluster.instances['u1'].claims == {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 40}
 
@@ -431,9 +432,9 @@ def test_claims_are_the_flavors_where_no_allocations_were_recorded(tmp_path):
 def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_path):
     directory = old(tmp_path)
     put(directory, schema.AGGREGATES, {'ssd': ['a']})
-    found = reader.read(directory)
+    found = reader.read_snapshot(directory)
     put(directory, schema.INSTANCES, {'a': [], 'd': []})
-    assert found.cluster.hosts_of(model.UNASSIGNED) == ()
+    assert found.cluster.list_hosts_of(model.UNASSIGNED) == ()
 
 
 @pytest.mark.parametrize('path', ['nova/instances.json', 'nova/server_groups.json',
@@ -447,12 +448,12 @@ def test_without_a_file_that_every_layout_has_nothing_is_planned(path, tmp_path)
 def test_without_services_every_host_is_up_and_a_warning_says_so(tmp_path):
     directory = old(tmp_path)
     os.remove(os.path.join(directory, schema.SERVICES))
-    found = reader.read(directory)
+    found = reader.read_snapshot(directory)
     assert found.cluster.services == {h: model.Service(h) for h in 'abc'}
     assert found.cluster.services['a'].available
     assert any('services.json is missing' in text for text in found.warnings)
     zoned = dataclasses.replace(found.cluster, planned_zone='nova')
-    assert zoned.hosts_of(model.UNASSIGNED) == ('b', 'c')
+    assert zoned.list_hosts_of(model.UNASSIGNED) == ('b', 'c')
 
 
 def test_services_that_were_recorded_and_lost_are_an_error(written):
@@ -463,7 +464,7 @@ def test_services_that_were_recorded_and_lost_are_an_error(written):
 # Scores.
 
 def test_a_query_is_found_by_its_exact_text_under_any_policys_name(written):
-    renamed = policies().policy('cpu').model_copy(update={'name': 'load'})
+    renamed = policies().find_policy('cpu').model_copy(update={'name': 'load'})
     found = snapshot.SnapshotSource(None, written).fetch(renamed)
     assert found.imbalance.series == {'a': 0.5, 'b': 0.25}
     assert found.age == 12.5
@@ -473,21 +474,21 @@ def test_a_query_is_found_by_its_exact_text_under_any_policys_name(written):
     ('imbalance_query', 'imbalance'), ('vm_profile_query', 'profile'),
     ('capacity_query', 'capacity'), ('host_capacity_query', 'host_capacity')])
 def test_a_query_that_was_not_recorded_is_an_error_that_names_it(field, attribute, written):
-    other = policies().policy('cpu').model_copy(update={field: 'cpu '})
+    other = policies().find_policy('cpu').model_copy(update={field: 'cpu '})
     found = getattr(snapshot.SnapshotSource(None, written).fetch(other), attribute)
     assert found.series == {}
     assert field in found.error and 'policy cpu' in found.error
 
 
 def test_an_unrecorded_age_gives_a_warning(tmp_path):
-    found = snapshot.SnapshotSource(None, old(tmp_path)).fetch(policies().policy('cpu'))
+    found = snapshot.SnapshotSource(None, old(tmp_path)).fetch(policies().find_policy('cpu'))
     assert found.age is None and found.taken_at == NOW
     assert any('age not verified' in w for w in found.imbalance.warnings)
     assert found.imbalance.series == {'a': 0.5, 'b': 1.0}
 
 
 def test_another_label_than_the_recorded_one_is_an_error(written):
-    other = policies().policy('cpu').model_copy(update={'host_label': 'nodename'})
+    other = policies().find_policy('cpu').model_copy(update={'host_label': 'nodename'})
     found = snapshot.SnapshotSource(None, written).fetch(other)
     assert 'another label' in found.imbalance.error
 
@@ -497,7 +498,7 @@ def test_a_recorded_value_that_is_no_number_is_left_out(text, tmp_path):
     directory = old(tmp_path)
     put(directory, 'prometheus/imbalance_cpu.json',
         '{"query": "cpu", "health": "healthy", "series": {"b": 0.5, "a": ' + text + '}}')
-    found = snapshot.SnapshotSource(None, directory).fetch(policies().policy('cpu')).imbalance
+    found = snapshot.SnapshotSource(None, directory).fetch(policies().find_policy('cpu')).imbalance
     assert found.series == {'b': 0.5}
     assert any('left out' in w for w in found.warnings)
 
@@ -507,7 +508,7 @@ def test_an_answer_recorded_as_bad_is_an_error(health, tmp_path):
     directory = old(tmp_path)
     put(directory, 'prometheus/imbalance_cpu.json',
         {'query': 'cpu', 'health': health, 'series': {'a': 0.5}})
-    found = snapshot.SnapshotSource(None, directory).fetch(policies().policy('cpu')).imbalance
+    found = snapshot.SnapshotSource(None, directory).fetch(policies().find_policy('cpu')).imbalance
     assert found.error and found.series == {}
 
 
@@ -587,7 +588,7 @@ def test_a_file_that_is_too_large_is_not_read(written, monkeypatch):
     monkeypatch.setattr(snapshot_files, 'MAX_BYTES', 1000)
     put(written, schema.GROUPS, ' ' * 1001 + '[]')
     with pytest.raises(exception.SnapshotError, match='larger than'):
-        snapshot_files.load(written, schema.GROUPS)
+        snapshot_files.load_document(written, schema.GROUPS)
 
 
 def test_a_pipe_in_a_files_place_does_not_hang(written):
@@ -611,13 +612,15 @@ def test_hosts_of_different_cells_may_be_written_in_any_order(written):
     found = get(written, 'cooldowns.json')
     assert found['other_cells'] == [['a', 'b']]
     put(written, 'cooldowns.json', {**found, 'other_cells': [['b', 'a']]})
-    assert reader.read(written).history('ssd', cooldown=0, instance_cooldown=0).other_cells == {
-        ('a', 'b')}
+    assert reader.read_snapshot(written).build_history('ssd', cooldown=0,
+                                                       instance_cooldown=0).other_cells == {
+                                                           ('a', 'b')}
 
 
 def test_a_snapshot_without_other_cells_is_readable_by_older_releases(tmp_path):
     without = {s: dataclasses.replace(h, other_cells=frozenset()) for s, h in histories().items()}
-    found = get(writer.write(str(tmp_path), recording(histories=without)), 'cooldowns.json')
+    found = get(writer.write_snapshot(str(tmp_path), recording(histories=without)),
+                'cooldowns.json')
     assert 'other_cells' not in found and 'completed' in found
 
 
@@ -626,6 +629,7 @@ def test_the_ancestors_name_of_the_pool_is_known(tmp_path):
     directory = old(tmp_path)
     (tmp_path / 'cooldowns.json').write_text(json.dumps(
         {'aggregate_cooldowns': {'<unassigned>': 40, 'ssd': 7}}))
-    found = reader.read(directory)
-    assert found.history(model.UNASSIGNED, cooldown=1e9, instance_cooldown=1).scope_cooling == 40
-    assert found.history('ssd', cooldown=1e9, instance_cooldown=1).scope_cooling == 7
+    found = reader.read_snapshot(directory)
+    assert found.build_history(model.UNASSIGNED, cooldown=1e9,
+                               instance_cooldown=1).scope_cooling == 40
+    assert found.build_history('ssd', cooldown=1e9, instance_cooldown=1).scope_cooling == 7

@@ -53,18 +53,18 @@ def test_the_mask_equals_the_rule_and_tracks_the_holdings_of_a_tree(knobs):
     rows = np.arange(len(simulation.uuids), dtype=np.intp)
     columns = np.arange(len(simulation.hosts), dtype=np.intp)
     for _ in range(4):
-        allowed = mask.room(simulation, rows, columns)
+        allowed = mask.mark_room(simulation, rows, columns)
         legal = []
         for n in rows:
             for h in columns:
-                move = simulation.move(int(n), int(h), model.Phase.EVACUATE)
+                move = simulation.build_move(int(n), int(h), model.Phase.EVACUATE)
                 if h != simulation.place[n] and claims.claims(simulation.view, move) is None:
                     assert allowed[n, h], move
                     legal.append(move)
         free = [m for m in legal if simulation.movable[simulation.index[m.instance_uuid]]]
         if not free:
             break
-        simulation.apply(rng.choice(free))
+        simulation.apply_move(rng.choice(free))
 
 
 @clouds.examples(60)
@@ -125,7 +125,7 @@ def test_room_is_summed_over_a_tree_and_endless_where_a_pool_may_serve():
         {'VCPU': 8.0, 'VGPU': 8.0, trees.POOL: np.inf}[c] for c in room.classes]
     assert room.limit[row['VGPU'], 1] == -np.inf
     assert (room.used[row['VCPU'], 0], room.used[row['VGPU'], 0]) == (1, 1)
-    assert room.fits(np.array([0]), np.array([0, 1])).tolist() == [[True, False]]
+    assert room.mark_fitting(np.array([0]), np.array([0, 1])).tolist() == [[True, False]]
 
 
 @pytest.mark.parametrize(('parts', 'fits'), [
@@ -145,7 +145,7 @@ def test_the_largest_part_of_a_class_must_fit_into_one_provider(parts, fits):
     room = rooms.CapacityRoom(cluster_view.ClusterView(cluster, model.PlanningOptions()),
                               ['h0', 'h1'],
                               [cluster.instances['i']], np.array([0]))
-    assert room.fits(np.array([0]), np.array([1])).tolist() == [[fits]]
+    assert room.mark_fitting(np.array([0]), np.array([1])).tolist() == [[fits]]
 
 
 @clouds.examples(15)
@@ -157,19 +157,19 @@ def test_all_masks_together_permit_every_legal_move_of_a_cloud_with_trees(knobs)
     allowed = masks.mark_permitted(simulation, rows, columns)
     for n in rows:
         for h in columns:
-            move = simulation.move(int(n), int(h), model.Phase.AFFINITY)
-            if constraints.check(simulation.view, move) is None:
+            move = simulation.build_move(int(n), int(h), model.Phase.AFFINITY)
+            if constraints.judge_move(simulation.view, move) is None:
                 assert allowed[n, h], move
 
 
 # Snapshots.
 
 def recorded(tmp_path, name, r, cluster):
-    return writer.write(str(tmp_path / name), writer.SnapshotContent(
+    return writer.write_snapshot(str(tmp_path / name), writer.SnapshotContent(
         now=clouds.NOW, scopes=('scope',), policies=r.policies, cluster=cluster,
         histories={'scope': r.history}, samples={p.name: model.PolicySamples(
             p.name, model.QueryResult('q', model.SourceHealth.HEALTHY))
-                                                 for p in r.policies.enabled}))
+                                                 for p in r.policies.enabled_policies}))
 
 
 def contents(directory):
@@ -194,20 +194,20 @@ def test_a_cloud_with_trees_replays_from_snapshot_and_anonymous_copy(tmp_path):
         plan = planner.plan(r)
         moved += len(plan.moves)
         first = recorded(tmp_path, f'{seed} first', r, r.cluster)
-        read = reader.read(first).cluster
-        assert read.scoped('scope') == r.cluster
+        read = reader.read_snapshot(first).cluster
+        assert read.replace_scope('scope') == r.cluster
         again = recorded(tmp_path, f'{seed} again', r, read)
         assert contents(first) == contents(again)
-        assert planner.plan(dataclasses.replace(r, cluster=read.scoped('scope'))) == plan
+        assert planner.plan(dataclasses.replace(r, cluster=read.replace_scope('scope'))) == plan
 
         found = anonymiser.anonymise_snapshot(first, b'x' * 32, keep_order=True)
-        copy = reader.read(writer.publish_directory(str(tmp_path / f'{seed} copy'), found.documents,
-                                                    'copy')).cluster
+        copy = reader.read_snapshot(writer.publish_directory(str(tmp_path / f'{seed} copy'),
+                                                             found.documents, 'copy')).cluster
         hosts = dict(zip(sorted(r.cluster.hosts), sorted(copy.hosts), strict=True))
         uuids = dict(zip(sorted(r.cluster.instances), sorted(copy.instances), strict=True))
         scope = next(s for s in copy.aggregates if s != model.UNASSIGNED)
         same = planner.plan(dataclasses.replace(
-            r, cluster=copy.scoped(scope), scores=renamed(r.scores, hosts, uuids)))
+            r, cluster=copy.replace_scope(scope), scores=renamed(r.scores, hosts, uuids)))
         assert [(m.instance_uuid, m.to_host, m.wave) for m in same.moves] == [
             (uuids[m.instance_uuid], hosts[m.to_host], m.wave) for m in plan.moves]
         assert [sorted(p.used.values()) for _, p in sorted(copy.sharing.items())] == [
@@ -224,27 +224,28 @@ def test_holdings_equal_placements_and_moves_lose_no_unit(knobs):
     rng = random.Random(knobs.seed)
     found = allocations.ProviderHoldings(cluster)
     for uuid, instance in sorted(cluster.instances.items()):
-        found.put(uuid, instance.host)
-        assert found.of(uuid) == instance.allocations
+        found.place_instance(uuid, instance.host)
+        assert found.map_allocations(uuid) == instance.allocations
     known = trees.providers(cluster)
 
     def shown():
-        return {p: {c: n for c, n in found.shown(known[p]).used.items() if n} for p in known}
+        return {p: {c: n for c, n in found.show_allocations(known[p]).used.items() if n}
+                for p in known}
 
     before = shown()
     assert before == {p: {c: n for c, n in known[p].used.items() if n} for p in known}
     wandered = rng.sample(sorted(cluster.instances), min(5, len(cluster.instances)))
     for uuid in wandered:
         to = rng.choice(sorted(cluster.hosts))
-        found.put(uuid, to)
-        held = found.of(uuid)
+        found.place_instance(uuid, to)
+        held = found.map_allocations(uuid)
         instance = cluster.instances[uuid]
         assert {c: sum(h.get(c, 0) for h in held.values()) for c in instance.claims} == (
             instance.claims)
         reachable = {p.uuid for p in cluster.hosts[to].tree} | cluster.hosts[to].sharing
         assert to == instance.host or reachable.issuperset(held)
     for uuid in wandered:
-        found.put(uuid, cluster.instances[uuid].host)
+        found.place_instance(uuid, cluster.instances[uuid].host)
     assert shown() == before
-    found.take(wandered[0])
+    found.remove_instance(wandered[0])
     assert shown() != before or not any(cluster.instances[wandered[0]].claims.values())

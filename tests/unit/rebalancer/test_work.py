@@ -56,7 +56,7 @@ def work(monkeypatch, hosts, instances, objective):
             simulations.append(self)
 
     monkeypatch.setattr(sim, 'Simulation', Counted)
-    monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
+    monkeypatch.setattr(constraints, 'judge_move', lambda *a, check=constraints.judge_move: (
         judged.append(1), check(*a))[1])
     return Work(planner.plan(request), len(judged), max(s.steps for s in simulations))
 

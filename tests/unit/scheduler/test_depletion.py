@@ -40,14 +40,14 @@ def noted(*seen):
     """A ledger after (time, HostState) in order."""
     ledger = allocation_history.AllocationLedger()
     for now, host in seen:
-        ledger.note([host], now=now, wall=now)
+        ledger.record_allocations([host], now=now, wall=now)
     return ledger
 
 
 def load_now(ledger, now, *, score=0.5, sampled_at=0.0, window=100.0, memory=False,
              unmeasured=1.0):
     """The load of host a as a request sees it with this HostState."""
-    loads = depletion.compute_loads({'a': score}, ledger.tracks(), sampled_at=sampled_at,
+    loads = depletion.compute_loads({'a': score}, ledger.copy_tracks(), sampled_at=sampled_at,
                                     window=window,
                                     memory=memory, unmeasured=unmeasured)
     return depletion.project_loads([now], loads)[0]
@@ -79,13 +79,13 @@ def test_it_fades_as_the_window_takes_it_in():
     now = state(vcpus=7)
     for sampled_at, unshown in ((900.0, 2.0), (1000.0, 2.0), (1025.0, 1.5), (1050.0, 1.0),
                                 (1100.0, 0.0), (5000.0, 0.0)):
-        shown, _ = depletion.compute_shown_mean(ledger.tracks()['a'].steps, sampled_at, 100.0)
+        shown, _ = depletion.compute_shown_mean(ledger.copy_tracks()['a'].steps, sampled_at, 100.0)
         assert now.vcpus_used - shown == pytest.approx(unshown), sampled_at
 
 
 def test_without_a_window_a_sample_shows_all_that_was_there():
     ledger = noted((0.0, state(vcpus=5)), (1000.0, state(vcpus=7)), (1010.0, state(vcpus=8)))
-    steps = ledger.tracks()['a'].steps
+    steps = ledger.copy_tracks()['a'].steps
     assert [depletion.compute_shown_mean(steps, at, 0.0)[0]
             for at in (-5.0, 999.0, 1000.0, 1010.0)] == [
         5.0, 5.0, 7.0, 8.0]
@@ -102,15 +102,16 @@ def test_a_change_is_dated_by_the_compute_node_s_record():
         return datetime.datetime.fromtimestamp(at, datetime.UTC)
 
     ledger = allocation_history.AllocationLedger()
-    ledger.note([state(vcpus=5)], now=100.0, wall=1e9)
+    ledger.record_allocations([state(vcpus=5)], now=100.0, wall=1e9)
     # Seen at 400, on record for 60 s.
-    ledger.note([state(vcpus=6, updated=updated(1e9 + 240))], now=400.0, wall=1e9 + 300)
+    ledger.record_allocations([state(vcpus=6, updated=updated(1e9 + 240))], now=400.0,
+                              wall=1e9 + 300)
     # A record of before the last change, of the future, or without a zone.
-    ledger.note([state(vcpus=7, updated=updated(1e9))], now=500.0, wall=1e9 + 400)
-    ledger.note([state(vcpus=8, updated=updated(2e9))], now=600.0, wall=1e9 + 500)
-    ledger.note([state(vcpus=9, updated=datetime.datetime(2020, 1, 1))],
-                now=700.0, wall=1e9 + 600)
-    assert [(s.since, s.vcpus) for s in ledger.tracks()['a'].steps] == [
+    ledger.record_allocations([state(vcpus=7, updated=updated(1e9))], now=500.0, wall=1e9 + 400)
+    ledger.record_allocations([state(vcpus=8, updated=updated(2e9))], now=600.0, wall=1e9 + 500)
+    ledger.record_allocations([state(vcpus=9, updated=datetime.datetime(2020, 1, 1))],
+                              now=700.0, wall=1e9 + 600)
+    assert [(s.since, s.vcpus) for s in ledger.copy_tracks()['a'].steps] == [
         (100.0, 5.0), (340.0, 6.0), (340.0, 7.0), (600.0, 8.0), (700.0, 9.0)]
 
 
@@ -132,10 +133,10 @@ def test_a_host_without_attributes_keeps_its_score_and_harms_no_other():
         host = 'b'
 
     ledger = allocation_history.AllocationLedger()
-    ledger.note([state(vcpus=5), Bare()], now=0.0, wall=0.0)
+    ledger.record_allocations([state(vcpus=5), Bare()], now=0.0, wall=0.0)
     assert load_now(ledger, state(vcpus=7)) == pytest.approx(0.7)
     told = noted((0.0, state('b', vcpus=5)))
-    loads = depletion.compute_loads({'b': 0.5}, told.tracks(), sampled_at=0.0, window=0.0,
+    loads = depletion.compute_loads({'b': 0.5}, told.copy_tracks(), sampled_at=0.0, window=0.0,
                                     memory=False, unmeasured=1.0)
     assert depletion.project_loads([Bare()], loads) == [0.5]
 
@@ -147,16 +148,16 @@ def test_a_host_that_begins_to_tell_is_compared_with_that():
 
 def test_a_new_host_differs_from_a_changed_one():
     ledger = allocation_history.AllocationLedger()
-    assert ledger.note([state()], 0.0, 0.0)
-    assert not ledger.note([state(vcpus=1)], 1.0, 1.0)
-    assert ledger.note([state('b')], 2.0, 2.0)
+    assert ledger.record_allocations([state()], 0.0, 0.0)
+    assert not ledger.record_allocations([state(vcpus=1)], 1.0, 1.0)
+    assert ledger.record_allocations([state('b')], 2.0, 2.0)
 
 
 def test_a_node_name_that_comes_later_is_news():
     ledger = allocation_history.AllocationLedger()
-    ledger.note([nova_fakes.HostState('a', None, vcpus_used=None)], 0.0, 0.0)
-    assert ledger.note([state()], 1.0, 1.0)
-    assert ledger.tracks()['a'].node == 'a'
+    ledger.record_allocations([nova_fakes.HostState('a', None, vcpus_used=None)], 0.0, 0.0)
+    assert ledger.record_allocations([state()], 1.0, 1.0)
+    assert ledger.copy_tracks()['a'].node == 'a'
 
 
 changes = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 64)), min_size=1, max_size=200)
@@ -168,8 +169,8 @@ def test_the_shown_mean_lies_within_the_extremes_in_bounded_memory(
     now, ledger = 0.0, allocation_history.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
-        ledger.note([state(vcpus=vcpus, free=1000 - vcpus)], now, now)
-    steps = ledger.tracks()['a'].steps
+        ledger.record_allocations([state(vcpus=vcpus, free=1000 - vcpus)], now, now)
+    steps = ledger.copy_tracks()['a'].steps
     assert len(steps) <= allocation_history.MAX_STEPS
     assert list(steps) == sorted(steps, key=lambda s: s.since)
     assert (steps[-1].vcpus, steps[0].vcpus) == (seen[-1][1], seen[0][1]) or len(steps) < 2
@@ -186,14 +187,14 @@ def test_the_shown_value_is_the_mean_of_past_allocations(seen, window):
     for gap, vcpus in seen:
         now += gap
         held.append((now, vcpus))
-        ledger.note([state(vcpus=vcpus)], now, now)
+        ledger.record_allocations([state(vcpus=vcpus)], now, now)
 
     def at(moment):
         return next((v for t, v in reversed(held) if t <= moment), held[0][1])
 
     count = 4000
     mean = sum(at(now - window * (i + 0.5) / count) for i in range(count)) / count
-    shown, _ = depletion.compute_shown_mean(ledger.tracks()['a'].steps, now, window)
+    shown, _ = depletion.compute_shown_mean(ledger.copy_tracks()['a'].steps, now, window)
     assert shown == pytest.approx(mean, abs=64 * 2 * len(seen) / count)
 
 
@@ -206,8 +207,8 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
     states = {name: state(name, vcpus=round(score * 100 / use), vcpus_total=100)
               for name, score in scores.items()}
     ledger = allocation_history.AllocationLedger()
-    ledger.note(list(states.values()), 0.0, 0.0)
-    loads = depletion.compute_loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
+    ledger.record_allocations(list(states.values()), 0.0, 0.0)
+    loads = depletion.compute_loads(scores, ledger.copy_tracks(), sampled_at=10.0, window=300.0,
                                     memory=False, unmeasured=1.0)
     unit = next(iter(loads.values())).per_vcpu
     for _ in range(count):
@@ -224,31 +225,31 @@ DAY = allocation_history.FORGET_AFTER
 
 def test_hosts_that_left_are_forgotten():
     ledger = allocation_history.AllocationLedger()
-    ledger.note([state('cn1'), state('cn2'), state('cn3')], 0.0, 0.0)
-    assert not ledger.forget(0.0, set())
-    ledger.note([state('cn1')], DAY, DAY)
-    assert not ledger.forget(DAY, set())
-    assert ledger.forget(DAY + 1.0, {'cn3'})
+    ledger.record_allocations([state('cn1'), state('cn2'), state('cn3')], 0.0, 0.0)
+    assert not ledger.forget_missing_hosts(0.0, set())
+    ledger.record_allocations([state('cn1')], DAY, DAY)
+    assert not ledger.forget_missing_hosts(DAY, set())
+    assert ledger.forget_missing_hosts(DAY + 1.0, {'cn3'})
     # cn3 has been unseen as long, but something is still measured there.
-    assert set(ledger.tracks()) == {'cn1', 'cn3'}
+    assert set(ledger.copy_tracks()) == {'cn1', 'cn3'}
     assert set(ledger._last) == {'cn1', 'cn3'}
 
 
 def test_an_idle_night_forgets_no_host_with_a_score():
     ledger = allocation_history.AllocationLedger()
-    ledger.note([state('cn1')], 0.0, 0.0)
+    ledger.record_allocations([state('cn1')], 0.0, 0.0)
     for hour in range(100):
-        assert not ledger.forget(hour * 3600.0, {'cn1'})
+        assert not ledger.forget_missing_hosts(hour * 3600.0, {'cn1'})
 
 
 def test_a_host_whose_name_another_took_goes_sooner():
     ledger = allocation_history.AllocationLedger()
-    ledger.note([state('cn1'), state('cn2')], 0.0, 0.0)
-    ledger.forget(0.0, {'cn1', 'cn2'})
+    ledger.record_allocations([state('cn1'), state('cn2')], 0.0, 0.0)
+    ledger.forget_missing_hosts(0.0, {'cn1', 'cn2'})
     later = allocation_history.REPLACED_AFTER + 1.0
-    ledger.note([state('cn1.example.org')], later, later)
-    assert ledger.forget(later, {'cn1', 'cn2'})
-    assert set(ledger.tracks()) == {'cn1.example.org', 'cn2'}
+    ledger.record_allocations([state('cn1.example.org')], later, later)
+    assert ledger.forget_missing_hosts(later, {'cn1', 'cn2'})
+    assert set(ledger.copy_tracks()) == {'cn1.example.org', 'cn2'}
 
 
 def test_many_threads_leave_a_whole_ledger():
@@ -258,11 +259,11 @@ def test_many_threads_leave_a_whole_ledger():
     def request(seed):
         try:
             for i in range(60):
-                ledger.note([state(name, vcpus=(i + seed) % 7) for name in names], float(i),
-                            float(i))
+                ledger.record_allocations([state(name, vcpus=(i + seed) % 7) for name in names],
+                                          float(i), float(i))
                 if seed == 0:
-                    ledger.forget(float(i), set())
-                    ledger.tracks()
+                    ledger.forget_missing_hosts(float(i), set())
+                    ledger.copy_tracks()
         except Exception as e:
             errors.append(e)
 
@@ -272,9 +273,9 @@ def test_many_threads_leave_a_whole_ledger():
     for thread in threads:
         thread.join()
     assert not errors
-    ledger.note([state(name, vcpus=3) for name in names], 100.0, 100.0)
+    ledger.record_allocations([state(name, vcpus=3) for name in names], 100.0, 100.0)
     assert {(t.steps[-1].vcpus, len(t.steps) <= allocation_history.MAX_STEPS)
-            for t in ledger.tracks().values()} == {(3.0, True)}
+            for t in ledger.copy_tracks().values()} == {(3.0, True)}
 
 
 @pytest.mark.parametrize(('fields', 'memory'), [

@@ -29,7 +29,7 @@ class Watched:
 
     def __init__(self, *moves):
         self.arrivals = incoming_moves.PublishedMoves()
-        self.arrivals.expect(moves)
+        self.arrivals.watch_moves(moves)
         self.host = nova_fakes.HostState('a', vcpus_used=4, free_ram_mb=10000, num_instances=2)
         self.now = 0.0
         self.see()
@@ -40,13 +40,13 @@ class Watched:
         self.host.free_ram_mb -= ram_mb
         self.host.num_instances += instances
         self.host.instances.update(dict.fromkeys(holds))
-        return self.arrivals.watch(
+        return self.arrivals.find_landings(
             [nova_fakes.HostState('b'), self.host],
             lambda host: (host.vcpus_used, 16000 - host.free_ram_mb), self.now)
 
     @property
     def landed(self):
-        return {key[0] for key in self.arrivals.landed}
+        return {key[0] for key in self.arrivals.landed_moves}
 
 
 def test_a_claim_for_a_migration_is_growth_without_an_instance_more():
@@ -93,30 +93,31 @@ def test_one_growth_lands_one_of_two():
 def test_a_landed_move_is_kept_while_published_and_differs_from_a_new_one():
     host = Watched(MOVE)
     host.see(2, 2048)
-    host.arrivals.expect([MOVE, OTHER])
+    host.arrivals.watch_moves([MOVE, OTHER])
     assert host.landed == {'u1'}
-    host.arrivals.expect([MOVE._replace(since=200.0)])
+    host.arrivals.watch_moves([MOVE._replace(since=200.0)])
     assert host.landed == set()
-    host.arrivals.expect([])
+    host.arrivals.watch_moves([])
     assert not host.arrivals
 
 
 def test_a_request_that_saw_the_host_before_does_not_take_a_landing_back():
     """Two threads: the slower one has an older HostState."""
     arrival = incoming_moves._PublishedMove(MOVE)
-    arrival.look(nova_fakes.HostState('a', num_instances=2), (4, 6000), 0.0, None)
+    arrival.observe_destination(nova_fakes.HostState('a', num_instances=2), (4, 6000), 0.0, None)
 
     class Slow(nova_fakes.HostState):
         @property
         def num_instances(self):
-            arrival.look(nova_fakes.HostState('a', num_instances=2), (6, 8048), 1.0, None)
+            arrival.observe_destination(nova_fakes.HostState('a', num_instances=2), (6, 8048), 1.0,
+                                        None)
             return 2
 
         @num_instances.setter
         def num_instances(self, value):
             pass
 
-    arrival.look(Slow('a'), (4, 6000), 1.0, None)
+    arrival.observe_destination(Slow('a'), (4, 6000), 1.0, None)
     assert arrival.landed
 
 

@@ -37,7 +37,7 @@ from tests.unit import nova_fakes
 HOSTS = [nova_fakes.HostState('cn1', 'cn1.a.org'), nova_fakes.HostState('cn2', 'cn2.a.org')]
 
 
-class FakeSource(base.ScoreSource):
+class FakeSource(base.MetricsSource):
     """Answers from ``series`` by query; an Exception there is raised."""
 
     def __init__(self):
@@ -81,7 +81,8 @@ def source():
     found = FakeSource()
     found.series = {'cpu': {'cn1': 0.2, 'cn2.a.org': 0.8}, 'mem': {'cn1': 0.4, 'cn2': 0.0},
                     'peak': {'cn1': 0.6, 'cn2': 0.9}}
-    with mock.patch('kronos_nova.plugins.load', autospec=True, return_value=lambda conf: found):
+    with mock.patch('kronos_nova.plugins.load_plugin', autospec=True,
+                    return_value=lambda conf: found):
         yield found
 
 
@@ -96,7 +97,7 @@ def board(tmp_path, source, clock):
     made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
         yaml.safe_dump({'policies': list(entries)}))
     made.write(entry('cpu', 0.5), entry('mem', 0.5))
-    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True):
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure_running', autospec=True):
         yield made
 
 
@@ -107,13 +108,13 @@ def entry(name, weight=1.0, **fields):
 def seen(board):
     """What a request sees after a refresh."""
     look(board)
-    board.refresh()
+    board.refresh_scores()
     return look(board)
 
 
 def look(board, hosts=HOSTS):
     """The snapshot of the one file."""
-    [group] = board.look(hosts)
+    [group] = board.group_scored_hosts(hosts)
     assert group.hosts is hosts and bool(group.reason) == (group.snapshot is None)
     return group.snapshot
 
@@ -128,10 +129,10 @@ def test_the_boot_door_asks_for_hosts_only(board, source):
 
 
 def test_before_the_first_answer_there_are_no_scores(board):
-    assert look(board) is None and not board.answered
-    assert 'nothing was asked' in board.reason
-    board.refresh()
-    assert board.answered
+    assert look(board) is None and not board.has_queried_source
+    assert 'nothing was asked' in board.missing_score_reason
+    board.refresh_scores()
+    assert board.has_queried_source
 
 
 def test_a_host_without_one_of_the_scores_has_no_headroom(board, source):
@@ -144,7 +145,7 @@ def test_a_host_seen_later_is_mapped_without_asking_again(board, source):
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
     assert set(look(board, [*HOSTS, nova_fakes.HostState('cn3')]).headroom) == {'cn1', 'cn2'}
     asked = len(source.asked)
-    board._update_snapshots()
+    board._update_readings()
     assert set(look(board).headroom) == {'cn1', 'cn2', 'cn3'}
     assert len(source.asked) == asked
 
@@ -154,7 +155,7 @@ def test_scores_age_out(board, clock):
     clock.return_value += 299
     assert look(board) is not None
     clock.return_value += 2
-    assert look(board) is None and board.reason == 'the scores are too old'
+    assert look(board) is None and board.missing_score_reason == 'the scores are too old'
 
 
 def test_the_age_of_the_samples_counts(board, source, clock):
@@ -163,14 +164,14 @@ def test_the_age_of_the_samples_counts(board, source, clock):
     clock.return_value += 51
     assert look(board) is None
     source.ages['mem'] = 301.0
-    assert seen(board) is None and 'mem: samples are 301 s old' in board.reason
+    assert seen(board) is None and 'mem: samples are 301 s old' in board.missing_score_reason
     source.ages['mem'] = math.nan
     assert seen(board) is None
 
 
 def test_require_age_refuses_policies_without_one(board, source):
     board.conf.set_override('require_age', True, 'kronos')
-    assert seen(board) is None and 'age_query' in board.reason
+    assert seen(board) is None and 'age_query' in board.missing_score_reason
     source.ages = {'cpu': 1.0, 'mem': 1.0}
     assert seen(board) is not None
 
@@ -181,7 +182,7 @@ def test_require_age_refuses_policies_without_one(board, source):
 def test_one_policy_that_cannot_be_believed_is_no_scores_at_all(board, source, bad):
     assert seen(board) is not None
     source.series['mem'] = bad
-    assert seen(board) is None and board.reason.startswith('mem: ')
+    assert seen(board) is None and board.missing_score_reason.startswith('mem: ')
     source.series['mem'] = {'cn1': 0.4, 'cn2': 0.0}
     assert seen(board) is not None
 
@@ -192,14 +193,14 @@ def test_a_source_out_of_reach_leaves_the_last_scores_until_they_are_old(board, 
     clock.return_value += 200
     assert seen(board).headroom == before.headroom
     clock.return_value += 101
-    assert seen(board) is None and '301 s old' in board.reason
+    assert seen(board) is None and '301 s old' in board.missing_score_reason
 
 
 def test_a_source_out_of_reach_from_the_start_says_so(board, source):
     source.series['cpu'] = failed(model.SourceHealth.UNREACHABLE)
-    assert seen(board) is None and 'it is UNREACHABLE' in board.reason
+    assert seen(board) is None and 'it is UNREACHABLE' in board.missing_score_reason
     source.series['cpu'] = failed(model.SourceHealth.PARTIAL)
-    assert seen(board) is None and 'it is PARTIAL' in board.reason
+    assert seen(board) is None and 'it is PARTIAL' in board.missing_score_reason
 
 
 def test_a_changed_policy_does_not_keep_old_samples(board, source):
@@ -234,7 +235,7 @@ def test_disabled_policies_are_not_asked(board, source):
 
 def test_raw_weights_are_there_before_the_next_request(board):
     snapshot = seen(board)
-    assert snapshot.weights.of(HOSTS, {}) == pytest.approx([0.2, 0.1])
+    assert snapshot.weights.weigh_hosts(HOSTS, {}) == pytest.approx([0.2, 0.1])
 
 
 def test_an_answer_of_another_worker_ages_and_is_replaced_in_time(board, source, clock):
@@ -254,13 +255,13 @@ def test_an_answer_of_another_worker_ages_and_is_replaced_in_time(board, source,
 @pytest.mark.parametrize('shares', [True, False])
 def test_answers_are_shared_if_the_option_says_so(board, shares):
     board.conf.set_override('share_scores', shares, 'kronos')
-    assert isinstance(board._own_source(), shared_source.SharedSource) is shares
+    assert isinstance(board._own_source(), shared_source.SharedMetricsSource) is shares
 
 
 def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):
     (tmp_path / 'policies.yaml').write_text('policies: [')
     with mock.patch.object(policy_scores.LOG, 'error', autospec=True) as error:
-        assert seen(board) is None and 'policies.yaml' in board.reason
+        assert seen(board) is None and 'policies.yaml' in board.missing_score_reason
         seen(board)
     assert error.call_count == 1
     board.write(entry('cpu'))
@@ -308,7 +309,7 @@ def test_an_error_of_the_source_leaves_the_thread_to_count_it(board, source):
     source.series['cpu'] = RuntimeError('boom')
     with pytest.raises(RuntimeError):
         seen(board)
-    assert board.answered
+    assert board.has_queried_source
 
 
 def host(name, *aggregates, **fields):
@@ -334,14 +335,14 @@ def test_allocations_since_the_sample_are_added(board, source, clock):
             states, snapshot.loads)]
 
     look(board, states)
-    board.refresh()
+    board.refresh_scores()
     # 8 cores are busy for 8 vCPUs.
     assert loads() == [0.2, 0.6]
     clock.return_value += 1
     assert loads(cn1=7) == [0.5, 0.6]
     assert loads(cn2=2) == [0.5, 0.4]
     clock.return_value += 1
-    board.refresh()
+    board.refresh_scores()
     # The new sample shows what was there when it was taken: nothing is added.
     assert loads() == [0.2, 0.6]
 
@@ -357,7 +358,7 @@ def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
     look(board, grown)
     for passed, unshown in ((0, 2.0), (25, 1.5), (50, 1.0), (100, 0.0)):
         clock.return_value = 1050.0 + passed
-        board.refresh()
+        board.refresh_scores()
         snapshot = look(board, grown)
         [load] = depletion.project_loads(grown, snapshot.loads)
         # 4 cores are busy for what the sample shows of 6 vCPUs.
@@ -384,7 +385,7 @@ def test_a_longer_mean_shows_an_instance_as_slowly_as_it_does(
     grown = [host('cn1', vcpus_used=6, **sizes)]
     look(board, grown)
     clock.return_value += 500
-    board.refresh()
+    board.refresh_scores()
     snapshot = look(board, grown)
     [load] = depletion.project_loads(
         grown, snapshot.ceilings[0].loads if ceiling else snapshot.loads)
@@ -408,11 +409,11 @@ def flavored(board, source, *moves, **fields):
     board.write(entry('cpu', **fields))
     source.series['cpu'] = {'cn1': 0.5, 'cn2': 0.5}
     look(board, hosts_of(cn1=(5, 500), cn2=(5, 500)))
-    board.refresh()
+    board.refresh_scores()
     policy_scores.time.monotonic.return_value += 1.0
-    board.learn({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0}, moves)
-                 for key in board.keys})
-    board._update_snapshots()
+    board.replace_usages({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0}, moves)
+                          for key in board.usage_keys})
+    board._update_readings()
 
 
 def loads_of(board, **used):
@@ -424,10 +425,10 @@ def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
     flavored(board, source)
     for _ in range(2):  # at once, and when all is computed anew
         assert loads_of(board, cn1=(6, 600), cn2=(7, 550)) == pytest.approx([0.51, 0.9])
-        board._update_snapshots()
+        board._update_readings()
     for _ in range(2):
         assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
-        board._update_snapshots()
+        board._update_readings()
     # No flavor's: a vCPU uses a core in the mean.
     assert loads_of(board, cn1=(8, 510), cn2=(6, 600)) == pytest.approx([0.8, 0.51])
 
@@ -435,8 +436,8 @@ def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
 def test_an_unpublished_usage_falls_back_to_the_mean(board, source):
     flavored(board, source)
     assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.51, 0.5])
-    board.learn({})
-    board._update_snapshots()
+    board.replace_usages({})
+    board._update_readings()
     assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.6, 0.5])
 
 
@@ -445,7 +446,8 @@ def test_a_ceiling_counts_flavors_and_the_request_s_own(board, source):
     states = hosts_of(cn1=(6, 600), cn2=(7, 550))
     [ceiling] = look(board, states).ceilings
     for shape, more in ((SMALL, 0.01), (LARGE, 0.4), ((3, 10), 0.3)):
-        assert depletion.project_loads(states, ceiling.loads, *ceiling.expected(*shape)) \
+        assert depletion.project_loads(states, ceiling.loads,
+                                       *ceiling.compute_expected_use(*shape)) \
             == pytest.approx([0.51 + more, 0.9 + more])
 
 
@@ -458,14 +460,15 @@ def test_a_move_counts_at_its_destination_until_nova_counts_it(board, source, us
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, load])
     # The compute has claimed: it counts once, by its flavor.
     loads_of(board, cn1=(5, 500), cn2=(7, 550))
-    board._update_snapshots()
+    board._update_readings()
     assert loads_of(board, cn1=(5, 500), cn2=(7, 550)) == pytest.approx([0.5, 0.9])
 
 
 def test_a_move_that_was_given_up_counts_no_longer(board, source):
     flavored(board, source, MOVE)
-    board.learn({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0}) for key in board.keys})
-    board._update_snapshots()
+    board.replace_usages({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0})
+                          for key in board.usage_keys})
+    board._update_readings()
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
 
 
@@ -515,7 +518,7 @@ def test_many_hosts_without_a_score_are_one_line(board):
     many = [nova_fakes.HostState(f'x{i:02}') for i in range(30)]
     with mock.patch.object(score_cache.LOG, 'warning', autospec=True) as warning:
         look(board, [*HOSTS, *many])
-        board.refresh()
+        board.refresh_scores()
     assert warning.call_count == 1
     assert warning.call_args.args[-1].endswith('x09 and 20 more')
 
@@ -523,21 +526,21 @@ def test_many_hosts_without_a_score_are_one_line(board):
 def test_a_host_left_that_no_file_is_for_is_not_missed(boards):
     boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
     with mock.patch.object(score_cache.LOG, 'warning', autospec=True) as warning:
-        boards.look([*PAIR, host('cn3', 'other'), host('cn4', 'dense')])
-        boards.refresh()
-        boards.refresh()
+        boards.group_scored_hosts([*PAIR, host('cn3', 'other'), host('cn4', 'dense')])
+        boards.refresh_scores()
+        boards.refresh_scores()
     assert [call.args[-1] for call in warning.call_args_list] == ['cn4']
 
 
 def test_a_host_that_left_is_known_no_longer(board, source, clock):
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
-    board.refresh()
+    board.refresh_scores()
     clock.return_value += 2 * allocation_history.REPLACED_AFTER
     new = [host('cn1.b.org')]
     look(board, new)
-    assert set(board._ledger.tracks()) == {'cn1', 'cn2', 'cn1.b.org'}
-    board.refresh()
-    assert set(board._ledger.tracks()) == {'cn2', 'cn1.b.org'}
+    assert set(board._ledger.copy_tracks()) == {'cn1', 'cn2', 'cn1.b.org'}
+    board.refresh_scores()
+    assert set(board._ledger.copy_tracks()) == {'cn2', 'cn1.b.org'}
     # The label is the new host's now.
     assert set(look(board, new).headroom) == {'cn1.b.org', 'cn2'}
 
@@ -565,10 +568,10 @@ PAIR = [host('cn1', 'dense'), host('cn2', 'az')]
 
 def headrooms(board, hosts=PAIR):
     """Return host -> its headroom, or the reason for its absence."""
-    board.look(hosts)
-    board.refresh()
+    board.group_scored_hosts(hosts)
+    board.refresh_scores()
     return {h.host: group.reason if group.snapshot is None else group.snapshot.headroom[h.host]
-            for group in board.look(hosts) for h in group.hosts}
+            for group in board.group_scored_hosts(hosts) for h in group.hosts}
 
 
 def test_each_host_has_the_scores_of_its_file(boards):
@@ -584,11 +587,11 @@ def test_a_file_that_cannot_be_believed_costs_its_own_hosts_only(boards, source)
     source.series['mem'] = {'cn1': 7.0}
     found = headrooms(boards)
     assert found['cn1'].startswith('mem: ') and found['cn2'] == pytest.approx(0.2)
-    assert boards.reason == found['cn1']
+    assert boards.missing_score_reason == found['cn1']
     source.series['mem'] = RuntimeError('boom')
     with pytest.raises(RuntimeError):
         headrooms(boards)
-    assert [g.snapshot is None for g in boards.look(PAIR)] == [True, False]
+    assert [g.snapshot is None for g in boards.group_scored_hosts(PAIR)] == [True, False]
 
 
 def test_a_file_that_cannot_be_shown_costs_its_own_hosts_only(boards, source, monkeypatch):
@@ -596,12 +599,13 @@ def test_a_file_that_cannot_be_shown_costs_its_own_hosts_only(boards, source, mo
 
     def show(*args):
         raise RuntimeError('boom')
-    monkeypatch.setattr(boards._cards[0], 'show', show)
+    monkeypatch.setattr(boards._cards[0], 'replace_reading', show)
     source.series['cpu'] = {'cn1': 0.5, 'cn2': 0.5}
     with pytest.raises(RuntimeError):
-        boards.refresh()
-    assert {h.host: g.snapshot.headroom[h.host] for g in boards.look(PAIR) for h in g.hosts} == {
-        'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.5)}
+        boards.refresh_scores()
+    assert {h.host: g.snapshot.headroom[h.host] for g in boards.group_scored_hosts(PAIR)
+            for h in g.hosts} == {
+                'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.5)}
 
 
 def test_a_file_that_was_never_valid_may_be_anyone_s(boards, tmp_path):
@@ -638,8 +642,8 @@ class Said:
     def __call__(self, **multipliers):
         """Multipliers by the aggregate of the host; None where none is set."""
         for name, value in multipliers.items():
-            self._board.hear(host('cn9', name), 0.0 if value is None else value,
-                             () if value is None else (name,))
+            self._board.record_multiplier(host('cn9', name), 0.0 if value is None else value,
+                                          () if value is None else (name,))
         with mock.patch.object(score_cache.LOG, 'warning', autospec=True) as warning:
             headrooms(self._board)
         return [call.args[1] for call in warning.call_args_list]
@@ -681,15 +685,15 @@ def test_two_files_for_one_host_are_logged_once(boards):
 
 def test_remembered_aggregates_are_bounded(boards):
     for i in range(score_cache.MAX_HEARD + 10):
-        boards.hear(PAIR[0], 1.0, (f'aggregate{i}',))
+        boards.record_multiplier(PAIR[0], 1.0, (f'aggregate{i}',))
     assert 0 < len(boards._heard) <= score_cache.MAX_HEARD
 
 
 def test_a_multiplier_of_any_aggregate_counts_for_the_file_of_the_host(boards):
     headrooms(boards)
-    boards.hear(host('cn1', 'dense', 'other'), -5.0, ('other',))
+    boards.record_multiplier(host('cn1', 'dense', 'other'), -5.0, ('other',))
     assert Said(boards)() == []
-    boards.hear(host('cn2', 'other'), -5.0, ('other',))
+    boards.record_multiplier(host('cn2', 'other'), -5.0, ('other',))
     [text] = Said(boards)()
     assert 'policies.yaml says mode: spread' in text and 'aggregate other is -5' in text
     # Files that change their aggregates are judged anew.

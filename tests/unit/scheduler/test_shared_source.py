@@ -48,7 +48,7 @@ MAX_SERIES = 50
 
 
 def policy_of(name='cpu', **fields):
-    return policies.parse({'policies': [
+    return policies.parse_policies({'policies': [
         {'name': name, 'weight': 1.0, 'imbalance_query': name, **fields}]}).policies[0]
 
 
@@ -68,7 +68,7 @@ def conf_of(directory, url='http://127.0.0.1:1', timeout=60.0):
     return conf
 
 
-class Source(base.ScoreSource):
+class Source(base.MetricsSource):
     """Answers at once, and counts."""
 
     def __init__(self, **fields):
@@ -94,14 +94,14 @@ def worker(conf, pipe):
     with mock.patch('time.monotonic', lambda: real() + ahead[0]):
         board = score_cache.ScoreCache(conf, periodic.FaultCounters())
         hosts = nova_fakes.hosts('cn1', 'cn2')
-        with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True):
-            board.look(hosts)
+        with mock.patch.object(periodic.BackgroundRefresher, 'ensure_running', autospec=True):
+            board.group_scored_hosts(hosts)
             while (order := pipe.recv()) is not None:
                 if order == 'refresh':
-                    board.refresh()
+                    board.refresh_scores()
                 else:
                     ahead[0] += order
-                [group] = board.look(hosts)
+                [group] = board.group_scored_hosts(hosts)
                 pipe.send(group.reason or dict(group.snapshot.headroom))
 
 
@@ -187,7 +187,7 @@ def test_a_broken_prometheus_is_not_asked_by_everyone(api, tmp_path):
 
 def source_of(tmp_path, **fields):
     own = Source(**fields)
-    return shared_source.SharedSource(conf_of(str(tmp_path)), own), own
+    return shared_source.SharedMetricsSource(conf_of(str(tmp_path)), own), own
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_without_a_cache_each_worker_fetches_alone_with_one_log_line(tmp_path, b
         conf.set_override(name, value, 'kronos_channel')
     with mock.patch.object(shared_source, 'SETTLE', 0.0), \
             mock.patch.object(shared_source.LOG, 'warning', autospec=True) as warning:
-        source = shared_source.SharedSource(conf, own)
+        source = shared_source.SharedMetricsSource(conf, own)
         for count in (1, 2):
             assert source.fetch(policy_of(), profile=False).imbalance.series == {'cn1': 0.25}
             assert own.asked == count
@@ -354,17 +354,17 @@ results = st.builds(
 def test_samples_are_read_as_they_were_written(imbalance, capacity, age, passed):
     samples = model.PolicySamples('cpu', imbalance, capacity=capacity, age=age, taken_at=5.0)
     since = 1000.0 + passed
-    found = shared_source.load(shared_source.dump_samples(samples, 1000.0), policy_of(), since,
-                               since,
-                               INTERVAL,
-                               MAX_SERIES)
+    found = shared_source.read_answer(shared_source.dump_samples(samples, 1000.0), policy_of(),
+                                      since, since,
+                                      INTERVAL,
+                                      MAX_SERIES)
     assert found == model.PolicySamples('cpu', imbalance, capacity=capacity, age=age,
                                         taken_at=5.0, asked_ago=since - 1000.0)
 
 
 def test_texts_of_the_cache_are_one_line_in_the_log():
     value = json.dumps(imbalance_of(series={}, error='a\nb' + 'x' * 2000, warnings=['c\x1b\nd']))
-    found = shared_source.load(value, policy_of(), 1000.0, 1000.0, INTERVAL, MAX_SERIES)
+    found = shared_source.read_answer(value, policy_of(), 1000.0, 1000.0, INTERVAL, MAX_SERIES)
     assert found.imbalance.error.startswith('a bx')
     assert len(found.imbalance.error) == shared_source.MAX_TEXT
     assert found.imbalance.warnings == ('c? d',)

@@ -51,7 +51,7 @@ def test_cached_weights_equal_computed_weights(found, asked):
     kept = weight_cache.WeightCache()
     for request in asked:
         hosts = [state_of(*fields) for fields in request]
-        weights = kept.of(hosts, found)
+        weights = kept.weigh_hosts(hosts, found)
         expected = computed(hosts, found)
         assert [w is None for w in weights] == [w is None for w in expected]
         for weight, other in zip(weights, expected, strict=True):
@@ -67,7 +67,7 @@ def test_each_thread_gets_the_weights_of_its_own_hosts():
         rng = random.Random(seed)
         for _ in range(300):
             hosts = [state_of(name, rng.randrange(8), 0) for name in HOSTS]
-            if kept.of(hosts, found) != weight_cache.compute_raw_weights(
+            if kept.weigh_hosts(hosts, found) != weight_cache.compute_raw_weights(
                     depletion.project_loads(hosts, found)):
                 wrong.append(seed)
 
@@ -81,7 +81,8 @@ def test_each_thread_gets_the_weights_of_its_own_hosts():
 
 def test_weights_learnt_in_the_background_are_not_computed_again():
     kept = weight_cache.WeightCache()
-    kept.learn([weight_cache.SeenAllocation('a', 4, 100)], {'a': depletion.HostLoad(0.25, 0.25)})
+    kept.add_weights([weight_cache.SeenAllocation('a', 4, 100)],
+                     {'a': depletion.HostLoad(0.25, 0.25)})
     # Other loads would give another weight: they are not looked at.
-    assert kept.of([state_of('a', 4, 100)], {}) == [0.25]
-    assert kept.of([state_of('a', 5, 100)], {}) == [None]
+    assert kept.weigh_hosts([state_of('a', 4, 100)], {}) == [0.25]
+    assert kept.weigh_hosts([state_of('a', 5, 100)], {}) == [None]

@@ -23,11 +23,11 @@ from kronos_nova.sources import deadline
 
 def test_the_result_or_exception_of_a_call_is_passed_on():
     bound = deadline.BoundedCalls()
-    assert bound.call(lambda: 7, 10) == 7
+    assert bound.run_bounded(lambda: 7, 10) == 7
     with pytest.raises(ZeroDivisionError):
-        bound.call(lambda: 1 // 0, 10)
+        bound.run_bounded(lambda: 1 // 0, 10)
     with pytest.raises(TimeoutError, match='its own'):
-        bound.call(lambda: (_ for _ in ()).throw(TimeoutError('its own')), 10)
+        bound.run_bounded(lambda: (_ for _ in ()).throw(TimeoutError('its own')), 10)
 
 
 def test_a_call_that_hangs_is_left_behind_and_too_many_are_not_begun():
@@ -35,14 +35,14 @@ def test_a_call_that_hangs_is_left_behind_and_too_many_are_not_begun():
     begin = time.monotonic()
     for _ in range(deadline.MAX_HANGING):
         with pytest.raises(deadline.DeadlineExceeded):
-            bound.call(gate.wait, 0.01)
+            bound.run_bounded(gate.wait, 0.01)
     with pytest.raises(deadline.TooManyHanging, match='4 earlier queries'):
-        bound.call(lambda: 7, 10)
+        bound.run_bounded(lambda: 7, 10)
     assert time.monotonic() - begin < 10
     gate.set()
     for _ in range(500):
         try:
-            assert bound.call(lambda: 7, 10) == 7
+            assert bound.run_bounded(lambda: 7, 10) == 7
             return
         except deadline.TooManyHanging:
             time.sleep(0.01)

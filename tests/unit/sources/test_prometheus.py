@@ -58,7 +58,7 @@ def policy_of(**fields):
 
 
 def ask(url, **options):
-    return source_of(url, **options).query('load', 'host')
+    return source_of(url, **options).fetch_query('load', 'host')
 
 
 def header(api, name):
@@ -93,17 +93,17 @@ def test_the_token_file_is_read_again_for_every_request(api, tmp_path):
     file = tmp_path / 'token'
     file.write_text('one\n')
     source = source_of(api.url, bearer_token_file=str(file))
-    source.query('load', 'host')
+    source.fetch_query('load', 'host')
     assert header(api, 'Authorization') == 'Bearer one'
     file.write_text('two\n')
-    source.query('load', 'host')
+    source.fetch_query('load', 'host')
     assert header(api, 'Authorization') == 'Bearer two'
     file.unlink()
-    result = source.query('load', 'host')
+    result = source.fetch_query('load', 'host')
     assert 'bearer_token_file cannot be read' in result.error
     assert len(api.requests) == 2
     file.write_text('')
-    assert 'empty' in source.query('load', 'host').error
+    assert 'empty' in source.fetch_query('load', 'host').error
 
 
 def test_neither_proxies_nor_netrc_of_the_environment_are_used(api, tmp_path, monkeypatch):

@@ -75,8 +75,8 @@ def test_every_time_has_its_value_for_any_partition(api):
     done = []
     found = ask(api, progress=done.append)
     assert found.error is None and found.keys == found.marks == ('cn1', 'cn2')
-    assert list(found.values[0]) == [WINDOW.at(k) for k in range(100)]
-    assert list(found.values[1]) == [WINDOW.at(k) + 1 for k in range(100)]
+    assert list(found.values[0]) == [WINDOW.compute_time(k) for k in range(100)]
+    assert list(found.values[1]) == [WINDOW.compute_time(k) + 1 for k in range(100)]
     assert done == api.respond.asked and sum(done) == 100 and len(done) > 1
     method, path, _headers, form = api.requests[0]
     assert (method, path) == ('POST', '/api/v1/query_range')
@@ -173,11 +173,11 @@ def test_no_server_is_one_error(api):
 
 def test_unusable_labels_and_values_are_left_out_with_a_warning():
     found = ranges.RangeCollector('q', 'uuid', 'host', WINDOW, 10)
-    found.add([({'uuid': 'a', 'host': 'h1', 'job': 'x'}, [(1000.0, 1.0), (1060.0, math.nan)]),
-               ({'uuid': 'a', 'host': 'h2'}, [(1120.0, 2.0), (5.0, 3.0), (10.0**9, 4.0)]),
-               ({'host': 'h1'}, [(1000.0, 1.0)]), ({'uuid': 'u' * 300}, [(1000.0, 1.0)]),
-               ({'uuid': 'b', 'host': 'h' * 300}, [(1000.0, math.inf)])])
-    result = found.result()
+    found.add_part([({'uuid': 'a', 'host': 'h1', 'job': 'x'}, [(1000.0, 1.0), (1060.0, math.nan)]),
+                    ({'uuid': 'a', 'host': 'h2'}, [(1120.0, 2.0), (5.0, 3.0), (10.0**9, 4.0)]),
+                    ({'host': 'h1'}, [(1000.0, 1.0)]), ({'uuid': 'u' * 300}, [(1000.0, 1.0)]),
+                    ({'uuid': 'b', 'host': 'h' * 300}, [(1000.0, math.inf)])])
+    result = found.build_result()
     assert (result.keys, result.marks) == (('a', 'a', 'b'), ('h1', 'h2', ''))
     assert [v for v in result.values[0] if not math.isnan(v)] == [1.0]
     assert result.values[1][2] == 2.0 and sum(not math.isnan(v) for v in result.values[1]) == 1
@@ -187,9 +187,9 @@ def test_unusable_labels_and_values_are_left_out_with_a_warning():
 
 def test_parts_of_one_series_become_one():
     found = ranges.RangeCollector('q', 'uuid', 'host', WINDOW, 1)
-    found.add([({'uuid': 'a'}, [(1000.0, 1.0)])])
-    found.add([({'uuid': 'a'}, [(1060.0, 2.0)])])
-    assert list(found.result().values[0])[:2] == [1.0, 2.0]
+    found.add_part([({'uuid': 'a'}, [(1000.0, 1.0)])])
+    found.add_part([({'uuid': 'a'}, [(1060.0, 2.0)])])
+    assert list(found.build_result().values[0])[:2] == [1.0, 2.0]
 
 
 def test_the_next_part_aims_at_half_of_the_limit():
@@ -201,7 +201,7 @@ def test_the_next_part_aims_at_half_of_the_limit():
 
 
 def test_a_source_without_a_past_says_so():
-    class Live(base.ScoreSource):
+    class Live(base.MetricsSource):
         def fetch(self, policy, *, profile=True):
             raise AssertionError
 

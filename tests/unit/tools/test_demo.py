@@ -27,11 +27,11 @@ HOSTS = [f'compute-{i:02d}' for i in range(1, 7)]
 
 @pytest.fixture
 def text():
-    return policies.shortened(presets.read(policies.PRESET), budget=4)
+    return policies.shortened(presets.read_preset(policies.PRESET), budget=4)
 
 
 def test_the_sandbox_runs_the_preset_with_another_range_and_budget_only(text):
-    preset = yaml.safe_load(presets.read(policies.PRESET))
+    preset = yaml.safe_load(presets.read_preset(policies.PRESET))
     ours = yaml.safe_load(text)
     for theirs, mine in zip(preset['policies'], ours['policies'], strict=True):
         assert mine.pop('max_migrations_per_cycle') == 4
@@ -43,8 +43,8 @@ def test_the_sandbox_runs_the_preset_with_another_range_and_budget_only(text):
 
 
 def test_the_shortened_preset_is_a_valid_policy_file(text):
-    found = policy.parse(yaml.safe_load(text), 'policies.yaml')
-    assert {p.name for p in found.enabled} == {'cpu', 'memory'}
+    found = policy.parse_policies(yaml.safe_load(text), 'policies.yaml')
+    assert {p.name for p in found.enabled_policies} == {'cpu', 'memory'}
 
 
 def test_a_preset_without_the_known_range_is_refused():

@@ -35,7 +35,7 @@ HOSTS = tuple('abcdef')
 
 
 def snapshot_of(values):
-    return policy_scores.ScoreSnapshot(headroom=values, loads={
+    return policy_scores.ScoreReading(headroom=values, loads={
         host: depletion.HostLoad(1.0 - value, 1.0 - value) for host, value in values.items()})
 
 
@@ -116,7 +116,7 @@ def test_a_multiplier_that_is_text_is_the_option():
 
 
 def test_allocations_since_the_sample_lower_headroom():
-    snapshot = policy_scores.ScoreSnapshot({'a': 0.7, 'b': 0.6}, {
+    snapshot = policy_scores.ScoreReading({'a': 0.7, 'b': 0.6}, {
         'a': depletion.HostLoad(0.3, 0.3 - 0.05 * 4, 0.05),
         'b': depletion.HostLoad(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
     states = [nova_fakes.HostState('a', vcpus_used=used) for used in (4, 6, 2, 400)]
@@ -128,8 +128,8 @@ def test_allocations_since_the_sample_lower_headroom():
 @given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000),
        st.integers(-5000, 5000))
 def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
-    snapshot = policy_scores.ScoreSnapshot({'a': 0.5},
-                                           {'a': depletion.HostLoad(0.5, base, per_vcpu, per_mib)})
+    snapshot = policy_scores.ScoreReading({'a': 0.5},
+                                          {'a': depletion.HostLoad(0.5, base, per_vcpu, per_mib)})
     [weight] = headroom.compute_raw_weights(score_cache.ScoredHosts(
         [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
     load = base + per_vcpu * vcpus - per_mib * free
@@ -138,7 +138,7 @@ def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
 
 def test_hosts_of_two_files_are_weighed_by_their_own_scores_in_order():
     class TwoFiles(nova_fakes.FakeDoor):
-        def look(self, hosts):
+        def list_scored_groups(self, hosts):
             def some(names):
                 return [h for h in hosts if h.host in names]
 
@@ -176,7 +176,8 @@ def test_multipliers_are_read_once_per_request_and_reported():
         heavy.metadata['kronos_weight_multiplier'] = '-2'
         weigher.weigh_objects(weighed, None)
         assert [weigher.weight_multiplier(s) for s in states] == [1.0, -2.0, -2.0, 1.0]
-    told = {(call.args[0].host, *call.args[1:]) for call in door.scores.hear.call_args_list}
+    told = {(call.args[0].host, *call.args[1:])
+            for call in door.scores.record_multiplier.call_args_list}
     assert told == {('a', 1.0, ()), ('b', 3.0, ('heavy',)), ('c', 3.0, ('heavy',)),
                     ('d', 1.0, ()), ('b', -2.0, ('heavy',)), ('c', -2.0, ('heavy',))}
 
@@ -193,7 +194,8 @@ def test_a_multiplier_that_cannot_be_looked_up_is_0_and_counted():
 def test_an_error_weighs_0_and_is_counted():
     door = nova_fakes.FakeDoor()
     weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts('a', 'b')]
-    broken = mock.patch.object(door, 'look', autospec=True, side_effect=RuntimeError('boom'))
+    broken = mock.patch.object(door, 'list_scored_groups', autospec=True,
+                               side_effect=RuntimeError('boom'))
     with door.opened(), broken:
         assert headroom.KronosWeigher().weigh_objects(weighed, None) == [0.0, 0.0]
     assert door.faults.counts == {'KronosWeigher: RuntimeError': 1}
@@ -218,7 +220,7 @@ def test_as_many_instances_as_hosts_see_each_other_and_need_no_ranking(fields, p
     """Rankings would turn the hosts' order round."""
     loads = {h: depletion.HostLoad(v, v) for h, v in zip('abc', (0.2, 0.4, 0.6), strict=True)}
     turned = {h: depletion.HostLoad(v, v) for h, v in zip('abc', (0.6, 0.4, 0.2), strict=True)}
-    snapshot = policy_scores.ScoreSnapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
+    snapshot = policy_scores.ScoreReading(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
         (turned, weight_cache.WeightCache()) for _ in range(tie_breaking.RANKINGS)))
     with nova_fakes.FakeDoor(snapshot).opened():
         found = headroom.KronosWeigher().weigh_objects(

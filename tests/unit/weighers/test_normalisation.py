@@ -91,8 +91,8 @@ def weighed(kind, snapshot, states, spec=None, **options):
 
 
 def snapshot_of(**loads):
-    return policy_scores.ScoreSnapshot({h: 1 - v for h, v in loads.items()},
-                                       {h: depletion.HostLoad(v, v) for h, v in loads.items()})
+    return policy_scores.ScoreReading({h: 1 - v for h, v in loads.items()},
+                                      {h: depletion.HostLoad(v, v) for h, v in loads.items()})
 
 
 @pytest.mark.parametrize('kind', normalisation.KINDS)
@@ -131,7 +131,7 @@ def test_known_hosts_that_are_equal_stay_0_beside_an_unknown_one(kind):
 
 def test_with_the_request_counted_its_flavor_s_use_counts():
     """A flavor of 2 vCPUs that uses 4 cores, where others use 1 for each vCPU."""
-    snapshot = policy_scores.ScoreSnapshot(
+    snapshot = policy_scores.ScoreReading(
         {'s': 0.5}, {'s': depletion.HostLoad(0.5, 0.5 - 4 / 16, 1 / 16)},
         extras=flavor_usages.UsageCorrections({flavor_usages.FlavorShape(2, 1024): (2.0, 0.0)}))
     states = [nova_fakes.HostState('s', vcpus_used=4)]
@@ -151,7 +151,7 @@ def test_the_headroom_is_scaled_as_configured():
 
 def test_files_are_scaled_apart_and_one_without_scores_stays_0():
     class TwoFiles(nova_fakes.FakeDoor):
-        def look(self, hosts):
+        def list_scored_groups(self, hosts):
             return [score_cache.ScoredHosts(hosts[:2], snapshot_of(a=0.2, b=0.4)),
                     score_cache.ScoredHosts(hosts[2:], None, 'a reason')]
 
@@ -168,7 +168,7 @@ def test_files_are_scaled_apart_and_one_without_scores_stays_0():
 
 def test_the_larger_of_two_equally_full_hosts_wins_with_the_request():
     """4 of 8 and 8 of 16 cores are busy; a busy core for each of 2 more vCPUs."""
-    snapshot = policy_scores.ScoreSnapshot({'s': 0.5, 'l': 0.5}, {
+    snapshot = policy_scores.ScoreReading({'s': 0.5, 'l': 0.5}, {
         's': depletion.HostLoad(0.5, 0.5 - 4 / 8, 1 / 8),
         'l': depletion.HostLoad(0.5, 0.0, 1 / 16)})
     states = [nova_fakes.HostState('s', vcpus_used=4), nova_fakes.HostState('l', vcpus_used=8)]
@@ -180,7 +180,7 @@ def test_the_larger_of_two_equally_full_hosts_wins_with_the_request():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.integers(0, 64))
 def test_with_the_request_counted_hosts_of_one_size_keep_their_order(loads, vcpus):
     names = 'abcd'[:len(loads)]
-    snapshot = policy_scores.ScoreSnapshot(dict.fromkeys(names, 0.5), {
+    snapshot = policy_scores.ScoreReading(dict.fromkeys(names, 0.5), {
         n: depletion.HostLoad(v, v, 0.01) for n, v in zip(names, loads, strict=True)})
     group = score_cache.ScoredHosts(nova_fakes.hosts(*names), snapshot)
     plain = headroom.compute_raw_weights(group)

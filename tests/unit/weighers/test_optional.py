@@ -120,7 +120,7 @@ class Kept:
 def test_the_door_keeps_one_object_of_a_class_and_stops_it():
     door = runtime.SchedulerRuntime(runtime.CONF)
     assert isinstance(door.faults, periodic.FaultCounters)
-    kept = door.keep(Kept)
-    assert door.keep(Kept) is kept and not kept.stopped
+    kept = door.get_shared_state(Kept)
+    assert door.get_shared_state(Kept) is kept and not kept.stopped
     door.stop()
     assert kept.stopped

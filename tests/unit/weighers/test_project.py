@@ -50,7 +50,7 @@ def api_database():
 
 def book():
     found = project_cache.ProjectBook(mock.Mock(), periodic.FaultCounters())
-    found._refresher.ensure = lambda: None
+    found._refresher.ensure_running = lambda: None
     return found
 
 
@@ -64,21 +64,21 @@ def host(name, *uuids, **told):
 def test_projects_are_looked_up_once_and_only_where_nova_does_not_tell(api_database):
     api_database.known.update(u1='mine', u2='other')
     found, hosts = book(), [host('a', 'u1', 'u2', 'u3', u4='mine')]
-    assert found.look(hosts, 'mine') == set()
-    found.refresh()
-    assert found.look(hosts, 'mine') == {'u1', 'u4'}
+    assert found.list_project_instances(hosts, 'mine') == set()
+    found.refresh_projects()
+    assert found.list_project_instances(hosts, 'mine') == {'u1', 'u4'}
     assert {u for batch in api_database.asked for u in batch} == {'u1', 'u2', 'u3'}
     api_database.asked.clear()
-    found.refresh()
+    found.refresh_projects()
     assert api_database.asked == []
 
 
 def test_projects_noted_from_requests_need_no_lookup(api_database):
     found, hosts = book(), [host('a', 'u1')]
-    found.note('u1', 'mine')
-    assert found.look(hosts, 'mine') == {'u1'}
-    found.refresh()
-    assert found.look(hosts, 'mine') == {'u1'} and api_database.asked == []
+    found.record_project('u1', 'mine')
+    assert found.list_project_instances(hosts, 'mine') == {'u1'}
+    found.refresh_projects()
+    assert found.list_project_instances(hosts, 'mine') == {'u1'} and api_database.asked == []
 
 
 def test_an_instance_is_forgotten_when_no_host_has_had_it_for_long(api_database):
@@ -86,26 +86,26 @@ def test_an_instance_is_forgotten_when_no_host_has_had_it_for_long(api_database)
     found = book()
     with mock.patch.object(project_cache, 'GENERATION', 0.0):
         for hosts in ([host('a', 'u1', 'u2')], [host('a', 'u2')], [host('a', 'u2')]):
-            found.look(hosts, 'mine')
-            found.refresh()
-    assert found.look([], 'mine') == {'u2'}
+            found.list_project_instances(hosts, 'mine')
+            found.refresh_projects()
+    assert found.list_project_instances([], 'mine') == {'u2'}
 
 
 def test_a_failing_database_loses_nothing_that_is_known(api_database):
     found, hosts = book(), [host('a', 'u1', u2='mine')]
-    found.note('u0', 'mine')
-    found.look(hosts, 'mine')
+    found.record_project('u0', 'mine')
+    found.list_project_instances(hosts, 'mine')
     api_database.known['boom'] = ''
     with pytest.raises(RuntimeError):
-        found.refresh()
-    assert found.look(hosts, 'mine') == {'u0', 'u2'}
+        found.refresh_projects()
+    assert found.list_project_instances(hosts, 'mine') == {'u0', 'u2'}
 
 
 def weights(states, theirs, spec=None, multiplier=1.0):
     door = nova_fakes.FakeDoor()
     known = book()
     for uuid in theirs:
-        known.note(uuid, 'mine')
+        known.record_project(uuid, 'mine')
     door.kept = {project_cache.ProjectBook: known}
     runtime.CONF.set_override(project.KronosProjectWeigher.OPTION, multiplier, 'filter_scheduler')
     try:

@@ -57,9 +57,9 @@ def test_costs_combine_and_stay_below_1():
     found = scarce_traits.build_specials({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(),
                                          {})
     each = scarce_traits.compute_scarcity(2, 8)
-    assert found.cost({'CUSTOM_A'}) == pytest.approx(each)
-    assert found.cost({'CUSTOM_A', 'VGPU'}) == pytest.approx(1 - (1 - each) ** 2)
-    assert found.cost(set()) == 0.0
+    assert found.compute_cost({'CUSTOM_A'}) == pytest.approx(each)
+    assert found.compute_cost({'CUSTOM_A', 'VGPU'}) == pytest.approx(1 - (1 - each) ** 2)
+    assert found.compute_cost(set()) == 0.0
 
 
 def test_traits_of_all_nodes_and_of_no_node_are_not_special():
@@ -75,8 +75,8 @@ def test_weights_make_a_name_count_more_less_or_not_at_all():
                                          {'A': 0.0, 'B': 2.0})
     each = scarce_traits.compute_scarcity(2, 8)
     assert found.by_provider['n0'] == {'B', 'C'}
-    assert found.cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)
-    assert found.cost({'C'}) == pytest.approx(each)
+    assert found.compute_cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)
+    assert found.compute_cost({'C'}) == pytest.approx(each)
 
 
 @pytest.mark.parametrize('patterns, expected', [
@@ -109,7 +109,7 @@ class Shown:
     def __init__(self, found):
         self.found = found
 
-    def look(self):
+    def read_scarce_traits(self):
         return self.found
 
 
@@ -182,7 +182,7 @@ def board(placement, **options):
         'scarcity_traits': ['CUSTOM_*'], 'scarcity_resource_classes': ['*'],
         'scarcity_weights': {}, 'scarcity_refresh_interval': 300.0, **options})
     found = scarce_traits.ScarcityBoard(conf, periodic.FaultCounters())
-    found._refresher.ensure = lambda: None
+    found._refresher.ensure_running = lambda: None
     return found
 
 
@@ -196,39 +196,39 @@ def placement():
 
 def test_placement_is_queried_by_name_and_a_tree_counts_as_its_root(placement):
     found = board(placement)
-    assert found.look() is None
-    found.refresh()
-    assert found.look().by_provider == {'n1': {'CUSTOM_A'}, 'n2': {'VGPU'}}
+    assert found.read_scarce_traits() is None
+    found.refresh_traits()
+    assert found.read_scarce_traits().by_provider == {'n1': {'CUSTOM_A'}, 'n2': {'VGPU'}}
     assert len(placement.asked) == 5
 
 
 def test_a_lost_placement_keeps_the_last_board_with_one_log_line(placement):
     found = board(placement)
-    found.refresh()
-    before = found.look()
+    found.refresh_traits()
+    before = found.read_scarce_traits()
     placement.status = 503
     with mock.patch.object(scarce_traits.LOG, 'warning', autospec=True) as warning:
-        found.refresh()
-        found.refresh()
-    assert found.look() is before and warning.call_count == 1
+        found.refresh_traits()
+        found.refresh_traits()
+    assert found.read_scarce_traits() is before and warning.call_count == 1
     placement.status = 200
     with mock.patch.object(scarce_traits.LOG, 'info', autospec=True) as info:
-        found.refresh()
-        found.refresh()
+        found.refresh_traits()
+        found.refresh_traits()
     assert info.call_count == 1
 
 
 def test_an_outdated_board_is_not_used(placement):
     found = board(placement, scarcity_refresh_interval=0.0)
-    found.refresh()
-    assert found.look() is None
+    found.refresh_traits()
+    assert found.read_scarce_traits() is None
 
 
 def test_too_many_names_are_not_asked_about(placement):
     placement.traits += [f'CUSTOM_{i}' for i in range(scarce_traits.MAX_NAMES)]
     found = board(placement)
-    found.refresh()
-    assert found.look() is None and len(placement.asked) == 3
+    found.refresh_traits()
+    assert found.read_scarce_traits() is None and len(placement.asked) == 3
 
 
 def configured(tmp_path, text):
@@ -251,10 +251,10 @@ def test_options_are_read_as_they_are_documented(tmp_path):
 def test_an_invalid_weight_is_logged_and_disables_the_weigher(tmp_path, placement):
     conf = configured(tmp_path, 'scarcity_weights = VGPU:much')
     found = scarce_traits.ScarcityBoard(conf, periodic.FaultCounters())
-    found._refresher.ensure = lambda: None
+    found._refresher.ensure_running = lambda: None
     with mock.patch.object(scarce_traits.LOG, 'warning', autospec=True) as warning:
-        found.refresh()
-    assert found.look() is None and 'scarcity_weights' in str(warning.call_args)
+        found.refresh_traits()
+    assert found.read_scarce_traits() is None and 'scarcity_weights' in str(warning.call_args)
 
 
 def test_the_entry_point_names_it():

@@ -28,10 +28,11 @@ from tests.unit import nova_fakes
 @pytest.mark.parametrize(('what', 'expected'), [
     ('exclude', 'it has no score, and unknown_hosts is exclude'), ('penalty', '')])
 def test_reason_for_an_excluded_host_names_its_missing_score(what, expected):
-    snapshot = policy_scores.ScoreSnapshot({'a': 0.5}, {'a': depletion.HostLoad(0.5, 0.5)})
+    snapshot = policy_scores.ScoreReading({'a': 0.5}, {'a': depletion.HostLoad(0.5, 0.5)})
     states = nova_fakes.hosts('a', 'b')
     with nova_fakes.FakeDoor(snapshot, unknown_hosts=what).opened():
-        passed, why = reasons.apply(capacity.KronosCapacityFilter(), states, nova_fakes.spec())
+        passed, why = reasons.apply_filter(capacity.KronosCapacityFilter(), states,
+                                           nova_fakes.spec())
     assert why.get(id(states[1]), '') == expected
     assert [state.host for state in passed] == (['a'] if expected else ['a', 'b'])
 
@@ -45,8 +46,8 @@ def explain_placement(draining='', quarantined='', **fields):
     states[0].instances = {'u1': None}
     states[2].instances = {'u2': None}
     with nova_fakes.FakeDoor(notice=notice).opened():
-        passed, why = reasons.apply(placement.KronosPlacementFilter(), states,
-                                    nova_fakes.spec(**fields))
+        passed, why = reasons.apply_filter(placement.KronosPlacementFilter(), states,
+                                           nova_fakes.spec(**fields))
     assert {id(state) for state in states} == {id(state) for state in passed} | why.keys()
     return {state.host: why[id(state)] for state in states if id(state) in why}
 

@@ -38,20 +38,20 @@ def nova_conf():
     ('metrics.weight_multiplier=0', ('metrics', 'weight_multiplier', '0')),
 ])
 def test_names(text, expected):
-    assert settings.parse(CONF, [text]) == [expected]
+    assert settings.parse_setting(CONF, [text]) == [expected]
 
 
 @pytest.mark.parametrize('text', [
     'x=1', 'x', '=1', 'enabled_filters=x', 'database.connection=x', 'kronos.x=1', ''])
 def test_other_names_are_refused_with_those_there_are(text):
     with pytest.raises(exception.WeighError, match='--set'):
-        settings.parse(CONF, [text])
+        settings.parse_setting(CONF, [text])
 
 
 def test_apply_sets_values_and_returns_the_old_ones():
     before = (CONF.filter_scheduler.ram_weight_multiplier, CONF.kronos.hard_ceiling,
               CONF.kronos.policies_file)
-    taken = settings.apply(CONF, settings.parse(CONF, [
+    taken = settings.apply_settings(CONF, settings.parse_setting(CONF, [
         'ram_weight_multiplier=2.5', 'hard_ceiling=on', 'policies_file=/a', 'policies_file=/b']))
     assert CONF.filter_scheduler.ram_weight_multiplier == 2.5
     assert CONF.kronos.hard_ceiling is True
@@ -62,7 +62,7 @@ def test_apply_sets_values_and_returns_the_old_ones():
 
 
 def test_a_list_is_written_as_in_nova_conf():
-    taken = settings.apply(CONF, settings.parse(CONF, [
+    taken = settings.apply_settings(CONF, settings.parse_setting(CONF, [
         'scarcity_traits=CUSTOM_A,!CUSTOM_B', 'scarcity_weights=VGPU:2']))
     assert CONF.kronos.scarcity_traits == ['CUSTOM_A', '!CUSTOM_B']
     assert CONF.kronos.scarcity_weights == {'VGPU': 2.0}
@@ -75,7 +75,7 @@ def test_a_list_is_written_as_in_nova_conf():
     'settle_seconds=9999'])
 def test_values_that_nova_conf_may_not_have(text):
     with pytest.raises(exception.WeighError, match=text):
-        settings.apply(CONF, settings.parse(CONF, [text]))
+        settings.apply_settings(CONF, settings.parse_setting(CONF, [text]))
 
 
 @pytest.mark.parametrize('texts', [
@@ -88,7 +88,7 @@ def test_one_refused_value_leaves_all_options_as_they_were(texts):
 
     before = read_values()
     with pytest.raises(exception.WeighError, match=texts[-1]):
-        settings.apply(CONF, settings.parse(CONF, texts))
+        settings.apply_settings(CONF, settings.parse_setting(CONF, texts))
     assert read_values() == before
 
 
@@ -98,6 +98,6 @@ def test_option_that_cannot_be_read_leaves_the_others_as_they_were(tmp_path):
     CONF([], default_config_files=[str(path)], default_config_dirs=[])
     before = CONF.filter_scheduler.ram_weight_multiplier
     with pytest.raises(ValueError, match='soon'):
-        settings.apply(CONF, settings.parse(CONF, ['ram_weight_multiplier=2.5',
-                                                   'settle_seconds=60']))
+        settings.apply_settings(CONF, settings.parse_setting(CONF, ['ram_weight_multiplier=2.5',
+                                                                    'settle_seconds=60']))
     assert CONF.filter_scheduler.ram_weight_multiplier == before

@@ -81,15 +81,15 @@ def places_of(found, multiplier, names=('e', 'f', 'g'), **tuned):
     seen = {}
 
     class Watched(boot_replay.BootReplay):
-        def place(self, world, k, n):
-            host = super().place(world, k, n)
+        def choose_host(self, world, k, n):
+            host = super().choose_host(world, k, n)
             seen[found.uuids[n]] = found.hosts[host]
             return host
 
     original = boot_replay.BootReplay
     boot_replay.BootReplay = Watched
     try:
-        tuner(found, **tuned).run([multiplier])
+        tuner(found, **tuned).try_multipliers([multiplier])
     finally:
         boot_replay.BootReplay = original
     return tuple(seen[name] for name in names)
@@ -114,7 +114,7 @@ def test_instances_of_one_step_see_each_other_before_any_metric_does():
 
 
 def test_a_good_multiplier_beats_novas_own():
-    history, stock, good = (lambda t: [t.history(), *t.run([0.0, 8.0])])(
+    history, stock, good = (lambda t: [t.try_history(), *t.try_multipliers([0.0, 8.0])])(
         tuner(past(), moves=True, policies=made.policy_set(threshold=0.5)))
     assert (history.multiplier, stock.multiplier, good.multiplier) == (None, 0.0, 8.0)
     # h1 is at 0.95 from time 5 on: three of 1.5 beside 5.0.
@@ -129,15 +129,15 @@ def test_a_good_multiplier_beats_novas_own():
 
 def test_multiplier_0_is_nova_without_us():
     found = past()
-    (ours,) = tuner(found).run([0.0])
+    (ours,) = tuner(found).try_multipliers([0.0])
 
     class Deaf(boot_replay.ReplayDoor):
         """A door for a list of weighers without ours: no weigher calls it."""
 
-        def scrape(self, hosts, samples, at):
+        def read_samples(self, hosts, samples, at):
             pass
 
-        def look(self, hosts):
+        def list_scored_groups(self, hosts):
             raise AssertionError('Nova asked us')
 
     boots = boot_replay.BootReplay(found, {'unused': made.policy_set()},
@@ -227,11 +227,11 @@ def test_each_policy_file_scores_the_hosts_of_its_aggregates():
     door = boot_replay.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
     boots = boot_replay.BootReplay(found, {'one': bound('left'), 'two': bound('right')}, [], door)
     states = [boots._build_host_state(worlds.InstancePlaces(found, 0.0), h) for h in range(3)]
-    groups = door.look(states)
+    groups = door.list_scored_groups(states)
     assert [[s.host for s in group.hosts] for group in groups] == [['h1'], ['h2', 'h3']]
     lonely = boot_replay.ReplayDoor(CONF, {'one': bound('left')})
-    assert [(len(g.hosts), g.snapshot) for g in lonely.look(states)][1] == (2, None)
-    trials = tuner(found, policies=bound('left'), others=[bound('right')]).run([8.0])
+    assert [(len(g.hosts), g.snapshot) for g in lonely.list_scored_groups(states)][1] == (2, None)
+    trials = tuner(found, policies=bound('left'), others=[bound('right')]).try_multipliers([8.0])
     assert trials[0].count.booted == 3
 
 
@@ -276,7 +276,7 @@ def test_an_instance_without_room_goes_where_it_went():
                 **hosts['h1'].provider.inventories, 'MEMORY_MB': model.Inventory(1000)}))
         return dataclasses.replace(cluster, hosts=hosts)
 
-    (trial,) = tuner(past(change=full)).run([8.0])
+    (trial,) = tuner(past(change=full)).try_multipliers([8.0])
     assert trial.count == boot_replay.BootCounts(booted=3, elsewhere=0, without_room=3)
 
 
@@ -291,7 +291,7 @@ def test_a_past_without_usage_is_refused():
 def test_options_are_as_before_afterwards():
     before = (CONF.filter_scheduler.kronos_weight_multiplier, CONF.kronos.settle_seconds,
               list(CONF.kronos.policies_file))
-    tuner(past()).run([3.0])
+    tuner(past()).try_multipliers([3.0])
     assert before == (CONF.filter_scheduler.kronos_weight_multiplier,
                       CONF.kronos.settle_seconds, list(CONF.kronos.policies_file))
 
@@ -328,7 +328,7 @@ def test_only_hosts_of_the_planned_zone_count(tmp_path):
         model.Service(h, zone='east' if h == 'h1' else 'west') for h in ('h1', 'h2', 'h3')])
     used = {u: [5.0 if u == 'a' else 0.1] * TIMES for u in PLACES}
     chosen = made.policy_set()
-    traces.write(str(tmp_path / 'trace.npz'), made.trace(
+    traces.write_trace(str(tmp_path / 'trace.npz'), made.trace(
         cluster, made.scores_of(PLACES, used, base=0.0), used), chosen)
     (tmp_path / 'policies.yaml').write_text(
         yaml.safe_dump(chosen.model_dump(mode='json', exclude_unset=True)))

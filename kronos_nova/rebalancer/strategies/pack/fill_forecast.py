@@ -40,7 +40,7 @@ LEAST_CEILING = 1e-6
 
 
 class FillForecast:
-    """The fill forecast of a simulation; moves must go through :meth:`apply` here.
+    """The fill forecast of a simulation; moves must go through :meth:`apply_move` here.
 
     ``counts``: instances by host. ``mean``: P x N, in the unit of the simulation's
     ``usage``. ``expected``: P x H, the mean load of the host, in the same unit. ``base``:
@@ -87,7 +87,7 @@ class FillForecast:
 
         The order is always the same: a move that is taken back leaves no rounding behind.
         """
-        here = [*self.simulation.on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
+        here = [*self.simulation.list_on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
         for sums, values in ((self._asked, self.simulation.usage), (self.expected, self.mean),
                              (self._variances, self._variance)):
             sums[:, h] = values[:, here].cumsum(axis=1)[:, -1] if here else 0.0
@@ -119,12 +119,12 @@ class FillForecast:
 
     # Levels.
 
-    def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
+    def compute_loaded_levels(self, n: int, hosts: sim.Ints) -> sim.Floats:
         """Return the level of each host with instance n added; not for the instance's own host."""
         return self._compute_levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
                                     self._variance[:, n:n + 1])
 
-    def unloaded(self, n: int) -> float:
+    def compute_unloaded_level(self, n: int) -> float:
         """Return the level of the instance's host without the instance."""
         host = self.simulation.place[n:n + 1]
         return float(self._compute_levels(host, -self.simulation.usage[:, n:n + 1],
@@ -143,25 +143,26 @@ class FillForecast:
         return np.maximum(np.nan_to_num(self.simulation.fill[:, hosts]),
                           self._asked[:, hosts] / self.simulation.capacity[:, hosts])
 
-    def size(self, n: int) -> float:
+    def compute_size(self, n: int) -> float:
         """Return the instance's own peak as a part of its host's ceilings."""
         capacity = self.simulation.capacity[:, self.simulation.place[n]]
         peak = self.mean[:, n] + self._deviations[:, 0] * np.sqrt(self._variance[:, n])
         return float((np.maximum(peak, self.simulation.usage[:, n]) / capacity
                       / self._ceilings[:, 0]).max())
 
-    def excess(self, h: int) -> sim.Floats:
+    def compute_excess(self, h: int) -> sim.Floats:
         """Return by policy how far the host is surely above its limit; <= 0: not above.
 
         The load that is already leaving the host does not count.
         """
         view, host = self.simulation.view, self.simulation.hosts[h]
-        less = [view.load.leaving(p.name, host) + view.load.doubt(p.name, host)
+        less = [view.load.sum_leaving_load(p.name, host)
+                + view.load.compute_fill_doubt(p.name, host)
                 for p in self.simulation.policies]
         now = self._compute_current_fill(np.array([h], dtype=np.intp))[:, 0]
         return np.asarray(now - less - self._limits)
 
-    def share(self, n: int) -> sim.Floats:
+    def compute_shares(self, n: int) -> sim.Floats:
         """Return by policy the instance's part of its host's current load."""
         return np.asarray(self.simulation.usage[:, n]
                           / self.simulation.capacity[:, self.simulation.place[n]])
@@ -177,7 +178,7 @@ class FillForecast:
         hosts = (need / (largest * np.maximum(self._targets, LEAST_CEILING))).max()
         return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
 
-    def sustains(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
+    def can_take_all(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
         """Return whether ``among`` can take all from ``gone`` within their fill targets.
 
         :param part: the part of the mean fill targets that counts.
@@ -195,22 +196,22 @@ class FillForecast:
         return sim.first_legal(self.simulation, [(n, h) for h in hosts], self._phase,
                                lambda n, h: 0.0)
 
-    def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
+    def list_permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
         """Return the hosts that no mask forbids to the instance."""
         rows = np.array([n], dtype=np.intp)
         found: sim.Ints = hosts[masks.mark_permitted(self.simulation, rows, hosts)[0]]
         return found
 
-    def apply(self, move: model.Move) -> model.Move:
+    def apply_move(self, move: model.Move) -> model.Move:
         """Apply the move; return it with the fall in combined imbalance."""
-        before = self.simulation.combined()
-        self.simulation.apply(move)
+        before = self.simulation.compute_combined()
+        self.simulation.apply_move(move)
         self._update_hosts(move.from_host, move.to_host)
-        return dataclasses.replace(move, improvement=before - self.simulation.combined())
+        return dataclasses.replace(move, improvement=before - self.simulation.compute_combined())
 
-    def undo(self, move: model.Move) -> None:
-        """Take back the last :meth:`apply` of this move."""
-        self.simulation.undo(move)
+    def undo_move(self, move: model.Move) -> None:
+        """Take back the last :meth:`apply_move` of this move."""
+        self.simulation.undo_move(move)
         self._update_hosts(move.to_host, move.from_host)
 
     def _update_hosts(self, source: str, destination: str) -> None:

@@ -41,7 +41,7 @@ def empty_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Move]
     """Apply the moves of drains that go on and of new ones."""
     moves = _continue_drains(outlook, budget)
     simulation = outlook.simulation
-    if simulation.history.scope_cooling > 0 or simulation.stop():
+    if simulation.history.scope_cooling > 0 or simulation.is_cut_off():
         return moves
     used = int(_in_use(outlook).sum())
     new = _close(outlook, budget - len(moves), begun=bool(moves))
@@ -70,7 +70,7 @@ def _continue_drains(outlook: outlooks.FillForecast, budget: int) -> list[model.
              if h in simulation.host_index]
     for h in sorted(begun, key=lambda h: (outlook.counts[h], h)):
         left = budget - len(moves)
-        if left <= 0 or simulation.stop():
+        if left <= 0 or simulation.is_cut_off():
             break
         if not simulation.givers[h] or not outlook.counts[h]:
             continue
@@ -79,13 +79,13 @@ def _continue_drains(outlook: outlooks.FillForecast, budget: int) -> list[model.
         if stuck and not outlook.foresees:
             taken, stuck = _drain_hosts(outlook, {h: numbers}, levelled=False)
         if stuck and simulation.truncated:  # the search was cut short: keep the drain
-            simulation.drain(simulation.hosts[h])
+            simulation.begin_drain(simulation.hosts[h])
             break
         if stuck:
             _give_up(outlook, h)
             continue
         for extra in reversed(taken[left:]):
-            outlook.undo(extra)
+            outlook.undo_move(extra)
         moves += taken[:left]
     return moves
 
@@ -115,24 +115,24 @@ def _close(outlook: outlooks.FillForecast, budget: int, begun: bool) -> list[mod
     """
     draining = set(outlook.simulation.view.draining)
     moves, stuck = _drain_in_rounds(outlook, budget, begun, cheap=True)
-    if not stuck or outlook.foresees or outlook.simulation.stop():
+    if not stuck or outlook.foresees or outlook.simulation.is_cut_off():
         return moves
     closed = sorted(outlook.simulation.view.draining - draining)
     for move in reversed(moves):
-        outlook.undo(move)
+        outlook.undo_move(move)
     for host in closed:
-        outlook.simulation.reopen(host)
+        outlook.simulation.undo_drain(host)
     others, _stuck = _drain_in_rounds(outlook, budget, begun, cheap=False)
     opened = sorted(outlook.simulation.view.draining - draining)
     if (len(opened), -len(others)) >= (len(closed), -len(moves)):
         return others
     for move in reversed(others):
-        outlook.undo(move)
+        outlook.undo_move(move)
     for host in opened:
-        outlook.simulation.reopen(host)
+        outlook.simulation.undo_drain(host)
     for host in closed:
-        outlook.simulation.drain(host)
-    return [outlook.apply(move) for move in moves]
+        outlook.simulation.begin_drain(host)
+    return [outlook.apply_move(move) for move in moves]
 
 
 def _drain_in_rounds(outlook: outlooks.FillForecast, budget: int, begun: bool,
@@ -151,7 +151,7 @@ def _drain_in_rounds(outlook: outlooks.FillForecast, budget: int, begun: bool,
     failed: set[int] = set()
     for levelled in (True,) if outlook.foresees else (True, False):
         tried: set[int] = set()
-        while not simulation.stop():
+        while not simulation.is_cut_off():
             chosen = _choose_hosts(outlook,
                                    [h for h in order if h not in tried and outlook.counts[h]],
                                    budget - len(moves), per_host, begun or bool(moves), cheap)
@@ -162,7 +162,7 @@ def _drain_in_rounds(outlook: outlooks.FillForecast, budget: int, begun: bool,
                                         levelled)
             tried |= stuck
             for extra in reversed(taken[left:]):
-                outlook.undo(extra)
+                outlook.undo_move(extra)
             moves += taken[:left]
             if not stuck:
                 break
@@ -188,7 +188,7 @@ def _choose_hosts(outlook: outlooks.FillForecast, order: list[int], budget: int,
             break
         gone[h] = True
         slack = outlook.hysteresis * min(1.0, count / per_host)
-        if not outlook.sustains(gone, among, 1.0 - slack):
+        if not outlook.can_take_all(gone, among, 1.0 - slack):
             break
         chosen.append(h)
         budget -= count
@@ -213,7 +213,7 @@ def _choose_cheaper_hosts(outlook: outlooks.FillForecast, chosen: list[int], oth
             if outlook.counts[other] >= outlook.counts[chosen[i]]:
                 break
             gone[chosen[i]], gone[other] = False, True
-            if outlook.sustains(gone, among, 1.0):
+            if outlook.can_take_all(gone, among, 1.0):
                 rest.remove(other)
                 chosen[i] = other
                 break
@@ -222,7 +222,7 @@ def _choose_cheaper_hosts(outlook: outlooks.FillForecast, chosen: list[int], oth
 
 
 def _list_instances(outlook: outlooks.FillForecast, h: int) -> list[int]:
-    return [int(n) for n in outlook.simulation.on_host(outlook.simulation.hosts[h])]
+    return [int(n) for n in outlook.simulation.list_on_host(outlook.simulation.hosts[h])]
 
 
 def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
@@ -236,15 +236,15 @@ def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
     simulation = outlook.simulation
     stuck: set[int] = set()
     for h, numbers in leaving.items():
-        simulation.drain(simulation.hosts[h])
+        simulation.begin_drain(simulation.hosts[h])
         if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
             stuck.add(h)
-            simulation.reopen(simulation.hosts[h])
+            simulation.undo_drain(simulation.hosts[h])
     taken: list[tuple[int, model.Move]] = []
     source = {n: h for h, numbers in leaving.items() for n in numbers if h not in stuck}
     receiving = np.zeros(len(outlook.counts), dtype=np.bool_)
     shares = levelled and len(source) <= int(outlook.in_use().sum())  # else all receive
-    for n in sorted(source, key=lambda n: (-outlook.size(n), n)):
+    for n in sorted(source, key=lambda n: (-outlook.compute_size(n), n)):
         h = source[n]
         if h in stuck:
             continue
@@ -252,13 +252,13 @@ def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
                                       receiving)
         if move is not None:
             receiving[simulation.host_index[move.to_host]] = shares
-            taken.append((h, outlook.apply(move)))
+            taken.append((h, outlook.apply_move(move)))
             continue
         for done in reversed([move for h_, move in taken if h_ == h]):
-            outlook.undo(done)
+            outlook.undo_move(done)
         taken = [(h_, move) for h_, move in taken if h_ != h]
         stuck.add(h)
-        simulation.reopen(simulation.hosts[h])
+        simulation.undo_drain(simulation.hosts[h])
     rank = {h: i for i, h in enumerate(leaving)}
     taken.sort(key=lambda pair: rank[pair[0]])
     return [move for _, move in taken], stuck
@@ -272,8 +272,8 @@ def _find_destination_move(outlook: outlooks.FillForecast, n: int, hosts: sim.In
     repair are left out.
     """
     simulation = outlook.simulation
-    hosts = outlook.permitted(n, hosts)
-    level = outlook.loaded(n, hosts)
+    hosts = outlook.list_permitted(n, hosts)
+    level = outlook.compute_loaded_levels(n, hosts)
     fits = level <= 1.0 + metrics.ROUNDING
     if not fits.any():
         nearest = hosts[np.argsort(level, kind='stable')[:1]]
@@ -285,7 +285,7 @@ def _find_destination_move(outlook: outlooks.FillForecast, n: int, hosts: sim.In
     for i in np.lexsort((hosts, level if levelled else -level)):
         h = int(hosts[i])
         if simulation.grouped[n] and simulation.undoes_repair(
-                simulation.move(n, h, model.Phase.PACK)):
+                simulation.build_move(n, h, model.Phase.PACK)):
             continue
         move = outlook.first_legal(n, [h])
         if move is not None:
@@ -297,7 +297,7 @@ def _can_follow_later(outlook: outlooks.FillForecast, n: int) -> bool:
     """Return whether the instance is under way, or may be moved in a later cycle."""
     simulation, history = outlook.simulation, outlook.simulation.history
     uuid = simulation.uuids[n]
-    return simulation.view.in_flight(uuid) or (
+    return simulation.view.is_in_flight(uuid) or (
         (uuid in history.cooling or uuid in history.fresh)
         and uuid not in history.quarantined)
 

@@ -40,7 +40,7 @@ def relieve_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Mov
     moves: list[model.Move] = []
     stuck: set[int] = set()
     over = {h: _compute_max_excess(outlook, h) for h in np.flatnonzero(simulation.givers).tolist()}
-    while len(moves) < budget and not simulation.stop():
+    while len(moves) < budget and not simulation.is_cut_off():
         excess, h = max(((e, -h) for h, e in over.items() if h not in stuck),
                         default=(0.0, 0))
         h = -h
@@ -55,7 +55,7 @@ def relieve_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Mov
                 f'host {simulation.hosts[h]} is over its ceiling by {excess:.2f} and no '
                 'instance on it has a legal destination')
             continue
-        moves.append(outlook.apply(move))
+        moves.append(outlook.apply_move(move))
         for end in (h, simulation.host_index[move.to_host]):
             if end in over:
                 over[end] = _compute_max_excess(outlook, end)
@@ -63,28 +63,29 @@ def relieve_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Mov
 
 
 def _compute_max_excess(outlook: outlooks.FillForecast, h: int) -> float:
-    return float(outlook.excess(h).max())
+    return float(outlook.compute_excess(h).max())
 
 
 def _find_relief_move(outlook: outlooks.FillForecast, h: int) -> model.Move | None:
     simulation = outlook.simulation
-    excess = outlook.excess(h)
+    excess = outlook.compute_excess(h)
     hot = excess > metrics.ROUNDING
-    numbers = [int(n) for n in simulation.on_host(simulation.hosts[h])
+    numbers = [int(n) for n in simulation.list_on_host(simulation.hosts[h])
                if simulation.movable[n] and simulation.profiled[n]
-               and outlook.share(int(n))[hot].max() > metrics.ROUNDING]
+               and outlook.compute_shares(int(n))[hot].max() > metrics.ROUNDING]
     if not numbers:
         return None
-    numbers.sort(key=lambda n: (-outlook.share(n)[hot].max(), n))
+    numbers.sort(key=lambda n: (-outlook.compute_shares(n)[hot].max(), n))
     most = max(1.0, float(simulation.cost[numbers].max()))
     best: tuple[tuple[float, float, int], model.Move] | None = None
     for n in numbers[:RANKED]:
-        rest = max(0.0, float((excess - outlook.share(n)).max()))
+        rest = max(0.0, float((excess - outlook.compute_shares(n)).max()))
         found = _find_destination_move(outlook, n)
         if found is None:
             continue
         level, move = found
-        height = max(outlook.unloaded(n), level) + MEMORY * float(simulation.cost[n]) / most
+        height = max(outlook.compute_unloaded_level(n),
+                     level) + MEMORY * float(simulation.cost[n]) / most
         key = round(rest, 9), round(height, 9), n
         if best is None or key < best[0]:
             best = key, move
@@ -100,8 +101,8 @@ def _find_destination_move(outlook: outlooks.FillForecast, n: int) -> tuple[floa
     allow now.
     """
     simulation = outlook.simulation
-    targets = outlook.permitted(n, np.flatnonzero(simulation.takers))
-    level = outlook.loaded(n, targets)
+    targets = outlook.list_permitted(n, np.flatnonzero(simulation.takers))
+    level = outlook.compute_loaded_levels(n, targets)
     used = outlook.counts[targets] > 0
     low = level <= PEAK
     lowest = float(level[used].min()) if used.any() else 1.0

@@ -37,7 +37,7 @@ def policy_set(**fields):
     fields = {'name': 'cpu', 'weight': 1, 'imbalance_query': 'cpu', 'vm_profile_query': 'used',
               'vm_profile_label': 'uuid', 'vm_profile_label_type': 'nova_instance_uuid',
               'vm_profile_unit': 'absolute', 'host_capacity': 'VCPU', 'threshold': 0.2, **fields}
-    return policy.parse({'policies': [fields]})
+    return policy.parse_policies({'policies': [fields]})
 
 
 def cluster(places, *, memory_mb=1000, services=(), groups=(), taken_at=START):

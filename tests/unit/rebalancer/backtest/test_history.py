@@ -106,7 +106,7 @@ def test_an_instance_exists_between_its_samples_and_at_the_reading(taken_at, the
 def test_an_instance_without_series_is_there_and_its_load_is_the_hosts_own():
     found = made.built(made.cluster({'a': 'h1', 'b': 'h1'}), EVEN, {'a': [1] * 4})
     assert found.home[:, 1].tolist() == [0] * 4
-    assert found.true_usage(0).tolist() == [[1.0, 0.0]]
+    assert found.compute_true_usage(0).tolist() == [[1.0, 0.0]]
 
 
 def test_series_without_an_instance_are_counted_on_their_host():
@@ -120,7 +120,7 @@ def test_instances_that_explain_more_than_their_host_are_scaled_down_to_it():
     found = made.built(made.cluster({'a': 'h1', 'b': 'h1'}), EVEN,
                        {'a': [6] * 4, 'b': [4] * 4})
     assert found.scale[0, 0].tolist() == pytest.approx([0.5, 1.0, 1.0])
-    assert found.true_usage(0)[0].tolist() == pytest.approx([3.0, 2.0])
+    assert found.compute_true_usage(0)[0].tolist() == pytest.approx([3.0, 2.0])
     assert found.usage[0, 0].tolist() == [6.0, 4.0], 'the planner sees what was measured'
     assert any('explain more' in text for text in found.warnings)
 

@@ -35,7 +35,7 @@ def past(hosts, services=()):
 
 
 def reviewed(found, moved=(), **asked):
-    was = backtest_run.as_it_was(found, lambda k: None)
+    was = backtest_run.run_history(found, lambda k: None)
     return review.review_journey(found,
                                  backtest_run.BacktestResult('x', was.score, was.counts,
                                                              tuple(moved)),
@@ -82,17 +82,17 @@ def move(instance, source, target, hours):
 
 def test_ping_pong_is_a_return_within_the_time():
     there_and_back = [move(0, 0, 1, 0), move(0, 1, 0, 5)]
-    assert review.ping_pongs(there_and_back, 5 * HOUR) == 1
-    assert review.ping_pongs(there_and_back, 5 * HOUR - 1) == 0
-    assert review.ping_pongs([move(0, 0, 1, 0), move(1, 1, 0, 1)], 24 * HOUR) == 0
-    assert review.ping_pongs([move(0, 0, 1, 0), move(0, 1, 2, 1)], 24 * HOUR) == 0
+    assert review.count_ping_pongs(there_and_back, 5 * HOUR) == 1
+    assert review.count_ping_pongs(there_and_back, 5 * HOUR - 1) == 0
+    assert review.count_ping_pongs([move(0, 0, 1, 0), move(1, 1, 0, 1)], 24 * HOUR) == 0
+    assert review.count_ping_pongs([move(0, 0, 1, 0), move(0, 1, 2, 1)], 24 * HOUR) == 0
     round_about = [move(0, 0, 1, 0), move(0, 1, 2, 1), move(0, 2, 0, 2), move(0, 0, 1, 3)]
-    assert review.ping_pongs(round_about, 24 * HOUR) == 2
+    assert review.count_ping_pongs(round_about, 24 * HOUR) == 2
 
 
 def test_the_time_runs_from_the_last_departure():
     often = [move(0, 0, 1, 0), move(0, 1, 0, 10), move(0, 0, 1, 11), move(0, 1, 0, 12)]
-    assert review.ping_pongs(often, 2 * HOUR) == 2
+    assert review.count_ping_pongs(often, 2 * HOUR) == 2
 
 
 def test_moves_per_day_and_copied_gib_are_counted():
@@ -107,13 +107,13 @@ def test_moves_per_day_and_copied_gib_are_counted():
 def test_energy_of_a_linear_curve():
     # Each of 3 times stands for 300 s; 100 W idle, 200 W at full load:
     # h1 190 + 190 + 150, h2 181 + 120 + 180, h3 110 + 100 (unknown: idle) + 130.
-    curve = power.parse('100:200')
+    curve = power.parse_power_curve('100:200')
     row = reviewed(past(HOSTS), curve=curve, energy_measure='cpu')
     assert row['energy_kwh'] == pytest.approx((530 + 481 + 340) * 300 / 3_600_000)
 
 
 def test_an_empty_host_may_be_off_and_a_host_that_is_down_is():
-    curve = power.parse('100:200', empty_is_off=True)
+    curve = power.parse_power_curve('100:200', empty_is_off=True)
     row = reviewed(past(HOSTS), curve=curve, energy_measure='cpu')
     assert row['energy_kwh'] == pytest.approx((530 + 481) * 300 / 3_600_000)
     down = past(HOSTS, [model.Service('h2', state='down')])
@@ -126,20 +126,21 @@ def test_energy_without_a_curve_is_not_known():
 
 
 def test_a_table_of_eleven_watts_is_linear_between_its_points():
-    curve = power.parse('10,20,30,40,50,60,70,80,90,100,200')
-    found = curve.of(np.array([0.0, 0.05, 0.95, 1.0, 1.7, np.nan]))
+    curve = power.parse_power_curve('10,20,30,40,50,60,70,80,90,100,200')
+    found = curve.compute_watts(np.array([0.0, 0.05, 0.95, 1.0, 1.7, np.nan]))
     assert found.tolist() == pytest.approx([10, 15, 150, 200, 200, 10])
 
 
 def test_a_host_may_draw_nothing_when_idle():
-    assert power.parse('0:100').of(np.array([0.0, 0.5])).tolist() == [0.0, 50.0]
+    assert power.parse_power_curve('0:100').compute_watts(np.array([0.0, 0.5])).tolist() == [0.0,
+                                                                                             50.0]
 
 
 @pytest.mark.parametrize('text', ['', '100', '100:', '1:2:3', '100:x', 'nan:1', '-1:5', 'inf:5',
                                   '1,2,3', '1,2,3,4,5,6,7,8,9,10,x'])
 def test_an_invalid_power_curve_is_refused(text):
     with pytest.raises(ValueError, match='IDLE:MAX|no number|negative'):
-        power.parse(text)
+        power.parse_power_curve(text)
 
 
 def test_empty_hosts_are_those_that_are_up_and_hold_nothing():
@@ -150,7 +151,7 @@ def test_empty_hosts_are_those_that_are_up_and_hold_nothing():
 
 
 def test_a_review_is_plain_json():
-    json.dumps(reviewed(past(HOSTS), curve=power.parse('1:2'), energy_measure='cpu'),
+    json.dumps(reviewed(past(HOSTS), curve=power.parse_power_curve('1:2'), energy_measure='cpu'),
                allow_nan=False)
 
 

@@ -34,13 +34,13 @@ def carrier(*tasks, **limits):
 
 
 def ended(found, until, since=0.0):
-    return [(t.task_id, at) for t, at in found.advance(since, until)]
+    return [(t.task_id, at) for t, at in found.advance_time(since, until)]
 
 
 def test_a_move_takes_as_long_as_its_memory_takes():
     found = carrier(task('1'))
-    assert ended(found, 99.9) == [] and [t.task_id for t in found.running] == ['1']
-    assert ended(found, 100.0, since=99.9) == [('1', 100.0)] and not found.live
+    assert ended(found, 99.9) == [] and [t.task_id for t in found.running_tasks] == ['1']
+    assert ended(found, 100.0, since=99.9) == [('1', 100.0)] and not found.open_tasks
 
 
 def test_a_copied_disk_takes_its_time_too():
@@ -79,7 +79,7 @@ def test_a_move_waits_for_its_required_moves():
 def test_another_plans_move_of_that_instance_does_not_count():
     found = carrier(task('2', plan='old'), task('1', requires=('u2',)))
     assert ended(found, 1000.0) == [('2', 100.0)]
-    assert [t.task_id for t in found.live] == ['1']
+    assert [t.task_id for t in found.open_tasks] == ['1']
 
 
 def test_a_late_move_is_cancelled_with_the_moves_that_require_it():
@@ -88,7 +88,7 @@ def test_a_late_move_is_cancelled_with_the_moves_that_require_it():
     assert ended(found, 1000.0) == [('1', 100.0)]
     assert found.cancelled == {'it did not begin in time': 1,
                                'a move that it requires was cancelled': 2}
-    assert not found.live
+    assert not found.open_tasks
 
 
 @pytest.mark.parametrize(('deadline', 'expected'), [
@@ -110,8 +110,8 @@ def test_without_a_deadline_it_must_begin_within_the_limit():
 @pytest.mark.parametrize('gone', ['u1', 'u2'])
 def test_a_move_of_an_instance_that_is_gone_ends(gone):
     found = carrier(task('1'), task('2'), per_scope=1)
-    found.advance(0.0, 10.0)
-    found.drop({gone})
+    found.advance_time(0.0, 10.0)
+    found.cancel_gone_instances({gone})
     left = ended(found, 1000.0, since=10.0)
     assert left == ([('2', 110.0)] if gone == 'u1' else [('1', 100.0)])
     assert found.cancelled == {'the instance is gone': 1}

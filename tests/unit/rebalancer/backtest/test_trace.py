@@ -35,12 +35,12 @@ def recorded():
 @pytest.fixture
 def path(tmp_path):
     written = str(tmp_path / 'trace.npz')
-    trace.write(written, recorded(), made.policy_set())
+    trace.write_trace(written, recorded(), made.policy_set())
     return written
 
 
 def test_a_written_trace_is_read_unchanged(path):
-    found, wanted = trace.read(path), recorded()
+    found, wanted = trace.read_trace(path), recorded()
     assert (found.window, found.scopes) == (wanted.window, wanted.scopes)
     assert found.cluster.groups == wanted.cluster.groups
     assert {u: (i.host, dict(i.claims)) for u, i in found.cluster.instances.items()} == {
@@ -55,7 +55,7 @@ def test_a_written_trace_is_read_unchanged(path):
 
 def test_the_same_trace_is_the_same_file(path, tmp_path):
     again = tmp_path / 'again.npz'
-    trace.write(str(again), recorded(), made.policy_set())
+    trace.write_trace(str(again), recorded(), made.policy_set())
     assert [p.name for p in sorted(tmp_path.iterdir())] == ['again.npz', 'trace.npz']
     with zipfile.ZipFile(path) as one, zipfile.ZipFile(again) as other:
         assert {n: one.read(n) for n in one.namelist()} == {
@@ -104,7 +104,7 @@ def text(document):
     ({'cloud': text({'../x': 1, 'meta.json': 5})}, 'cloud: meta.json')])
 def test_a_wrong_field_is_named(path, fields, told):
     with pytest.raises(exception.TraceError, match=told) as caught:
-        trace.read(changed(path, **fields))
+        trace.read_trace(changed(path, **fields))
     assert path in str(caught.value) and 'Record the trace again' in str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_a_wrong_file_of_the_cloud_is_named(path):
         cloud = json.loads(found['cloud'].tobytes())
     cloud['nova/instances.json']['h1'][0]['flavor_vcpus'] = 'many'
     with pytest.raises(exception.TraceError, match=r'instances.json: .*flavor_vcpus'):
-        trace.read(changed(path, cloud=text(cloud)))
+        trace.read_trace(changed(path, cloud=text(cloud)))
 
 
 @pytest.mark.parametrize('content', [b'', b'no archive', b'PK\x03\x04 broken'])
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_an_archive_is_refused(tmp_path, content):
     path = tmp_path / 'x.npz'
     path.write_bytes(content)
     with pytest.raises(exception.TraceError, match='it is no .npz file'):
-        trace.read(str(path))
+        trace.read_trace(str(path))
 
 
 def test_a_damaged_archive_is_refused_or_read_and_nothing_else(path):
@@ -136,7 +136,7 @@ def test_a_damaged_archive_is_refused_or_read_and_nothing_else(path):
         with open(path, 'wb') as f:
             f.write(data[:rng.choice([len(data), len(data), rng.randrange(len(data))])])
         try:
-            trace.read(path)
+            trace.read_trace(path)
         except exception.TraceError:
             refused += 1
     assert refused > 250
@@ -145,11 +145,11 @@ def test_a_damaged_archive_is_refused_or_read_and_nothing_else(path):
 def test_a_small_file_cannot_stand_for_more_than_the_limit(path, monkeypatch):
     monkeypatch.setattr(trace, 'MAX_BYTES', 1000)
     with pytest.raises(exception.TraceError, match='it unpacks to'):
-        trace.read(path)
+        trace.read_trace(path)
 
 
 def test_a_file_that_is_not_there_or_cannot_be_written(tmp_path):
     with pytest.raises(exception.TraceError, match='No such file'):
-        trace.read(str(tmp_path / 'none.npz'))
+        trace.read_trace(str(tmp_path / 'none.npz'))
     with pytest.raises(exception.TraceError, match='cannot be written'):
-        trace.write(str(tmp_path / 'none' / 'x.npz'), recorded(), made.policy_set())
+        trace.write_trace(str(tmp_path / 'none' / 'x.npz'), recorded(), made.policy_set())

@@ -30,7 +30,7 @@ HOSTS = ('h1', 'h2', 'h3')
 
 def entered(past, lag=300.0, k=0):
     found = world.InstancePlaces(past, lag)
-    found.enter(k)
+    found.enter_time(k)
     return found
 
 
@@ -42,24 +42,24 @@ def pair(count=4):
 
 def test_usage_follows_the_instance_and_base_load_stays():
     found = entered(pair())
-    found.arrive('a', 'h2', made.START + 10)
-    assert found.scores(0)[0].tolist() == pytest.approx([0.3, 0.4, 0.1])
-    found.arrive('b', 'h2', made.START + 20)
-    assert found.scores(0)[0].tolist() == pytest.approx([0.1, 0.6, 0.1])
+    found.complete_move('a', 'h2', made.START + 10)
+    assert found.compute_true_scores(0)[0].tolist() == pytest.approx([0.3, 0.4, 0.1])
+    found.complete_move('b', 'h2', made.START + 20)
+    assert found.compute_true_scores(0)[0].tolist() == pytest.approx([0.1, 0.6, 0.1])
 
 
 def test_a_move_under_way_counts_at_both_ends():
     found = entered(pair())
-    assert found.scores(0, [('a', 'h2')])[0].tolist() == pytest.approx([0.6, 0.4, 0.1])
+    assert found.compute_true_scores(0, [('a', 'h2')])[0].tolist() == pytest.approx([0.6, 0.4, 0.1])
 
 
 def test_metrics_show_a_move_little_by_little():
     found = entered(pair(), lag=400.0)
-    found.arrive('a', 'h2', made.START)
+    found.complete_move('a', 'h2', made.START)
     policies = world.make_runnable_policies(made.policy_set())
 
     def shown(now):
-        samples = found.samples(policies, {'cpu': 0}, 0, now)['cpu']
+        samples = found.build_samples(policies, {'cpu': 0}, 0, now)['cpu']
         return [samples.imbalance.series[h] for h in HOSTS]
 
     assert shown(made.START) == pytest.approx([0.6, 0.1, 0.1])
@@ -71,18 +71,18 @@ def test_samples_are_capped_at_a_full_host_and_true_scores_are_not():
     places, used = {'a': 'h1', 'b': 'h2'}, {'a': [8.0] * 2, 'b': [8.0] * 2}
     past = made.built(made.cluster(places), made.scores_of(places, used), used)
     found = entered(past, lag=0.0)
-    found.arrive('b', 'h1', made.START)
-    assert found.scores(0)[0, 0] == pytest.approx(1.7)
-    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
-                            made.START)
+    found.complete_move('b', 'h1', made.START)
+    assert found.compute_true_scores(0)[0, 0] == pytest.approx(1.7)
+    samples = found.build_samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
+                                  made.START)
     assert samples['cpu'].imbalance.series['h1'] == 1.0
 
 
 def test_a_score_above_one_in_history_is_left_for_the_engine_to_refuse():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [1.5] * 2, 'h2': [0.1] * 2},
                       {'a': [1] * 2})
-    samples = entered(past).samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
-                                    made.START)
+    samples = entered(past).build_samples(world.make_runnable_policies(made.policy_set()),
+                                          {'cpu': 0}, 0, made.START)
     assert samples['cpu'].imbalance.series == {'h1': 1.5, 'h2': pytest.approx(0.1)}
 
 
@@ -91,24 +91,25 @@ def test_without_a_capacity_only_moves_make_a_score_unknown():
     past = made.built(made.cluster({'a': 'h1'}), {h: [0.5] * 2 for h in HOSTS}, {'a': [1.0] * 2},
                       policies=chosen, host_capacity_query={'h1': [10.0] * 2, 'h2': [0.0] * 2})
     found = entered(past)
-    assert found.scores(0)[0].tolist() == [0.5, 0.5, 0.5]
-    found.arrive('a', 'h2', made.START)
-    assert found.scores(0)[0].tolist() == pytest.approx([0.4, math.nan, 0.5], nan_ok=True)
+    assert found.compute_true_scores(0)[0].tolist() == [0.5, 0.5, 0.5]
+    found.complete_move('a', 'h2', made.START)
+    assert found.compute_true_scores(0)[0].tolist() == pytest.approx([0.4, math.nan, 0.5],
+                                                                     nan_ok=True)
 
 
 def test_a_negative_score_or_usage_is_no_measurement():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [-0.5] * 2, 'h2': [0.1] * 2},
                       {'a': [-1.0] * 2})
     found = entered(past)
-    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
-                            made.START)['cpu']
+    samples = found.build_samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
+                                  made.START)['cpu']
     assert samples.imbalance.series['h1'] == -0.5 and samples.profile.series == {}
 
 
 def test_a_host_without_a_score_has_none_in_the_simulation():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [None, 0.5], 'h2': [0.1] * 2},
                       {'a': [1] * 2})
-    assert math.isnan(entered(past).scores(0)[0, 0])
+    assert math.isnan(entered(past).compute_true_scores(0)[0, 0])
 
 
 def test_fill_moves_with_the_score_from_its_own_history():
@@ -117,15 +118,15 @@ def test_fill_moves_with_the_score_from_its_own_history():
     past = made.built(made.cluster(places), made.scores_of(places, used), used, policies=chosen,
                       capacity_query={'h1': [0.8] * 2, 'h2': [0.2] * 2, 'h3': [0.1] * 2})
     found = entered(past, lag=0.0)
-    found.arrive('a', 'h2', made.START)
-    samples = found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0, made.START)
+    found.complete_move('a', 'h2', made.START)
+    samples = found.build_samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0, made.START)
     assert samples['cpu'].capacity.series == pytest.approx({'h1': 0.5, 'h2': 0.5, 'h3': 0.1})
 
 
 def test_a_cloud_without_any_instance_keeps_its_scores():
     past = made.built(made.cluster({'a': 'h1'}, taken_at=made.START + made.STEP),
                       {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]})
-    assert entered(past).scores(0).tolist() == [[0.5] * 3]
+    assert entered(past).compute_true_scores(0).tolist() == [[0.5] * 3]
 
 
 def foreseeing(**fields):
@@ -141,13 +142,13 @@ def test_means_and_deviations_follow_the_instance():
                       vm_mean_query={'a': [2.0, 2.5], 'b': [1.0, None]},
                       vm_deviation_query={'a': [0.5, 0.25], 'b': [0.125, None]})
     found = entered(past, lag=600.0)
-    found.arrive('a', 'h3', made.START)
-    first, second = (found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, k,
-                                   made.START + 1)['cpu']
+    found.complete_move('a', 'h3', made.START)
+    first, second = (found.build_samples(world.make_runnable_policies(chosen), {'cpu': 0}, k,
+                                         made.START + 1)['cpu']
                      for k in range(2))
     assert first.mean.series == {'a': 2.0, 'b': 1.0}
     assert first.deviation.series == {'a': 0.5, 'b': 0.125}
-    found.enter(1)
+    found.enter_time(1)
     assert second.mean.series == {'a': 2.5} and second.deviation.series == {'a': 0.25}
 
 
@@ -157,13 +158,13 @@ def test_no_mean_of_an_instance_that_is_not_there():
                       {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]}, policies=chosen,
                       capacity_query={h: [0.5] * 2 for h in HOSTS},
                       vm_mean_query={'a': [1.0, 1.0]}, vm_deviation_query={'a': [1.0, 1.0]})
-    samples = entered(past).samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0,
-                                    made.START)['cpu']
+    samples = entered(past).build_samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0,
+                                          made.START)['cpu']
     assert samples.mean.series == samples.deviation.series == {}
 
 
 def test_policies_that_do_not_ask_about_hours_get_no_answer():
-    samples = entered(pair()).samples(
+    samples = entered(pair()).build_samples(
         world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
     assert samples.mean is None and samples.deviation is None
 
@@ -173,8 +174,8 @@ def test_claims_follow_the_instance_and_others_keep_theirs():
     cloud.hosts['h1'].provider.used['VCPU'] += 5
     used = {'a': [1.0] * 2, 'b': [1.0] * 2}
     found = entered(made.built(cloud, made.scores_of({'a': 'h1', 'b': 'h1'}, used), used))
-    found.arrive('a', 'h2', made.START)
-    seen = found.cluster(made.START, ())
+    found.complete_move('a', 'h2', made.START)
+    seen = found.build_cluster(made.START, ())
     assert {h: seen.hosts[h].provider.used['VCPU'] for h in HOSTS} == {'h1': 6, 'h2': 1, 'h3': 0}
     assert seen.instances['a'].host == 'h2'
     assert cloud.hosts['h1'].provider.used['VCPU'] == 7, 'the recorded cloud stays as it is'
@@ -184,9 +185,9 @@ def test_a_claim_of_a_class_that_a_host_has_not_used_yet():
     cloud = made.cluster({'a': 'h1'})
     cloud.instances['a'].claims['VGPU'] = 2
     found = entered(made.built(cloud, {h: [0.5] * 2 for h in HOSTS}, {'a': [1.0] * 2}))
-    assert found.cluster(0.0, ()).hosts['h1'].provider.used['VGPU'] == 0
-    found.arrive('a', 'h2', made.START)
-    seen = found.cluster(0.0, ()).hosts
+    assert found.build_cluster(0.0, ()).hosts['h1'].provider.used['VGPU'] == 0
+    found.complete_move('a', 'h2', made.START)
+    seen = found.build_cluster(0.0, ()).hosts
     assert (seen['h1'].provider.used['VGPU'], seen['h2'].provider.used['VGPU']) == (0, 2)
 
 
@@ -194,13 +195,13 @@ def test_instances_come_where_they_came_and_go():
     past = made.built(made.cluster({'a': 'h1', 'b': 'h2'}, taken_at=made.START + made.STEP),
                       {h: [0.5] * 3 for h in HOSTS}, {'a': [None, 1, 1], 'b': [1, 1, None]})
     found = world.InstancePlaces(past, 0.0)
-    assert found.enter(0) == []
-    assert set(found.cluster(0.0, ()).instances) == {'b'}
-    assert found.counts(0).tolist() == [0, 1, 0]
-    assert found.enter(1) == []
-    assert found.counts(1).tolist() == [1, 1, 0]
-    assert found.enter(2) == ['b']
-    seen = found.cluster(0.0, ())
+    assert found.enter_time(0) == []
+    assert set(found.build_cluster(0.0, ()).instances) == {'b'}
+    assert found.count_residents(0).tolist() == [0, 1, 0]
+    assert found.enter_time(1) == []
+    assert found.count_residents(1).tolist() == [1, 1, 0]
+    assert found.enter_time(2) == ['b']
+    seen = found.build_cluster(0.0, ())
     assert set(seen.instances) == {'a'} and seen.hosts['h2'].provider.used['VCPU'] == 0
 
 
@@ -208,13 +209,13 @@ def test_an_instance_recorded_while_migrating_has_no_task_state_before():
     cloud = made.cluster({'a': 'h1'})
     object.__setattr__(cloud.instances['a'], 'task_state', 'migrating')
     found = entered(made.built(cloud, {h: [0.5] * 2 for h in HOSTS}, {'a': [1] * 2}))
-    assert found.cluster(0.0, ()).instances['a'].task_state is None
+    assert found.build_cluster(0.0, ()).instances['a'].task_state is None
 
 
 def test_history_follows_its_own_moves():
     past = made.built(made.cluster({'a': 'h2'}), {h: [0.5] * 3 for h in HOSTS},
                       [('a', 'h1', [1, None, None]), ('a', 'h2', [None, 1, 1])])
-    was = backtest_run.as_it_was(past, lambda k: None)
+    was = backtest_run.run_history(past, lambda k: None)
     assert was.moved == (world.CompletedMove(0, 0, 1, made.START + made.STEP),)
     assert np.array_equal(was.score, past.score)
     assert backtest_run.run_without_moves(past, lambda k: None).counts[-1].tolist() == [1, 0, 0]
@@ -243,7 +244,7 @@ def random_past(seed):
 @given(HISTORY)
 def test_history_is_reproduced_to_the_last_bit(seed):
     past = random_past(seed)
-    assert np.array_equal(backtest_run.as_it_was(past, lambda k: None).score, past.score,
+    assert np.array_equal(backtest_run.run_history(past, lambda k: None).score, past.score,
                           equal_nan=True)
 
 
@@ -269,15 +270,17 @@ def test_moves_conserve_the_usage_of_instances(seed):
     rng = np.random.default_rng(seed + 1)
     found = world.InstancePlaces(past, 600.0)
     for k in range(past.window.count):
-        found.enter(k)
+        found.enter_time(k)
         for _ in range(3):
             n = int(rng.integers(len(past.uuids)))
             if found.place[n] >= 0:
-                found.arrive(past.uuids[n], HOSTS[rng.integers(3)], past.window.at(k))
-        for change in (found._compute_change(k, []), found.measured(k, past.window.at(k) + 100)):
+                found.complete_move(past.uuids[n], HOSTS[rng.integers(3)],
+                                    past.window.compute_time(k))
+        for change in (found._compute_change(k, []),
+                       found.compute_shown_change(k, past.window.compute_time(k) + 100)):
             assert (change * past.capacity[:, k]).sum() == pytest.approx(0.0, abs=1e-9)
         # Where nothing is cut off at 0, the hosts' load is history's.
-        scores, before = found.scores(k), past.score[:, k]
+        scores, before = found.compute_true_scores(k), past.score[:, k]
         known = ~np.isnan(before).any()
         if known and (scores > 0).all():
             assert scores.sum() == pytest.approx(before.sum())
@@ -291,13 +294,13 @@ def test_no_score_is_negative_and_coming_back_restores_history(seed):
     there = [u for n, u in enumerate(past.uuids) if found.place[n] >= 0]
     home = {u: past.hosts[past.home[0, past.uuids.index(u)]] for u in there}
     for u in there:
-        found.arrive(u, 'h1', made.START)
-    assert not (np.nan_to_num(found.scores(0)) < 0).any()
+        found.complete_move(u, 'h1', made.START)
+    assert not (np.nan_to_num(found.compute_true_scores(0)) < 0).any()
     for u in there:
-        found.arrive(u, home[u], made.START)
-    assert np.array_equal(found.scores(0), past.score[:, 0], equal_nan=True)
+        found.complete_move(u, home[u], made.START)
+    assert np.array_equal(found.compute_true_scores(0), past.score[:, 0], equal_nan=True)
 
 
 def test_flights_are_part_of_the_cloud_that_is_planned():
     flight = model.InFlightMove('a', 'h1', 'h2', 'task')
-    assert entered(pair()).cluster(5.0, (flight,)).flights == (flight,)
+    assert entered(pair()).build_cluster(5.0, (flight,)).flights == (flight,)

@@ -181,7 +181,7 @@ def test_the_traits_of_a_cloud_are_those_of_all_its_providers() -> None:
 
 
 def test_own_traits_are_those_that_the_flavor_names() -> None:
-    assert allocation_request.own_traits(model.Instance('vm', 'h', extra_specs={
+    assert allocation_request.list_flavor_traits(model.Instance('vm', 'h', extra_specs={
         'trait:A': 'required', 'trait1:B': 'forbidden', 'resources:VCPU': '1'})) == {'A', 'B'}
 
 

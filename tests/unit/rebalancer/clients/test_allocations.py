@@ -57,12 +57,12 @@ def test_allocations_that_cannot_be_judged_pin_the_instance(own: dict[str, dict[
     pytest.param({}, {'root': {'VCPU': 2}, 'gpu0': {'VGPU': 1}}, id='not scheduled yet')])
 def test_an_instance_in_flight_claims_its_source_allocations_once(
         own: dict[str, dict[str, int]], migration: dict[str, dict[str, int]]) -> None:
-    found = allocations.claimed_in_flight(VM, own, [migration], HOST)
+    found = allocations.find_flight_claims(VM, own, [migration], HOST)
     assert found.allocations == {'root': {'VCPU': 2}, 'gpu0': {'VGPU': 1}}
     assert (found.claims, found.pinned) == ({'VCPU': 2, 'VGPU': 1}, None)
 
 
 def test_an_instance_in_flight_without_source_claims_its_other_allocations() -> None:
-    found = allocations.claimed_in_flight(VM, {'far': {'VCPU': 2}}, [{}], HOST)
+    found = allocations.find_flight_claims(VM, {'far': {'VCPU': 2}}, [{}], HOST)
     assert found.claims == {'VCPU': 2}
-    assert allocations.claimed_in_flight(VM, {}, [], HOST).claims == {}
+    assert allocations.find_flight_claims(VM, {}, [], HOST).claims == {}

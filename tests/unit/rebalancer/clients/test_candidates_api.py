@@ -42,7 +42,7 @@ def refusal(*turns: tuple[Sequence[tuple[str, str]], Any]) -> str | None:
     connection = answers.Answers()
     for query, answer in turns:
         connection.answers[path(query)] = [answer]
-    found = candidates_api.CandidatesApi(connection).refusal(ASKED, {'CUSTOM_OWN'})
+    found = candidates_api.CandidatesApi(connection).find_refusal(ASKED, {'CUSTOM_OWN'})
     assert [at for at, _, _ in connection.asked] == [path(query) for query, _ in turns]
     return found
 

@@ -29,30 +29,30 @@ AGGREGATES = {'near': aggregate('cell1', 'a', 'b'), 'far': aggregate(' cell2 ', 
 
 
 def test_a_host_is_in_the_cell_that_any_of_its_aggregates_names() -> None:
-    assert cells.of_hosts(AGGREGATES, KEY, 'abcd') == {'a': 'cell1', 'b': 'cell1', 'c': 'cell2'}
+    assert cells.map_cells(AGGREGATES, KEY, 'abcd') == {'a': 'cell1', 'b': 'cell1', 'c': 'cell2'}
 
 
 def test_another_key_or_none_names_nothing() -> None:
     for key in ('cell', ''):
-        assert cells.of_hosts(AGGREGATES, key, 'abcd') == {}
-    assert cells.of_hosts({'x': aggregate('cell1', 'a', key='')}, '', 'a') == {}
+        assert cells.map_cells(AGGREGATES, key, 'abcd') == {}
+    assert cells.map_cells({'x': aggregate('cell1', 'a', key='')}, '', 'a') == {}
 
 
 def test_two_aggregates_of_a_host_may_name_the_same_cell() -> None:
-    assert cells.of_hosts({'rack1': aggregate('cell1', 'a'), 'rack2': aggregate('cell1', 'a')},
-                          KEY, 'a') == {'a': 'cell1'}
+    assert cells.map_cells({'rack1': aggregate('cell1', 'a'), 'rack2': aggregate('cell1', 'a')},
+                           KEY, 'a') == {'a': 'cell1'}
 
 
 def test_error_about_two_cells_names_host_aggregates_and_remedy() -> None:
     wrong = {**AGGREGATES, 'wrong\n': aggregate('cell2', 'b')}
     with pytest.raises(api.ApiError) as error:
-        cells.of_hosts(wrong, KEY, 'ab')
+        cells.map_cells(wrong, KEY, 'ab')
     assert error.value.what == 'the cell of host b'
     assert error.value.problem == (
         'a host is in one cell, but in metadata kronos:cell aggregate near says cell1, aggregate '
         'wrong says cell2. Correct the metadata (openstack aggregate set --property), or take '
         'the host out of one of the aggregates')
-    assert cells.of_hosts(wrong, KEY, 'a') == {'a': 'cell1'}, 'who is not planned is no matter'
+    assert cells.map_cells(wrong, KEY, 'a') == {'a': 'cell1'}, 'who is not planned is no matter'
 
 
 def test_hosts_without_a_cell_are_named_where_others_have_one() -> None:

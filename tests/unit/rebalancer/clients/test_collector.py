@@ -38,7 +38,7 @@ def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
 def flight_of(migrations: list[nova_api.Migration], now: float = 0.0,
               **fields: Any) -> list[model.InFlightMove]:
     instance = nova_records.parse_instance(answers.server('vm', **fields))
-    return list(collector.flights_of(migrations, {'vm': instance}, now))
+    return list(collector.list_flights(migrations, {'vm': instance}, now))
 
 
 def migration(number: int = 1, **fields: Any) -> nova_api.Migration:
@@ -93,7 +93,7 @@ def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
     empty = provider_contents.ProviderContent(1, {}, {}, frozenset({'CUSTOM_T'}), {})
     forest = provider_trees.ProviderForest(listed, dict.fromkeys(listed, empty), sharing)
     services = {h: model.Service(h) for h in ('good', 'bare')}
-    hosts = collector.hosts_of(
+    hosts = collector.build_hosts(
         {'good': hypervisor('good'), 'bare': hypervisor('bare', uuid='none')}, services, forest,
         {'good': 'cell1'})
     assert [(p.uuid, p.parent_uuid) for p in hosts['good'].tree] == [
@@ -101,8 +101,8 @@ def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
     assert (hosts['good'].cell, hosts['bare'].cell) == ('cell1', None)
     assert hosts['good'].sharing == {'s'} and hosts['good'].traits == {'CUSTOM_T'}
     assert (hosts['bare'].tree, hosts['bare'].sharing) == ((), frozenset())
-    assert collector.sharing_of(hosts, forest).keys() == {'s'}
-    assert collector.sharing_of(hosts, forest)['s'].aggregates == {'agg'}
+    assert collector.list_sharing_providers(hosts, forest).keys() == {'s'}
+    assert collector.list_sharing_providers(hosts, forest)['s'].aggregates == {'agg'}
 
 
 def test_an_instance_in_flight_has_what_its_migration_holds_for_it() -> None:
@@ -125,7 +125,7 @@ def test_hosts_of_a_silent_cell_belong_to_their_scopes_and_are_not_planned() -> 
         aggregate_metadata={'far': {'availability_zone': 'az2'}})
 
     def unreadable(scope: str, *named: str) -> set[str]:
-        return set(cluster.scoped(scope, named).unreadable_hosts)
+        return set(cluster.replace_scope(scope, named).unreadable_hosts)
     assert unreadable('near') == set() and unreadable('far') == {'c', 'd'}
     assert unreadable('both') == {'c'} and unreadable('both', 'far', 'both') == set()
     assert unreadable(model.UNASSIGNED) == {'e'}

@@ -27,7 +27,7 @@ class Nova:
     silent = True
     lists = 0
 
-    def hypervisors(self) -> list[nova_api.Hypervisor]:
+    def read_hypervisors(self) -> list[nova_api.Hypervisor]:
         self.lists += 1
         return self._answer()
 
@@ -57,29 +57,30 @@ def test_a_silent_cell_keeps_its_earlier_hypervisors(nova: Nova,
                                                      reader: hypervisors.HypervisorReader) -> None:
     assert reader.read() == [ONE, TWO]
     nova.status = 500
-    assert reader.read() == [ONE, TWO] and reader.read_of('host1') == [ONE]
+    assert reader.read() == [ONE, TWO] and reader.read_host_hypervisors('host1') == [ONE]
     with pytest.raises(api.ApiError):
-        reader.read_of('host3')
+        reader.read_host_hypervisors('host3')
 
 
 def test_first_read_of_a_host_reads_all_once(
         nova: Nova, reader: hypervisors.HypervisorReader) -> None:
     nova.status = 500
     with pytest.raises(api.ApiError):
-        reader.read_of('host2')
+        reader.read_host_hypervisors('host2')
     nova.status, nova.lists = None, 0
-    assert reader.read_of('host2') == [TWO] and nova.lists == 1
-    assert reader.read_of('host2') == [TWO] and nova.lists == 1
+    assert reader.read_host_hypervisors('host2') == [TWO] and nova.lists == 1
+    assert reader.read_host_hypervisors('host2') == [TWO] and nova.lists == 1
     nova.status = 500
-    assert reader.read_of('host1') == [ONE], 'the cell of host1 fell silent before its first read'
+    assert reader.read_host_hypervisors('host1') == [
+        ONE], 'the cell of host1 fell silent before its first read'
 
 
 def test_read_of_a_host_lists_nothing_again_after_a_read_of_all(
         nova: Nova, reader: hypervisors.HypervisorReader) -> None:
     reader.read()
-    assert reader.read_of('host2') == [TWO] and nova.lists == 1
+    assert reader.read_host_hypervisors('host2') == [TWO] and nova.lists == 1
     nova.status = 500
-    assert reader.read_of('host1') == [ONE] and nova.lists == 1
+    assert reader.read_host_hypervisors('host1') == [ONE] and nova.lists == 1
 
 
 def test_failed_read_of_all_is_repeated_by_the_first_read_of_a_host(
@@ -88,7 +89,7 @@ def test_failed_read_of_all_is_repeated_by_the_first_read_of_a_host(
     with pytest.raises(api.ApiError):
         reader.read()
     nova.status = None
-    assert reader.read_of('host2') == [TWO] and nova.lists == 2
+    assert reader.read_host_hypervisors('host2') == [TWO] and nova.lists == 2
 
 
 @pytest.mark.parametrize(('status', 'silent'), [(500, False), (403, True), (404, True)])
@@ -96,7 +97,7 @@ def test_every_other_failure_of_nova_stays_one(
         nova: Nova, reader: hypervisors.HypervisorReader, status: int, silent: bool) -> None:
     reader.read()
     nova.status, nova.silent = status, silent
-    for read in (reader.read, lambda: reader.read_of('host1')):
+    for read in (reader.read, lambda: reader.read_host_hypervisors('host1')):
         with pytest.raises(api.ApiError):
             read()
 

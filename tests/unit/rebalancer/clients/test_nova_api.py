@@ -66,7 +66,7 @@ def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:
     nova.answers['/servers/detail'] = [
         {'servers': [answers.server('a'), answers.server('b')], 'servers_links': [link]},
         {'servers': [answers.server('b'), answers.server('c')]}]
-    assert [s.uuid for s in nova_api.NovaApi(nova).servers()] == ['a', 'b', 'c']
+    assert [s.uuid for s in nova_api.NovaApi(nova).list_servers()] == ['a', 'b', 'c']
     assert nova.asked[1] == ('/servers/detail', {'marker': 'b', 'limit': '2'}, '2.96')
 
 
@@ -74,7 +74,7 @@ def test_pages_without_an_end_are_an_error(nova: answers.Answers) -> None:
     link = {'rel': 'next', 'href': '/servers/detail?marker=a'}
     nova.answers['/servers/detail'] = [{'servers': [answers.server('a')], 'servers_links': [link]}]
     with pytest.raises(api.ApiError, match='do not come to an end'):
-        nova_api.NovaApi(nova).servers()
+        nova_api.NovaApi(nova).list_servers()
 
 
 def test_a_group_deleted_between_two_pages_hides_no_other(nova: answers.Answers) -> None:
@@ -91,7 +91,7 @@ def test_servers_on_a_host_leave_out_others_and_unreadable_records(nova: answers
         answers.server('a') | {'addresses': {'net': [{'addr': '192.0.2.7'}]}},
         answers.server('b', host='host2'), answers.server('c', host=None),
         {'id': 'd', 'status': 'UNKNOWN'}, answers.server('e', locked=None)]}]
-    found = nova_api.NovaApi(nova).servers_on('host1')
+    found = nova_api.NovaApi(nova).list_servers_on('host1')
     assert {uuid: server.addresses for uuid, server in found.items()} == {'a': ('192.0.2.7',)}
     assert nova.asked[-1][1] == {'all_tenants': '1', 'host': 'host1'}
 
@@ -101,13 +101,13 @@ def test_servers_are_read_without_pinned_zones_where_there_are_none() -> None:
     data = answers.server('a')
     del data['pinned_availability_zone']
     nova.answers['/servers/detail'] = [{'servers': [data]}]
-    assert nova_api.NovaApi(nova).servers()[0].pinned_zone is None
+    assert nova_api.NovaApi(nova).list_servers()[0].pinned_zone is None
     assert nova.asked[0][2] == '2.72'
 
 
 def test_a_nova_too_old_is_refused() -> None:
     with pytest.raises(api.ApiError, match=r'offers microversion 2\.71, 2\.72 \(Stein\)'):
-        nova_api.NovaApi(answers.Answers(maximum='2.71')).servers()
+        nova_api.NovaApi(answers.Answers(maximum='2.71')).list_servers()
 
 
 def test_hypervisors_of_a_host_falls_back_to_the_whole_list(nova: answers.Answers) -> None:
@@ -123,7 +123,7 @@ def test_a_hostile_message_stays_one_short_line(nova: answers.Answers) -> None:
     nova.answers['/os-aggregates'] = [answers.Response(
         {'forbidden': {'message': 'no\n\x1b[31m' + 'x' * 5000, 'code': 403}}, 403)]
     with pytest.raises(api.ApiError) as caught:
-        nova_api.NovaApi(nova).aggregates()
+        nova_api.NovaApi(nova).read_aggregates()
     assert caught.value.problem.isprintable()
     assert len(caught.value.problem) < 500
 
@@ -132,10 +132,10 @@ def test_a_server_that_is_denied_is_not_taken_for_deleted(nova: answers.Answers)
     nova.answers['/servers/vm'] = [answers.Response({}, 404)]
     nova.answers['/servers/detail'] = [{'servers': [answers.server('vm')]}, {'servers': []}]
     with pytest.raises(api.ApiError, match='policy context_is_admin') as caught:
-        nova_api.NovaApi(nova).server('vm')
+        nova_api.NovaApi(nova).read_server('vm')
     assert caught.value.status is None
     with pytest.raises(api.ApiError) as caught:
-        nova_api.NovaApi(nova).server('vm')
+        nova_api.NovaApi(nova).read_server('vm')
     assert caught.value.status == 404
 
 

@@ -90,7 +90,7 @@ def test_a_group_keeps_its_rule() -> None:
     ('accepted', False), ('running (post-copy)', False), ('finished', False),
     ('a status of tomorrow', False)])
 def test_an_unknown_migration_status_is_not_the_end(status: str, ended: bool) -> None:
-    assert nova_records.parse_migration(answers.migration(1, status=status)).ended is ended
+    assert nova_records.parse_migration(answers.migration(1, status=status)).has_ended is ended
 
 
 def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> None:

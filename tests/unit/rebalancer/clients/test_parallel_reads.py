@@ -23,7 +23,7 @@ def test_a_read_that_takes_too_long_raises() -> None:
     try:
         with parallel_reads.ReadingContext(0.2) as reads, pytest.raises(
                 api.ApiError, match=r'Nova: servers: not read within 0 s \(\[nova\] collect_tim'):
-            reads.one('Nova', 'servers', gate.wait)
+            reads.read_one('Nova', 'servers', gate.wait)
     finally:
         gate.set()
 
@@ -44,7 +44,7 @@ def test_each_reads_at_most_eight_at_a_time() -> None:
 
     keys = [f'k{i}' for i in range(3 * parallel_reads.CONCURRENCY)]
     with parallel_reads.ReadingContext(60) as reads:
-        assert reads.each('Nova', 'x', read, keys) == {k: k.upper() for k in keys}
+        assert reads.read_each('Nova', 'x', read, keys) == {k: k.upper() for k in keys}
     assert most == parallel_reads.CONCURRENCY
 
 
@@ -74,7 +74,7 @@ def test_all_reads_every_key_although_others_fail() -> None:
 
     try:
         with parallel_reads.ReadingContext(0.5) as reads:
-            found = reads.all('Nova', 'x', read, ['slow', 'bad', 'good'])
+            found = reads.read_all('Nova', 'x', read, ['slow', 'bad', 'good'])
     finally:
         gate.set()
     slow, bad = found['slow'], found['bad']

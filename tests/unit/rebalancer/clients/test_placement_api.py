@@ -26,7 +26,7 @@ def test_the_list_tells_places_in_trees_and_generations() -> None:
          'generation': 4},
         {'uuid': 'c', 'name': 'h1_gpu', 'root_provider_uuid': 'r', 'parent_provider_uuid': 'r',
          'generation': 0}]}]
-    found = placement_api.PlacementApi(placement).providers(in_tree='r')
+    found = placement_api.PlacementApi(placement).read_providers(in_tree='r')
     assert found == {'r': placement_api.ListedProvider('r', 'h1', 'r', None, 4),
                      'c': placement_api.ListedProvider('c', 'h1_gpu', 'r', 'r', 0)}
     assert placement.asked[0][1] == {'in_tree': 'r'}
@@ -40,9 +40,9 @@ def test_odd_usages_are_an_error(usages: Any, problem: str) -> None:
     placement.answers['/resource_providers/u/usages'] = [
         {'usages': usages, 'resource_provider_generation': 1}]
     with pytest.raises(api.ApiError, match=f'Placement: resource provider u.*{problem}'):
-        placement_api.PlacementApi(placement).usages('u')
+        placement_api.PlacementApi(placement).read_usages('u')
 
 
 def test_a_placement_too_old_is_refused() -> None:
     with pytest.raises(api.ApiError, match=r'offers 1\.30, 1\.31 \(Train\)'):
-        placement_api.PlacementApi(answers.Answers('1.30')).negotiate()
+        placement_api.PlacementApi(answers.Answers('1.30')).negotiate_microversions()

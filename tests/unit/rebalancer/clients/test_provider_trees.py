@@ -48,7 +48,7 @@ class Placement(answers.Answers):
         self.api = placement_api.PlacementApi(self)
 
     def content(self) -> provider_contents.ProviderContent:
-        return provider_contents.content_of(self.api, 'u')
+        return provider_contents.read_provider(self.api, 'u')
 
     @property
     def parts(self) -> list[str]:
@@ -141,7 +141,8 @@ def test_one_common_aggregate_with_any_provider_of_a_tree_is_enough() -> None:
     sharing = provider_trees.ProviderSharing(
         {'nfs': frozenset('ab'), 'own': frozenset('c')},
         {'a': frozenset({'nfs', 'child'}), 'b': frozenset({'nfs'}), 'c': frozenset({'own'})})
-    assert sharing.with_tree({'root', 'child'}) == {'nfs'}
-    assert sharing.with_tree({'root'}) == frozenset()
-    assert sharing.with_tree({'nfs', 'child'}) == frozenset(), 'nobody shares with itself'
+    assert sharing.list_sharing_with_tree({'root', 'child'}) == {'nfs'}
+    assert sharing.list_sharing_with_tree({'root'}) == frozenset()
+    assert sharing.list_sharing_with_tree({'nfs',
+                                           'child'}) == frozenset(), 'nobody shares with itself'
     assert sharing.aggregates_of('child') == {'a'} and sharing.aggregates_of('nfs') == {'a', 'b'}

@@ -72,7 +72,7 @@ class Cloud(simulated_placement.Placement):
     def read(self) -> provider_trees.ProviderForest:
         self.asked.clear()
         with parallel_reads.ReadingContext(60) as reads:
-            return self.reader.read(reads, self.api.providers, self.sharing)
+            return self.reader.read(reads, self.api.read_providers, self.sharing)
 
 
 def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
@@ -81,7 +81,7 @@ def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
 
 def hosts(forest: provider_trees.ProviderForest, *uuids: str) -> dict[str, model.Host]:
     found = nodes(*uuids)
-    return collector.hosts_of(
+    return collector.build_hosts(
         found, {name: model.Service(name) for name in found}, forest, {})
 
 
@@ -125,9 +125,9 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
 
     cloud.before = before
     forest = cloud.read()
-    assert forest.unsettled == {'a0'} and forest.allocations()['v'].keys() >= {'a0', 'a1'}
+    assert forest.unsettled == {'a0'} and forest.map_allocations()['v'].keys() >= {'a0', 'a1'}
     cloud.before = lambda _path, _tree: None
-    assert cloud.read().allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
+    assert cloud.read().map_allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
     cloud.read()
     asked = [path for path in cloud.asked if path.count('/') > 1]
     assert asked == [f'{LIST}/a1/usages'], 'it rests: one is enough'
@@ -147,9 +147,9 @@ def test_an_instance_that_moves_during_a_reading_is_counted_once() -> None:
             cloud.allocate('v', {'a1': 2})
 
     cloud.before = before
-    assert cloud.read().allocations() == {'v': {'a1': {'X': 2}, 's': {'X': 1}}}
+    assert cloud.read().map_allocations() == {'v': {'a1': {'X': 2}, 's': {'X': 1}}}
     cloud.before = lambda _path, _tree: None
-    assert cloud.read().allocations() == {'v': {'a1': {'X': 2}}}
+    assert cloud.read().map_allocations() == {'v': {'a1': {'X': 2}}}
 
 
 def test_instances_of_a_constantly_changing_host_stay_with_a_warning() -> None:
@@ -168,7 +168,7 @@ def test_instances_of_a_constantly_changing_host_stay_with_a_warning() -> None:
     instances = {u: nova_records.parse_instance(answers.server(u, 'host-a0'))
                  for u in ('v', 'away')}
     pinned = collector.with_claims(
-        instances, found, forest.allocations(), {'away'}, [], frozen)
+        instances, found, forest.map_allocations(), {'away'}, [], frozen)
     assert str(pinned['v'].pinned).startswith('providers-changing: ')
     assert pinned['away'].pinned is None, 'in flight it is not judged'
 
@@ -183,7 +183,7 @@ def test_unwanted_providers_of_a_tree_stay_unread_in_a_second_listing() -> None:
     with parallel_reads.ReadingContext(60) as reads:
         def listing() -> dict[str, placement_api.ListedProvider]:
             # In the second list b1 is new.
-            return {u: p for u, p in cloud.api.providers().items()
+            return {u: p for u, p in cloud.api.read_providers().items()
                     if wanted(p) and (u != 'b1' or cloud.asked.count(LIST) > 1)}
 
         forest = cloud.reader.read(reads, listing, cloud.sharing, wanted)

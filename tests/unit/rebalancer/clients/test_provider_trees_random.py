@@ -61,7 +61,7 @@ class Placement(simulated_placement.Placement):
 
 
 def of_one_moment(forest: provider_trees.ProviderForest) -> None:
-    for root, tree in forest.trees().items():
+    for root, tree in forest.map_trees().items():
         if root not in forest.unsettled:
             for consumer in CONSUMERS:
                 amounts = {forest.contents[uuid].allocations[consumer]['X'] for uuid in tree
@@ -81,13 +81,13 @@ def test_kept_content_equals_the_content_of_placement(seed: int,
             found.noise, found.faults = noise, found.rng.choice([0.0, 0.03]) if noise else 0.0
             try:
                 with parallel_reads.ReadingContext(60) as reads:
-                    forest = remembers.read(reads, placement.providers)
+                    forest = remembers.read(reads, placement.read_providers)
             except api.ApiError as error:
                 assert error.status == 500 and found.faults
             else:
                 of_one_moment(forest)
         assert not forest.unsettled
-        assert forest.allocations() == {
+        assert forest.map_allocations() == {
             consumer: {name: {'X': on[consumer]} for name, on in found.on.items()
                        if consumer in on}
             for consumer in CONSUMERS if any(consumer in on for on in found.on.values())}

@@ -109,17 +109,17 @@ def test_keys_come_from_the_configuration() -> None:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([])
-    assert server_constraints.opt_out(conf) == server_constraints.NOWHERE
+    assert server_constraints.make_opt_out(conf) == server_constraints.NOWHERE
     conf.set_override('opt_out_metadata_key', 'stay', 'engine')
     conf.set_override('opt_out_tag', 'stays', 'engine')
-    assert server_constraints.opt_out(conf) == BOTH
+    assert server_constraints.make_opt_out(conf) == BOTH
 
 
 def test_instances_of_one_flavor_share_its_extra_specs() -> None:
     nova = answers.Answers('2.100')
     nova.answers['/servers/detail'] = [{'servers': [
         answers.server(u, **flavor(extra_specs={'ssd': 'true'})) for u in ('a', 'b')]}]
-    first, second = nova_api.NovaApi(nova).servers()
+    first, second = nova_api.NovaApi(nova).list_servers()
     assert first.extra_specs is second.extra_specs
 
 
@@ -129,7 +129,7 @@ def test_instances_of_one_flavor_share_its_extra_specs() -> None:
 def test_servers_are_read_with_what_shows_the_most(offered: str, used: str) -> None:
     nova = answers.Answers(offered)
     nova.answers['/servers/detail'] = [{'servers': []}]
-    nova_api.NovaApi(nova).servers()
+    nova_api.NovaApi(nova).list_servers()
     assert nova.asked[-1][2] == used
 
 
@@ -141,13 +141,13 @@ def test_a_hypervisor_and_an_aggregate_have_what_rules_look_at() -> None:
     nova = answers.Answers()
     nova.answers['/os-aggregates'] = [{'aggregates': [
         {'name': 'a', 'hosts': ['h2', 'h1'], 'metadata': {'ssd': 'true'}}]}]
-    assert nova_api.NovaApi(nova).aggregates() == {
+    assert nova_api.NovaApi(nova).read_aggregates() == {
         'a': nova_api.Aggregate(('h1', 'h2'), {'ssd': 'true'})}
 
 
 def test_flavors_that_are_not_shown_are_spoken_of() -> None:
     shown = nova_records.parse_instance(answers.server('vm', **flavor(extra_specs={})))
     hidden = nova_records.parse_instance(answers.server('vm'))
-    assert collector.not_shown([shown]) == []
-    (note,) = collector.not_shown([shown, hidden, hidden])
+    assert collector.warn_about_extra_specs([shown]) == []
+    (note,) = collector.warn_about_extra_specs([shown, hidden, hidden])
     assert 'servers:show:flavor-extra-specs' in note

@@ -36,7 +36,7 @@ class Engine:
         self._beat = beat
         self.troubles = {}
 
-    def safe_cycle(self):
+    def run_safe_cycle(self):
         self.cycles.release()
         return self.troubles
 
@@ -118,15 +118,16 @@ def test_it_is_ready_when_a_cycle_has_succeeded_in_every_scope():
     built, health = Engine(), healths.DaemonHealth()
     built.troubles = {'blue': 'could not read servers from Nova'}
     one = daemon.EngineDaemon(built, interval=0.01, beat=0.01, health=health)
-    assert health.ready() == ['cycle: it has not come round yet'] and health.alive() == []
+    assert health.find_unready_reason() == [
+        'cycle: it has not come round yet'] and health.find_restart_reason() == []
     one.start()
     assert times(built.cycles, 2)
-    assert health.ready() == ['cycle: blue: could not read servers from Nova']
-    assert health.alive() == [], 'a restart would not help'
+    assert health.find_unready_reason() == ['cycle: blue: could not read servers from Nova']
+    assert health.find_restart_reason() == [], 'a restart would not help'
     built.troubles = {}
     assert times(built.cycles, 3)
     one.stop()
-    assert health.ready() == []
+    assert health.find_unready_reason() == []
 
 
 def test_unrenewed_leases_are_reported_to_the_health_registry(serve):
@@ -139,6 +140,8 @@ def test_unrenewed_leases_are_reported_to_the_health_registry(serve):
     built, health = Engine(beat), healths.DaemonHealth()
     serve(built, interval=3600, beat=0.01, health=health)
     assert times(built.beats, 2)
-    assert ['the database is away' in text for text in health.ready() if 'leases' in text] == [True]
+    assert ['the database is away' in text for text in health.find_unready_reason()
+            if 'leases' in text] == [True]
     errors.clear()
-    assert times(built.beats, 3) and not any('leases' in text for text in health.ready())
+    assert times(built.beats,
+                 3) and not any('leases' in text for text in health.find_unready_reason())

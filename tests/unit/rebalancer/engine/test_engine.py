@@ -50,7 +50,7 @@ class FakeCollector:
         self.calls = 0
         self.meanwhile = lambda: None
 
-    def collect(self, now):
+    def collect_cluster(self, now):
         self.calls += 1
         if isinstance(self.cluster, Exception):
             raise self.cluster
@@ -58,7 +58,7 @@ class FakeCollector:
         return dataclasses.replace(self.cluster, taken_at=now, scope_hosts=frozenset())
 
 
-class FakeSource(base.ScoreSource):
+class FakeSource(base.MetricsSource):
     def __init__(self, clock, hosts, usages):
         self._clock, self._hosts, self._usages = clock, hosts, usages
 
@@ -159,8 +159,8 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     def shown():
         world.clock.now += 60
         engine.run_cycle()
-        metrics = {name: value for name, key, value in samples.of_tally(
-            tally.reading(), 'nova', host_scores=False) if key in (
+        metrics = {name: value for name, key, value in samples.list_tally_samples(
+            tally.copy_tally(), 'nova', host_scores=False) if key in (
                 (model.UNASSIGNED,), (model.UNASSIGNED, 'cpu'))}
         (report,) = world.store.statistics.read_census().scopes[model.UNASSIGNED].cycle.policies
         return metrics, report
@@ -170,7 +170,7 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert metrics['kronos_combined_imbalance'] == pytest.approx(0.8)
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.0)
     assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
-    assert report.measured == pytest.approx(0.8)
+    assert report.measured_imbalance == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
     world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
@@ -560,7 +560,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
         world.clock.now += lease_keeper.LEASE_SECONDS + 1
         one.keep_leases()
 
-    run = engine.planning_pipeline.run
+    run = engine.planning_pipeline.plan_scope
 
     def frozen(*args, **kwargs):
         found = run(*args, **kwargs)
@@ -568,7 +568,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.planning_pipeline, 'run', frozen)
+        patch.setattr(engine.planning_pipeline, 'plan_scope', frozen)
         row, = one.run_cycle()
     assert 'Nothing was written' in row['reason'] and not world.casts
     assert 'held up' in caplog.text
@@ -589,7 +589,7 @@ def test_a_cycle_that_hangs_loses_its_leases(world):
     two = world.engine('two', kept_alive=True)
     world.collector.meanwhile = lambda: (hang(), setattr(
         world.collector, 'meanwhile', lambda: None), two.run_cycle())
-    one.safe_cycle()
+    one.run_safe_cycle()
     assert [f.instance_uuid for f in world.store.tasks.list_in_flight_moves()] == [A0]
     assert world.store.plans.list_plans()[0].epoch == 2
 
@@ -672,7 +672,7 @@ def test_a_failure_that_is_tried_again_is_for_debugging_alone(world, caplog, ret
                               error_type='MigrationFailed', error='no room')
     with caplog.at_level('DEBUG'):
         caplog.clear()
-        one.on_result('migration.failed', result)
+        one.log_result('migration.failed', result)
     record, = [r for r in caplog.records if 'the move from a to b failed' in r.message]
     assert record.levelname == level and record.message.endswith(said)
 
@@ -741,8 +741,8 @@ def test_three_pack_plans_that_overfilled_hosts_pause_the_scope(world, caplog):
     newest = world.store.outcomes.list_outcomes(model.UNASSIGNED, 9)
     assert newest == [], 'what came before is not held against it again'
     assert '2 -> 2 hosts in use (foreseen 1), overload 0.667 -> 1.000 (foreseen ' in caplog.text
-    counted = {key: value for name, key, value in samples.of_tally(
-        tally.reading(), 'nova', host_scores=False) if name == 'kronos_judged_plans_total'}
+    counted = {key: value for name, key, value in samples.list_tally_samples(
+        tally.copy_tally(), 'nova', host_scores=False) if name == 'kronos_judged_plans_total'}
     assert counted[model.UNASSIGNED, 'worse'] == 3
 
 
@@ -1001,14 +1001,14 @@ def test_a_task_uses_its_scopes_budget_after_its_host_changed_scope(world):
     world.conf.set_override('aggregates', ['rack'], 'engine')
     world.conf.set_override('include_unassigned_hosts', True, 'engine')
     seen = {}
-    real = engine.planning_pipeline.run
+    real = engine.planning_pipeline.plan_scope
 
     def run(cluster, *args, **kwargs):
         seen[cluster.scope] = kwargs['busy']
         return real(cluster, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.planning_pipeline, 'run', run)
+        patch.setattr(engine.planning_pipeline, 'plan_scope', run)
         one.run_cycle()
     assert seen == {'rack': 1, model.UNASSIGNED: 1}
 
@@ -1045,14 +1045,14 @@ def test_a_move_that_ends_during_a_reading_counts_for_hosts_and_budget(world):
     nova = model.InFlightMove(A0, 'b', 'a')
     world.collector.cluster = dataclasses.replace(world.collector.cluster, flights=(nova,))
     seen = []
-    real = engine.planning_pipeline.run
+    real = engine.planning_pipeline.plan_scope
 
     def run(cluster, *args, **kwargs):
         seen.append((cluster.flights, kwargs['busy']))
         return real(cluster, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.planning_pipeline, 'run', run)
+        patch.setattr(engine.planning_pipeline, 'plan_scope', run)
         one.run_cycle()
     (flights, busy), = seen
     assert flights[0] == nova
@@ -1230,7 +1230,7 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world,
     scope = row['name']
     assert f'Scope {scope}: {engine.STOPPED_WHILE}' in caplog.text
     assert 'planning_deadline' not in caplog.text
-    counts = tally.reading().counts
+    counts = tally.copy_tally().counts
     assert counts['cycles'][scope, 'stopped'] == 1 and counts['truncated_plans'][scope,] == 0
     assert counts['cycles'][scope, 'failed'] == 0
     assert world.store.plans.list_plans() == [] and world.store.tasks.list_in_flight_moves() == ()
@@ -1243,9 +1243,9 @@ class FakeConfirming:
         self.refusals = placement_check.RecentRefusals()
         self._refuses = refuses
 
-    def confirmed(self, outcome, now, replan):
-        if not self.refusals.current(now):
-            self.refusals.add(self._refuses, now)
+    def confirm_outcome(self, outcome, now, replan):
+        if not self.refusals.map_refused_hosts(now):
+            self.refusals.add_refusals(self._refuses, now)
             return replan()
         return outcome
 
@@ -1256,8 +1256,8 @@ def test_a_move_refused_by_placement_is_only_in_the_snapshot(world, tmp_path):
     row, = engine.run_cycle()
     assert row['moves'] == [] and world.casts == []
     assert row['rejections']['placement-refused'] > 0
-    found = reader.read(engine.write_snapshot())
-    history = found.history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    found = reader.read_snapshot(engine.write_snapshot())
+    history = found.build_history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
     assert history.refused == {A0: frozenset({'b'})}
     world.clock.now += placement_check.REFUSED_SECONDS + 1
     row, = engine.run_cycle()
@@ -1283,7 +1283,8 @@ def test_an_instance_refused_everywhere_is_held_and_in_the_snapshot(world, tmp_p
     assert row['moves'] == []
     assert [no['rule'] for no in row['held']] == ['placement-refuses-everywhere']
     path = engine.write_snapshot()
-    history = reader.read(path).history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    history = reader.read_snapshot(path).build_history(model.UNASSIGNED, cooldown=600,
+                                                       instance_cooldown=900)
     assert history.refused_everywhere == {A0}
     replayed, = replay.replay_snapshot(world.conf, path, lambda: 0.0)
     assert (replayed['moves'], replayed['held']) == ([], row['held'])
@@ -1384,18 +1385,18 @@ def test_a_disabled_host_that_stays_undrained_is_logged_once(world, caplog):
 def test_the_tally_counts_each_cycle_with_any_result(world):
     tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
-    built.safe_cycle()
-    found = tally.reading()
+    built.run_safe_cycle()
+    found = tally.copy_tally()
     scope, = found.scopes
     assert found.counts['cycles'][scope, 'moves'] == 1
     assert found.counts['planned_moves'][scope, 'spread', 'live', 'false'] == 1
     assert found.planned_at == {scope: world.clock.now}
     assert found.seen[scope].scores == {'cpu': {'a': 0.9, 'b': 0.1}}
     world.collector.cluster = exception.CollectError('Nova is away')
-    built.safe_cycle()
+    built.run_safe_cycle()
     world.collector.cluster = ZeroDivisionError()
-    built.safe_cycle()
-    found = tally.reading()
+    built.run_safe_cycle()
+    found = tally.copy_tally()
     assert not found.seen and found.counts['cycles'][scope, 'failed'] == 2
     failures = found.counts['cycle_failures']
     assert {key: n for key, n in failures.items() if n} == {
@@ -1405,12 +1406,12 @@ def test_the_tally_counts_each_cycle_with_any_result(world):
 def test_the_tally_drops_a_scope_that_another_engine_took(world):
     tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
-    built.safe_cycle()
-    scope, = tally.reading().planned_at
+    built.run_safe_cycle()
+    scope, = tally.copy_tally().planned_at
     world.clock.now += 1000
     world.engine('two').run_cycle()
-    built.safe_cycle()
-    found = tally.reading()
+    built.run_safe_cycle()
+    found = tally.copy_tally()
     assert not found.seen and found.counts['cycles'][scope, 'failed'] == 0
     assert scope in found.planned_at, 'when this one has planned it stays true'
 
@@ -1418,15 +1419,15 @@ def test_the_tally_drops_a_scope_that_another_engine_took(world):
 def test_a_lease_that_a_cycle_acquired_again_is_not_lost(world, monkeypatch):
     tally = tallies.DaemonTally()
     built = world.engine(kept_alive=True, tally=tally)
-    built.safe_cycle()
+    built.run_safe_cycle()
 
     def late(lease, seconds):
-        built.safe_cycle()
+        built.run_safe_cycle()
         return False
 
     monkeypatch.setattr(world.store.leases, 'renew_lease', late)
     built.keep_leases()
-    assert tally.reading().seen
+    assert tally.copy_tally().seen
 
 
 @pytest.mark.parametrize('evacuates, reason, undrained', [
@@ -1442,7 +1443,7 @@ def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, re
     world.conf.set_override('evacuate_disabled_hosts', evacuates, 'engine')
     tally = tallies.DaemonTally()
     row, = world.engine(tally=tally).run_cycle()
-    seen, = tally.reading().seen.values()
+    seen, = tally.copy_tally().seen.values()
     assert (row['moves'], seen.undrained) == ([], undrained)
 
 
@@ -1450,5 +1451,5 @@ def test_planned_moves_of_a_dry_run_are_counted_as_dry_run(world):
     world.conf.set_override('dry_run', True, 'engine')
     tally = tallies.DaemonTally()
     world.engine(tally=tally).run_cycle()
-    counts = tally.reading().counts['planned_moves']
+    counts = tally.copy_tally().counts['planned_moves']
     assert sum(counts.values()) == 1 and {key[3] for key in counts} == {'true'}

@@ -44,7 +44,7 @@ class Candidates:
         self.refuses = refuses
         self.asked: list[str] = []
 
-    def refusal(self, query: Any, own: Any) -> str | None:
+    def find_refusal(self, query: Any, own: Any) -> str | None:
         root = dict(query)['in_tree']
         self.asked.append(root)
         answer = self.refuses(*[root, dict(query)['resources']][
@@ -54,7 +54,7 @@ class Candidates:
         return 'no allocation candidate' if answer else None
 
 
-def with_roots(request: planner.PlanRequest) -> planner.PlanRequest:
+def with_roots(request: planner.PlanningInput) -> planner.PlanningInput:
     """Roots that are known by their hosts' names, and flavors that are shown."""
     hosts = {name: dataclasses.replace(h, provider=dataclasses.replace(
         h.provider, uuid=f'root {name}')) for name, h in request.cluster.hosts.items()
@@ -80,7 +80,7 @@ class Bench:
         self.plans: list[model.Plan] = []
 
     def plan(self, now: float = NOW) -> planning_pipeline.PassOutcome:
-        request = dataclasses.replace(self.request, history=self.confirming.refusals.onto(
+        request = dataclasses.replace(self.request, history=self.confirming.refusals.update_history(
             self.request.history, now))
         plan = planner.plan(request)
         self.plans.append(plan)
@@ -89,15 +89,15 @@ class Bench:
                                              timings={}, request=request)
 
     def confirmed(self, now: float = NOW) -> model.Plan:
-        return self.confirming.confirmed(self.plan(now), now, lambda: self.plan(now)).plan
+        return self.confirming.confirm_outcome(self.plan(now), now, lambda: self.plan(now)).plan
 
 
 def hosts_of(plan: model.Plan) -> set[str]:
     return {m.to_host for m in plan.moves}
 
 
-def allowed_now(request: planner.PlanRequest, move: model.Move) -> bool:
-    return constraints.check(cluster_view.ClusterView(
+def allowed_now(request: planner.PlanningInput, move: model.Move) -> bool:
+    return constraints.judge_move(cluster_view.ClusterView(
         request.cluster, request.options, request.history), move) is None
 
 
@@ -118,13 +118,14 @@ def test_a_refused_host_is_planned_around_and_remembered() -> None:
     plan = bench.confirmed()
     assert plan.moves
     assert not [m for m in plan.moves if m.to_host == bad and not m.requires]
-    known = bench.confirming.refusals.current(NOW)
+    known = bench.confirming.refusals.map_refused_hosts(NOW)
     assert known and all(hosts == {bad} for hosts in known.values())
     asked = len(bench.candidates.asked)
     assert bench.confirmed(NOW + 1).moves == plan.moves
     assert f'root {bad}' not in bench.candidates.asked[asked:], 'it is remembered'
-    assert bench.confirming.refusals.current(NOW + placement_check.REFUSED_SECONDS + 1) == {}
-    assert bench.confirming.refusals.current(NOW) == {}
+    assert bench.confirming.refusals.map_refused_hosts(NOW + placement_check.REFUSED_SECONDS
+                                                       + 1) == {}
+    assert bench.confirming.refusals.map_refused_hosts(NOW) == {}
 
 
 def test_a_swap_is_kept_only_if_placement_accepts_both_halves() -> None:
@@ -196,7 +197,7 @@ def test_placement_that_cannot_be_asked_stops_the_scope() -> None:
         'Placement', 'allocation candidates', 'HTTP 503', 503)
     with pytest.raises(exception.CollectError, match='HTTP 503. Nothing is moved this cycle'):
         bench.confirmed()
-    assert bench.confirming.refusals.current(NOW) == {}
+    assert bench.confirming.refusals.map_refused_hosts(NOW) == {}
 
 
 def test_removing_a_move_removes_its_dependents_and_scores_the_rest() -> None:
@@ -320,21 +321,23 @@ def test_other_hosts_are_tried_after_an_instance_was_held(tmp_path: pathlib.Path
 
 def test_a_yes_takes_strikes_back_and_holds_grow_and_end() -> None:
     refusals = placement_check.RecentRefusals()
-    assert refusals.add([('vm', 'a'), ('vm', 'b')], NOW) == {}
-    refusals.cleared(['vm'])
-    assert refusals.add([('vm', 'c'), ('vm', 'd')], NOW) == {}
-    assert refusals.everywhere(NOW) == frozenset()
-    assert refusals.add([('vm', 'e')], NOW + 60) == {'vm': placement_check.REFUSED_SECONDS}
-    assert refusals.everywhere(NOW + 61) == {'vm'}
-    assert refusals.current(NOW + 61) == {'vm': frozenset('abcde')}
+    assert refusals.add_refusals([('vm', 'a'), ('vm', 'b')], NOW) == {}
+    refusals.clear_strikes(['vm'])
+    assert refusals.add_refusals([('vm', 'c'), ('vm', 'd')], NOW) == {}
+    assert refusals.list_refused_everywhere(NOW) == frozenset()
+    assert refusals.add_refusals([('vm', 'e')], NOW + 60) == {'vm': placement_check.REFUSED_SECONDS}
+    assert refusals.list_refused_everywhere(NOW + 61) == {'vm'}
+    assert refusals.map_refused_hosts(NOW + 61) == {'vm': frozenset('abcde')}
     end = NOW + 60 + placement_check.REFUSED_SECONDS
-    assert refusals.everywhere(end) == frozenset()
-    assert refusals.current(end) == {'vm': frozenset('abcde')}, 'others are tried first'
-    again = refusals.add([('vm', host) for host in 'fgh'], end)
+    assert refusals.list_refused_everywhere(end) == frozenset()
+    assert refusals.map_refused_hosts(end) == {'vm': frozenset('abcde')}, 'others are tried first'
+    again = refusals.add_refusals([('vm', host) for host in 'fgh'], end)
     assert again == {'vm': 2 * placement_check.REFUSED_SECONDS}
     far = end + 100 * placement_check.REFUSED_SECONDS
-    assert refusals.everywhere(far) == frozenset() and refusals.current(far) == {}
-    assert refusals.add([('vm', h) for h in 'abc'], far) == {'vm': placement_check.REFUSED_SECONDS}
+    assert refusals.list_refused_everywhere(far) == frozenset() and refusals.map_refused_hosts(
+        far) == {}
+    assert refusals.add_refusals([('vm', h) for h in 'abc'],
+                                 far) == {'vm': placement_check.REFUSED_SECONDS}
 
 
 def error(status: int | None, **rest: Any) -> api.ApiError:
@@ -378,7 +381,7 @@ def test_unanswered_moves_give_way_even_if_they_fill_the_budget(tmp_path: pathli
     bench.candidates.refuses = lambda root, resources: is_big(resources) and error(504)
     with pytest.raises(exception.CollectError, match='HTTP 504'):
         bench.confirmed()
-    assert bench.confirming.refusals.current(NOW) == {}, 'one bad moment leaves no trace'
+    assert bench.confirming.refusals.map_refused_hosts(NOW) == {}, 'one bad moment leaves no trace'
     assert bench.cycles(15, NOW + 60).keys() == SMALL
 
 
@@ -390,7 +393,8 @@ def test_a_permanent_error_stops_the_scope_at_once(tmp_path: pathlib.Path,
     bench.candidates.refuses = lambda root, resources: is_big(resources) and fatal
     with pytest.raises(exception.CollectError):
         bench.confirmed()
-    assert bench.confirming.refusals.current(NOW) == {} and len(bench.candidates.asked) <= 3
+    assert bench.confirming.refusals.map_refused_hosts(NOW) == {} and len(
+        bench.candidates.asked) <= 3
 
 
 def test_most_asks_without_an_answer_stop_the_scope(tmp_path: pathlib.Path) -> None:

@@ -39,7 +39,7 @@ class Driver(base.Executor):
 
     def __init__(self):
         self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
-                        'look': [base.MigrationStage.COMPLETED], 'post_flight': [None],
+                        'read_progress': [base.MigrationStage.COMPLETED], 'post_flight': [None],
                         'confirm': [None], 'abort': [True], 'log_in': [None]}
         self.calls, self.measures, self.seconds = [], [], {}
 
@@ -63,9 +63,9 @@ class Driver(base.Executor):
     def submit(self, task, may_send=lambda: True):
         return self._next('submit', task)
 
-    def look(self, task, marker):
+    def read_progress(self, task, marker):
         assert marker == 'marker'
-        found = self._next('look', task)
+        found = self._next('read_progress', task)
         return found if isinstance(found, base.MigrationProgress) else base.MigrationProgress(
             found, 'detail', 'migration-uuid')
 
@@ -77,7 +77,7 @@ class Driver(base.Executor):
         assert marker == 'marker'
         return self._next('abort', task)
 
-    def measured(self, task, reference):
+    def read_phase_seconds(self, task, reference):
         self.measures.append(reference)
         answer = self.seconds
         if isinstance(answer, Exception):
@@ -109,7 +109,7 @@ class Bench:
 
     def counted(self, what):
         """Return the counts above zero by their labels."""
-        return {key: n for key, n in self.tally.reading().counts[what].items() if n}
+        return {key: n for key, n in self.tally.copy_tally().counts[what].items() if n}
 
     def plan(self, *makers):
         self.plan_id, self.tasks, _ = cases.save(

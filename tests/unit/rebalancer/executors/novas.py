@@ -54,7 +54,7 @@ def look(cloud: answers.Answers, migrations: Any, server: Any,
         {'uuid': uuid, 'name': uuid, 'root_provider_uuid': 'node2',
          'parent_provider_uuid': parent, 'generation': 1}
         for uuid, parent in (('node2', None), ('numa2', 'node2'))]}]
-    return driver(cloud).look(task, MARKER)
+    return driver(cloud).read_progress(task, MARKER)
 
 
 def cold(number: int = 6, **fields: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Store:
         self.tasks = self
         self.errands, self.renewed, self.done = list(errands), [], threading.Event()
 
-    def renew_claim(self, worker, now):
+    def renew_task_claim(self, worker, now):
         self.renewed.append((worker, now))
         errand = self.errands.pop(0)
         if not self.errands:
@@ -42,7 +42,7 @@ class Store:
 
 
 def run(store, health=None):
-    keeper = claim_keeper.ClaimKeeper(store, 'w1', 0.06, lambda: 7.0)
+    keeper = claim_keeper.TaskClaimKeeper(store, 'w1', 0.06, lambda: 7.0)
     keeper.start(health)
     assert store.done.wait(30)
     keeper.stop()
@@ -50,7 +50,7 @@ def run(store, health=None):
 
 def test_claims_are_renewed_six_times_within_their_time():
     store = Store(None, None)
-    assert claim_keeper.ClaimKeeper(store, 'w1', 60, lambda: 7.0).interval == 10
+    assert claim_keeper.TaskClaimKeeper(store, 'w1', 60, lambda: 7.0).interval == 10
     run(store)
     assert store.renewed[:2] == [('w1', 7.0)] * 2
 
@@ -61,11 +61,11 @@ AWAY = exception.StoreError(problem='is away', remedy='Start it.')
 @pytest.mark.parametrize(('error', 'said'), [(AWAY, 'is away'), (KeyError('x'), 'KeyError')])
 def test_failed_renewals_are_tried_again_and_logged_once(caplog, error, said):
     health, noted = healths.DaemonHealth(), []
-    health.note = lambda part, troubles: noted.append((part, troubles.get('', '')))
+    health.record_part = lambda part, troubles: noted.append((part, troubles.get('', '')))
     store = Store(None, error, error, None, error)
     store.errands += [AWAY] * 1000  # further ones until the thread has seen the end
     store.done.clear()
-    keeper = claim_keeper.ClaimKeeper(store, 'w1', 0.06, lambda: 7.0)
+    keeper = claim_keeper.TaskClaimKeeper(store, 'w1', 0.06, lambda: 7.0)
     keeper.start(health)
     while len(noted) < 5:
         store.done.wait(0.01)
@@ -79,13 +79,13 @@ def test_failed_renewals_are_tried_again_and_logged_once(caplog, error, said):
 def test_claims_of_a_worker_that_hangs_run_out():
     now = 0.0
     store = Store(None, None, None)
-    keeper = claim_keeper.ClaimKeeper(store, 'w1', 60, lambda: 7.0, lambda: now)
+    keeper = claim_keeper.TaskClaimKeeper(store, 'w1', 60, lambda: 7.0, lambda: now)
     now = claim_keeper.HUNG_SECONDS
-    assert keeper.renew_claims()
+    assert keeper.renew_task_claims()
     now += 1
-    assert not keeper.renew_claims() and len(store.renewed) == 1
-    keeper.note_step()
-    assert keeper.renew_claims()
+    assert not keeper.renew_task_claims() and len(store.renewed) == 1
+    keeper.record_step()
+    assert keeper.renew_task_claims()
 
 
 def test_a_running_worker_renews_its_claim_in_the_middle_of_a_pre_flight(tmp_path):

@@ -54,7 +54,7 @@ def left(ending, **fields):
     (left(base.MigrationStage.FAILED, broken=True), TaskState.FAILED,
      exception.InstanceInError.wire_type, 'for ever')])
 def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type, quarantined):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.RUNNING, 'running', MIGRATION, phase='running'),
         found]
     bench.plan()
@@ -81,8 +81,9 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
 
 
 def test_record_that_goes_on_after_all_ends_nothing(bench):
-    bench.driver.answers['look'] = [left(base.MigrationStage.FAILED), base.MigrationStage.RUNNING,
-                                    left(base.MigrationStage.FAILED)]
+    bench.driver.answers['read_progress'] = [left(base.MigrationStage.FAILED),
+                                             base.MigrationStage.RUNNING,
+                                             left(base.MigrationStage.FAILED)]
     bench.plan()
     bench.passes(2)
     assert bench.row().doubt is not None
@@ -98,7 +99,7 @@ def under_way(version):
 
 
 def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
-    bench.driver.answers['look'] = [under_way('1'), under_way('2')]
+    bench.driver.answers['read_progress'] = [under_way('1'), under_way('2')]
     bench.plan(cases.make_task)
     bench.passes(2)
     begun = bench.now
@@ -109,7 +110,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
     assert bench.now - begun > rows.SLOT_SECONDS
     row = bench.row()
     assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
-    assert not row.task.state.terminal
+    assert not row.task.state.is_terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
     assert {f.instance_uuid: f.slotless for f in bench.store.tasks.list_in_flight_moves()} == {
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
@@ -123,7 +124,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
 
 
 def test_record_that_changes_keeps_its_slot(bench):
-    bench.driver.answers['look'] = [lambda task: under_way(str(bench.now))]
+    bench.driver.answers['read_progress'] = [lambda task: under_way(str(bench.now))]
     bench.plan()
     bench.passes(1)
     other = cases.save(bench.store, now=bench.now)[1][0]
@@ -133,7 +134,7 @@ def test_record_that_changes_keeps_its_slot(bench):
 
 
 def test_successor_counts_the_time_of_its_predecessor(bench):
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     bench.passes(20)
     since = bench.row().doubt_since
@@ -142,18 +143,18 @@ def test_successor_counts_the_time_of_its_predecessor(bench):
     successor = bench.new_worker('w2')
     bench.passes(20, by=successor)
     assert (bench.row().worker, bench.row().doubt_since) == ('w2', since)
-    bench.driver.answers['look'] = [under_way('2')]
+    bench.driver.answers['read_progress'] = [under_way('2')]
     bench.passes(2, by=successor)
     assert bench.row().doubt is None
 
 
 @pytest.mark.parametrize('service', ['Nova', 'Placement'])
 def test_task_that_cannot_be_looked_at_keeps_its_slot(bench, service):
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     bench.passes(20)
     since = bench.row().doubt_since
-    bench.driver.answers['look'] = [exception.ServiceUnavailable(
+    bench.driver.answers['read_progress'] = [exception.ServiceUnavailable(
         instance_uuid=bench.row().task.instance_uuid, problem='no answer in time',
         service=service)]
     bench.passes(70, seconds=60.0)
@@ -163,19 +164,19 @@ def test_task_that_cannot_be_looked_at_keeps_its_slot(bench, service):
     other = cases.save(bench.store, now=bench.now)[1][0]
     assert cases.claim(bench.store, now=bench.now, per_source=1) is None
     assert not any(f.slotless for f in bench.store.tasks.list_in_flight_moves())
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.passes(10)
     assert rows.has_lost_slots(bench.row().doubt, since), 'the record is still the same'
     assert bench.store.tasks.find_task(other.task_id).worker is not None
 
 
 def test_successor_counts_no_time_of_a_record_that_changed_since(bench):
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     bench.passes(20)
     since = bench.row().doubt_since
     bench.now += 2 * rows.SLOT_SECONDS
-    bench.driver.answers['look'] = [under_way('2')]
+    bench.driver.answers['read_progress'] = [under_way('2')]
     successor = bench.new_worker('w2')
     bench.passes(20, by=successor)
     row = bench.row()
@@ -185,7 +186,7 @@ def test_successor_counts_no_time_of_a_record_that_changed_since(bench):
 
 @pytest.mark.parametrize('jump', [-2 * rows.SLOT_SECONDS, 2 * rows.SLOT_SECONDS])
 def test_jump_of_the_databases_clock_changes_no_age_of_a_record(bench, jump):
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     clocks = benches.Clocks(bench)
     clocks.passes(2)
@@ -203,7 +204,7 @@ def test_jump_of_the_databases_clock_changes_no_age_of_a_record(bench, jump):
     -3 * rows.SLOT_SECONDS, -2 * rows.SLOT_SECONDS, 0.0, 2 * rows.SLOT_SECONDS])
 def test_successor_goes_on_with_the_age_that_its_predecessor_has_seen(bench, jump):
     """By the database's clock, two hours pass between them, or by a jump none or many."""
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     clocks = benches.Clocks(bench)
     clocks.passes(2)
@@ -223,7 +224,7 @@ def test_successor_goes_on_with_the_age_that_its_predecessor_has_seen(bench, jum
 
 
 def test_slot_is_free_within_an_hour_although_executors_take_the_task_from_each_other(bench):
-    bench.driver.answers['look'] = [under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')]
     bench.plan()
     bench.passes(2)
     begun = bench.now
@@ -241,7 +242,7 @@ def test_time_of_a_look_itself_is_no_age_of_the_record(bench):
     def stand_still(_task):
         bench.now += 2 * rows.SLOT_SECONDS
         return under_way('1')
-    bench.driver.answers['look'] = [under_way('1')] * 11 + [stand_still, under_way('1')]
+    bench.driver.answers['read_progress'] = [under_way('1')] * 11 + [stand_still, under_way('1')]
     bench.plan()
     bench.passes(12)
     assert not rows.has_lost_slots(bench.row().doubt, bench.row().doubt_since)
@@ -255,11 +256,11 @@ def test_time_of_a_look_itself_is_no_age_of_the_record(bench):
 
 def test_next_attempt_does_not_count_the_time_of_the_one_before(bench):
     """Nova has recorded neither: both look the same."""
-    bench.driver.answers['look'] = [under_way('not recorded')]
+    bench.driver.answers['read_progress'] = [under_way('not recorded')]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',)))
     bench.passes(40)
     assert bench.row().doubt is not None
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED, under_way('not recorded')]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED, under_way('not recorded')]
     bench.passes(3)
     assert bench.steps('submit') == ['h2', 'h3'] and bench.row().doubt is None
     bench.passes(10)
@@ -277,7 +278,7 @@ def test_migration_is_bound_to_the_one_that_was_found(bench):
             return marker
     bench.driver = Driver()
     bench.worker = bench.new_worker('w1')
-    bench.driver.answers['look'] = [under_way('1'), under_way('2')]
+    bench.driver.answers['read_progress'] = [under_way('1'), under_way('2')]
     bench.plan()
     bench.passes(4)
     assert asked[0] == ('marker', 'req-1') and asked[-1] == ('marker', MIGRATION)
@@ -285,7 +286,7 @@ def test_migration_is_bound_to_the_one_that_was_found(bench):
 
 def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.plan()
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.passes(2)
     for seconds in (-0.5, 0.5):
         row = dataclasses.replace(bench.row(), doubt_since=1000.4, doubt=rows.note_unchanged(
@@ -304,7 +305,7 @@ CANCELED = 'Nova: migration error: operation aborted: migration out job: cancele
 def aborting(bench, **settings):
     bench.worker = bench.new_worker('w1', dataclasses.replace(
         benches.SETTINGS, abort_at_deadline=True, **settings))
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     bench.now += 1e5
@@ -315,7 +316,7 @@ def aborting(bench, **settings):
 
 @pytest.mark.parametrize('restarts', [False, True])
 def test_clock_step_does_not_end_an_abort_before_its_migration_ends(bench, restarts):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     settings = dataclasses.replace(benches.SETTINGS, abort_at_deadline=True)
     clocks = benches.Clocks(bench, settings)
@@ -329,7 +330,7 @@ def test_clock_step_does_not_end_an_abort_before_its_migration_ends(bench, resta
     assert clocks.worker._clock() < bench.row().task.deadline, 'the jump is believed'
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.ABORTING)
     assert bench.steps('abort') == ['h2'], 'by this clock the migration is not late'
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     clocks.passes(1)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
@@ -345,12 +346,12 @@ def broken(place, detail='Nova: migration error'):
 def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits, reset, said):
     aborting(bench, reset_state_after_abort=reset)
     bench.driver.reset_state = lambda task: True
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         *[base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted', MIGRATION,
                                  patience=30.0)] * waits,
         broken('h1')]
     bench.passes(1)
-    assert bench.row().task.state.terminal is not waits, 'Nova writes ERROR after cancelled'
+    assert bench.row().task.state.is_terminal is not waits, 'Nova writes ERROR after cancelled'
     bench.passes(1)
     row = bench.row()
     assert (row.task.state, row.error_type) == (TaskState.FAILED, 'MigrationTimeout')
@@ -361,17 +362,17 @@ def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits,
 
 def test_own_abort_of_a_migration_from_another_host_is_known(bench):
     aborting(bench)
-    bench.driver.answers['look'] = [dataclasses.replace(broken('h7'), source='h7')]
+    bench.driver.answers['read_progress'] = [dataclasses.replace(broken('h7'), source='h7')]
     bench.passes(1)
     assert bench.row().error_type == 'MigrationTimeout' and 'runs on h7' in bench.row().error
 
 
 def test_own_abort_ends_when_nova_writes_no_error(bench):
     aborting(bench)
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted', MIGRATION, patience=30.0)]
     begun = bench.now
-    while not bench.row().task.state.terminal:
+    while not bench.row().task.state.is_terminal:
         bench.passes(1)
         assert bench.now - begun < PROMISE
     assert bench.now - begun > 30.0
@@ -385,7 +386,7 @@ def test_error_that_is_not_of_our_abort_is_left_to_people(bench, place, detail, 
     if not known:
         bench.worker = bench.new_worker('w1', bench.worker._settings)
         bench.driver.answers['abort'] = [False]
-    bench.driver.answers['look'] = [broken(place, detail)]
+    bench.driver.answers['read_progress'] = [broken(place, detail)]
     bench.passes(2)
     assert bench.row().error_type == exception.InstanceInError.wire_type
     assert [q.until for q in bench.store.quarantine.list_quarantines(bench.now)] == [None]
@@ -394,7 +395,7 @@ def test_error_that_is_not_of_our_abort_is_left_to_people(bench, place, detail, 
 def test_successor_knows_an_abort_by_what_libvirt_says(bench):
     aborting(bench)
     bench.worker = bench.new_worker('w1', bench.worker._settings)
-    bench.driver.answers['look'] = [broken('h1', CANCELED)]
+    bench.driver.answers['read_progress'] = [broken('h1', CANCELED)]
     bench.passes(1)
     assert bench.row().error_type == 'MigrationTimeout'
 
@@ -404,14 +405,14 @@ def test_abort_that_nova_has_recorded_is_known_without_its_text(bench, accepted)
     aborting(bench)
     if not accepted:
         bench.worker = bench.new_worker('w1', bench.worker._settings)
-    bench.driver.answers['look'] = [dataclasses.replace(broken('h1'), aborted=True)]
+    bench.driver.answers['read_progress'] = [dataclasses.replace(broken('h1'), aborted=True)]
     bench.passes(1)
     assert bench.row().error_type == 'MigrationTimeout' and 'our own abort' in bench.row().error
 
 
 @pytest.mark.parametrize('place', ['h1', 'h2'])
 def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench, place):
-    bench.driver.answers['look'] = [dataclasses.replace(broken(place), aborted=True)]
+    bench.driver.answers['read_progress'] = [dataclasses.replace(broken(place), aborted=True)]
     bench.plan()
     bench.passes(2)
     row = bench.row()
@@ -428,7 +429,7 @@ def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench,
 @pytest.mark.parametrize('successor', [False, True])
 def test_abort_by_an_operator_is_not_taken_for_one_that_nova_refused_us(bench, stage, successor):
     """Nova refused our abort, and an operator aborted the migration later."""
-    bench.driver.answers |= {'look': [base.MigrationStage.RUNNING], 'abort': [False]}
+    bench.driver.answers |= {'read_progress': [base.MigrationStage.RUNNING], 'abort': [False]}
     bench.plan()
     bench.worker = bench.new_worker('w1', dataclasses.replace(
         benches.SETTINGS, abort_at_deadline=True))
@@ -437,7 +438,7 @@ def test_abort_by_an_operator_is_not_taken_for_one_that_nova_refused_us(bench, s
     assert bench.row().error == migration_deadlines.ABORTING
     if successor:
         bench.worker = bench.new_worker('w1')
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         stage, 'aborted', MIGRATION, broken=stage is base.MigrationStage.FAILED, place='h1',
         aborted=True, aborted_by='operator')]
     bench.passes(1)
@@ -458,10 +459,10 @@ def test_abort_waits_for_the_error_that_follows_its_record(bench, ours):
         aborting(bench)
     else:
         bench.plan()
-    bench.driver.answers['look'] = [aborted_without_error_yet(),
-                                    dataclasses.replace(broken('h1'), aborted=True)]
+    bench.driver.answers['read_progress'] = [aborted_without_error_yet(),
+                                             dataclasses.replace(broken('h1'), aborted=True)]
     bench.passes(1 if ours else 2)
-    assert not bench.row().task.state.terminal
+    assert not bench.row().task.state.is_terminal
     bench.passes(1)
     row = bench.row()
     assert row.error_type == ('MigrationTimeout' if ours else 'MigrationCancelled')
@@ -474,9 +475,9 @@ def test_abort_without_an_error_ends_when_nova_had_its_time(bench, ours):
         aborting(bench)
     else:
         bench.plan()
-    bench.driver.answers['look'] = [aborted_without_error_yet()]
+    bench.driver.answers['read_progress'] = [aborted_without_error_yet()]
     begun = bench.now
-    while not bench.row().task.state.terminal:
+    while not bench.row().task.state.is_terminal:
         bench.passes(1)
         assert bench.now - begun < PROMISE
     row = bench.row()

@@ -53,14 +53,14 @@ def find_promise(found: base.MigrationProgress) -> float | None:
             return settings.settling_seconds
         case base.MigrationStage.ABSENT:
             return settings.absent_seconds
-    return found.patience if found.stage.terminal else None
+    return found.patience if found.stage.is_terminal else None
 
 
 @pytest.mark.parametrize('host', HOSTS)
 @pytest.mark.parametrize(('task', 'statuses'), [(novas.TASK, LIVE), (novas.COLD, COLD)])
 def test_every_remnant_ends_in_time_or_can_be_resolved(
         task: model.Task, statuses: tuple[str | None, ...], host: str | None) -> None:
-    make: Any = novas.cold if task.method.cold else answers.migration
+    make: Any = novas.cold if task.method.is_cold else answers.migration
     for status, task_state, vm_state in itertools.product(statuses, TASK_STATES, VM_STATES):
         case = status, task_state, vm_state
         records = [] if status is None else [make(6, status=status)]

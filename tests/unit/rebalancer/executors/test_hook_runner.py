@@ -123,7 +123,8 @@ def failed(problem='said no'):
 
 def test_hooks_run_before_the_request_and_in_reverse_after_the_migration(bench):
     bench.use(Hook(bench), Hook(bench, 'two'))
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(1)
     assert bench.order == ['before one', 'before two', 'submit']
@@ -147,7 +148,8 @@ def test_before_and_after_have_one_key_and_after_knows_how_it_ended(bench):
 
 def test_each_attempt_runs_its_own_hooks_before_the_next_attempt(bench):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(12)
     assert bench.order == ['before one', 'submit', 'after one', 'before one', 'submit',
@@ -388,12 +390,12 @@ def test_warning_about_a_hook_defect_names_its_class_without_secrets(bench, capl
 
 def test_an_uninstalled_hook_is_given_up_with_an_error(bench, caplog):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     del bench.hooks['one']
     bench.now += 100  # its executor died
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(30, by=bench.new_worker('w2'))
     assert bench.owed() == []
     line, = said(caplog, 'ERROR')
@@ -413,7 +415,8 @@ def test_cancelling_an_expired_task_ends_its_hooks_in_the_same_pass(bench):
 
 def test_pending_hooks_end_while_another_task_is_watched(bench):
     bench.use(Hook(bench, after=[failed('is away'), True]))
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED, base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED,
+                                             base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, benches.elsewhere)
     bench.passes(10)
     assert len(bench.store.tasks.list_tasks_in_states([TaskState.SUBMITTED])) == 1
@@ -429,14 +432,14 @@ def test_an_after_step_is_closed_when_another_executor_ended_the_hook(bench):
     bench.passes(2)
     while hook.closed.count('after') == 0 and bench.order[-1:] != ['after one']:
         bench.passes(1)
-    assert bench.worker._hooks.due is not None, 'it is under way'
+    assert bench.worker._hooks.next_poll_time is not None, 'it is under way'
     bench.now += 100  # the executor stands still
     bench.passes(2, by=bench.new_worker('w2'))
     assert bench.owed() == [] and bench.order.count('after one') == 2
     closed, polls = hook.closed.count('after'), hook.polls
     bench.passes(1)
     assert hook.polls == polls, 'it asks no more'
-    assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.due is None
+    assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.next_poll_time is None
 
 
 def test_error_about_a_late_before_hook_names_its_limit(bench):
@@ -565,7 +568,7 @@ def test_a_hook_that_is_no_longer_allowed_can_still_end(bench):
     with pytest.raises(hooks.StepFailed) as error:
         catalogue['one']
     assert str(error.value) == str(failed('is in neither [hooks] enabled nor on_request'))
-    assert catalogue.installed('one') is bench.hooks['one']
+    assert catalogue.find_installed_hook('one') is bench.hooks['one']
 
 
 def test_one_that_is_put_off_holds_up_no_other(bench):
@@ -586,11 +589,11 @@ def test_an_after_that_is_late_is_let_go_and_called_again(bench, caplog):
 
 def test_a_successor_ends_the_hooks_that_its_predecessor_began(bench):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     bench.now += 100
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(4, by=bench.new_worker('w2'))
     assert [when for when, _call in bench.hooks['one'].calls] == ['before', 'after']
     assert bench.owed() == []
@@ -700,7 +703,7 @@ def test_a_stopping_executor_closes_its_steps_and_keeps_hooks_pending(bench):
 
 def test_hooks_of_a_cancelled_attempt_get_no_earlier_result(bench):
     bench.use(Hook(bench, before=[True, False]))
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(4)
     assert bench.order[-1] == 'before one' and len(bench.row().attempts) == 1
@@ -726,10 +729,10 @@ def test_a_delayed_executor_polls_no_hooks_under_an_expired_claim(bench, when):
     bench.plan()
     bench.passes(1 if when == 'before' else 4)
     before = len(polled)
-    bench.worker._hooks.held(bench.now)
+    bench.worker._hooks.record_ownership(bench.now)
     bench.now += 31
     if when == 'before':
-        bench.worker._hooks.look(bench.row())
+        bench.worker._hooks.poll_hooks(bench.row())
     else:
         after, = bench.worker._hooks._after.values()
         assert bench.worker._hooks._poll_after_hook(after) is False

@@ -53,7 +53,7 @@ def test_an_idle_pass_sends_one_query_and_writes_nothing(bench):
 
 
 def test_tasks_of_another_executor_are_no_work(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     asked = []
@@ -82,7 +82,7 @@ def test_an_unapproved_task_lapses_when_no_task_can_begin(bench):
 
 
 def test_a_busy_executor_adopts_tasks_of_another_one(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1, by=bench.new_worker('w2'))
     bench.passes(8)
@@ -93,7 +93,8 @@ def test_a_busy_executor_adopts_tasks_of_another_one(bench):
 
 @pytest.mark.parametrize('silent', [False, True])
 def test_a_failed_attempt_is_retried_elsewhere_in_the_same_pass(bench, silent):
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED,
+                                             base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(1)
     assert bench.steps('submit') == ['h2']
@@ -195,14 +196,14 @@ def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
 
 def test_passes_report_health_and_a_lost_database_makes_it_unready(bench, monkeypatch):
     health = healths.DaemonHealth()
-    bench.worker.tell(health)
-    assert health.ready() == ['pass: it has not come round yet']
+    bench.worker.set_health_registry(health)
+    assert health.find_unready_reason() == ['pass: it has not come round yet']
     errors = iter([exception.StoreError(problem='the database is away', remedy='wait'),
                    RuntimeError('boo')])
     seen = []
 
     def run_once(now):
-        seen.append(health.ready())
+        seen.append(health.find_unready_reason())
         if (error := next(errors, None)) is not None:
             raise error
         if len(seen) > 3:
@@ -213,7 +214,7 @@ def test_passes_report_health_and_a_lost_database_makes_it_unready(bench, monkey
     bench.worker.run()
     assert 'the database is away' in seen[1][0]
     assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']
-    assert seen[3] == [] == health.alive()
+    assert seen[3] == [] == health.find_restart_reason()
 
 
 def test_an_executor_says_that_it_runs_from_time_to_time_and_that_it_ends(bench):
@@ -268,7 +269,7 @@ def wake(bench):
 
 def test_it_waits_only_where_nothing_was_begun(bench, wake):
     bench.plan(cases.make_task, elsewhere)
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.worker.run()
     assert len(bench.steps('submit')) == 2 and len(wake.waited) == 1
 
@@ -279,9 +280,9 @@ def test_it_waits_for_the_next_look_and_no_longer_than_it_polls(bench, wake):
     bench.worker = bench.new_worker('w2', retry.RetrySettings(look_interval=8, poll_interval=15))
     bench.worker.wake = wake = Wake(bench, 3)
     bench.plan()
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.worker.run()
-    assert (len(bench.steps('look')), wake.waited) == (2, [8, 8, 8])
+    assert (len(bench.steps('read_progress')), wake.waited) == (2, [8, 8, 8])
 
 
 @pytest.mark.parametrize(('failure', 'level', 'said'), [
@@ -304,17 +305,17 @@ def test_health_registry_learns_the_pulse_and_its_interval(bench):
     told = []
 
     class Health(healths.DaemonHealth):
-        def pulse(self, name, seconds):
+        def add_pulse(self, name, seconds):
             told.append((name, seconds))
-            return super().pulse(name, seconds)
+            return super().add_pulse(name, seconds)
 
-    bench.worker.tell(health := Health())
+    bench.worker.set_health_registry(health := Health())
     assert told == [('passes', SETTINGS.poll_interval + worker.HUNG_SECONDS)]
     bench.now += 1
     beats = []
-    bench.worker._pulse.beat = lambda: beats.append(bench.worker.stop())
+    bench.worker._pulse.record_beat = lambda: beats.append(bench.worker.stop())
     bench.worker.run()
-    assert len(beats) == 1 and health.ready() == []
+    assert len(beats) == 1 and health.find_unready_reason() == []
 
 
 def test_a_presence_that_cannot_be_written_is_logged_at_debug(bench, caplog):
@@ -354,13 +355,13 @@ def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead,
     bench.plan(cases.make_task, elsewhere)
     clocks = benches.Clocks(bench)
     health = healths.DaemonHealth()
-    clocks.worker.tell(health)
+    clocks.worker.set_health_registry(health)
     clocks.machine = ahead
     clocks.passes(3)
     assert {row.task.state
             for row in bench.store.tasks.list_plan_tasks(bench.plan_id)} == {TaskState.QUEUED}
     assert bench.driver.calls == []
-    assert sum('the clock of this machine is' in text for text in health.ready()) == 1
+    assert sum('the clock of this machine is' in text for text in health.find_unready_reason()) == 1
     clocks.machine = 0.0
     clocks.passes(4)
     assert {row.task.state
@@ -378,7 +379,7 @@ def test_an_executor_without_a_clock_reads_the_databases_clock(bench):
 
 def test_a_wrong_clock_aborts_no_healthy_migration(bench):
     bench.plan()
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     clocks = benches.Clocks(bench, dataclasses.replace(SETTINGS, abort_at_deadline=True))
     clocks.passes(2)
     clocks.machine = 86400.0
@@ -392,7 +393,7 @@ def test_a_wrong_clock_aborts_no_healthy_migration(bench):
 def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of):
     bench.plan()
     bench.driver.answers['submit'] = [benches.error(exception.AmbiguousSubmit)]
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     clocks = benches.Clocks(bench)
     clocks.passes(3)
     setattr(clocks, of, 3600.0)
@@ -440,7 +441,7 @@ def test_starting_while_the_databases_clock_is_wrong_cancels_no_task(bench):
 @pytest.mark.parametrize('state', [TaskState.CLAIMED, TaskState.SUBMITTED, TaskState.UNKNOWN])
 def test_a_successor_adopts_tasks_at_once_after_an_orderly_stop(bench, state):
     bench.plan()
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.passes()
     bench.store.tasks.update_state(bench.tasks[0].task_id, 'w1', [TaskState.SUBMITTED],
                                    TaskState.UNKNOWN,
@@ -450,7 +451,7 @@ def test_a_successor_adopts_tasks_at_once_after_an_orderly_stop(bench, state):
                            {'state': state.value})
     bench.worker.stop()
     bench.worker.run()
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, seconds=11, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED and bench.row().worker == 'w2'
 
@@ -459,7 +460,7 @@ def test_claims_that_cannot_be_released_are_logged_with_their_expiry(bench, capl
     def away(self, worker):
         raise exception.StoreError(problem='is away', remedy='Start it.')
 
-    monkeypatch.setattr(type(bench.store.tasks), 'release_claims', away)
+    monkeypatch.setattr(type(bench.store.tasks), 'release_task_claims', away)
     bench.worker.stop()
     bench.worker.run()
     assert 'its claims are not given back and run out after 60 s: The database is away' in (

@@ -57,7 +57,8 @@ def test_migration_request_that_may_have_arrived_is_unknown_and_sent_once(
 
 
 def test_look_that_loses_its_connection_is_repeated(bench, cloud, executor, caplog, monkeypatch):
-    bench.driver.answers['look'] = [lambda task: executor.look(task, novas.MARKER)]
+    bench.driver.answers['read_progress'] = [lambda task: executor.read_progress(task,
+                                                                                 novas.MARKER)]
     bench.passes(1)
     assert bench.state is model.TaskState.SUBMITTED
     served.close_while_sending(monkeypatch, cloud, 'GET', times=10)

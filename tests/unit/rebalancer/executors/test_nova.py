@@ -89,7 +89,7 @@ def test_migration_by_hand_between_the_same_hosts_is_not_ours(cloud: answers.Ans
     both = [answers.migration(6, status='queued', uuid=ours), by_hand]
     arrived = answers.server('vm', 'host2')
     novas.look(cloud, [both], arrived)
-    found = novas.driver(cloud).look(novas.TASK, bound(ours))
+    found = novas.driver(cloud).read_progress(novas.TASK, bound(ours))
     assert (found.stage, found.reference, found.ending) == (
         base.MigrationStage.LEFT, ours, base.MigrationStage.COMPLETED)
     cloud.user = 'kronos'
@@ -173,10 +173,11 @@ def test_migration_from_another_host_ends_and_is_aborted_as_ours(cloud: answers.
                           ('completed', base.MigrationStage.COMPLETED)):
         both = [by_hand, answers.migration(6, source_compute='host3', status=status, uuid=ours)]
         novas.look(cloud, [both], answers.server('vm', 'host3'))
-        found = novas.driver(cloud).look(novas.TASK, bound(ours))
+        found = novas.driver(cloud).read_progress(novas.TASK, bound(ours))
         assert (found.stage, found.reference, found.source) == (stage, ours, 'host3')
     novas.look(cloud, [[by_hand]], MIGRATING)
-    assert novas.driver(cloud).look(novas.TASK, bound(ours)).stage is base.MigrationStage.ABSENT
+    assert novas.driver(cloud).read_progress(novas.TASK,
+                                             bound(ours)).stage is base.MigrationStage.ABSENT
     cloud.answers['/os-migrations'] = [{'migrations': [
         by_hand, answers.migration(6, source_compute='host3', uuid=ours)]}]
     cloud.answers['DELETE /servers/vm/migrations/6'] = [answers.Response({}, 202)]
@@ -347,7 +348,7 @@ def measured(cloud: answers.Answers, events: list[dict[str, Any]], *, status: st
         {'action': 'live-migration', 'request_id': 'req-1',
          'start_time': '2026-11-20T10:00:00.000000'} | (action or {})]}]
     cloud.answers[f'{path}/req-1'] = [{'instanceAction': {'events': events}}]
-    return novas.driver(cloud).measured(task, reference)
+    return novas.driver(cloud).read_phase_seconds(task, reference)
 
 
 def test_novas_events_tell_how_long_the_phases_took(cloud: answers.Answers) -> None:
@@ -473,7 +474,7 @@ def test_an_operators_later_error_is_not_our_failure_reason(cloud: answers.Answe
     cloud.answers[f'/allocations/{ours}'] = [{'allocations': {}}]
     novas.look(cloud, [[answers.migration(6, status='error', uuid=ours),
                         answers.migration(7, status='error')]], answers.server('vm'))
-    found = novas.driver(cloud).look(novas.TASK, bound(ours))
+    found = novas.driver(cloud).read_progress(novas.TASK, bound(ours))
     assert (found.reference, found.fault) == (ours, nova_error_classes.FaultyPart.INSTANCE)
 
 
@@ -638,7 +639,7 @@ def test_an_unreadable_marker_is_not_guessed(cloud: answers.Answers, marker: str
     conf = cfg.ConfigOpts()
     opts.register(conf)
     with pytest.raises(exception.NovaClientError, match='marker of task t1 is unreadable'):
-        nova.NovaExecutor(conf, cloud).look(novas.TASK, marker)
+        nova.NovaExecutor(conf, cloud).read_progress(novas.TASK, marker)
 
 
 @pytest.mark.parametrize('status', ['accepted', 'pre-migrating', 'running (post-copy)',
@@ -696,7 +697,7 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
                             aggregates={'blue': ('a', 'b'), 'green': ('b',)})
-    assert cluster.scoped('blue', named).scope_hosts == ({'a'} if expected else {'a', 'b'})
+    assert cluster.replace_scope('blue', named).scope_hosts == ({'a'} if expected else {'a', 'b'})
 
 
 ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, dest_compute='host4')]

@@ -77,7 +77,7 @@ def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
 
 
 def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, logged):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.FAILED, 'it failed', MIGRATION),
         base.MigrationProgress(base.MigrationStage.FAILED, 'it failed again',
                                MIGRATION[::-1].replace('-', ''))]
@@ -120,7 +120,7 @@ def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, 
 
 
 def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.COMPLETED, '', MIGRATION)]
     bench.driver.answers['post_flight'] = [refusing(exception.InstanceInError)]
     bench.plan(once)
@@ -185,7 +185,7 @@ def test_a_dependent_tasks_cancellation_is_logged_counted_and_final(bench, logge
 
 
 def test_a_purged_task_is_counted_and_not_notified(bench, logged):
-    bench.worker._outcomes.cancelled(cases.make_task('p'), bench.now)
+    bench.worker._outcomes.report_cancelled_task(cases.make_task('p'), bench.now)
     assert (logged(), bench.told) == ([], [])
     assert bench.counted('tasks_ended') == {('spread', 'live', 'cancelled'): 1}
 
@@ -234,7 +234,7 @@ def test_hosts_of_different_cells_are_logged_and_stored_with_the_reason(bench, l
 
 
 def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan(once)
     bench.passes(2, by=bench.new_worker('w', retry.RetrySettings(local_disk_seconds=360)))
@@ -278,7 +278,7 @@ def swap(state, noun='swap', **kw):
      'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
     ids=['stuck', 'undone', 'undoing'])
 def test_log_of_a_failed_swap_names_its_instances(logged, found, level, text):
-    outcomes.OutcomeWriter.swapped(found)
+    outcomes.OutcomeWriter.log_swap_undo(found)
     assert logged() == [(level, text)]
 
 
@@ -286,7 +286,7 @@ def test_a_stuck_swap_names_displaced_instances_the_last_moved_first(logged):
     found = swap(swaps.STUCK)
     tasks = [rows.TaskRow(cases.make_task('p', instance_uuid=uuid, state=TaskState.COMPLETED),
                           completed_at=when) for when, uuid in enumerate('ab')]
-    outcomes.OutcomeWriter.swapped(dataclasses.replace(
+    outcomes.OutcomeWriter.log_swap_undo(dataclasses.replace(
         found, where={'a': 'h2', 'b': 'h1'}, tasks=tuple(tasks)))
     assert 'Instance b is on h1 and was on h2; Instance a is on h2 and was on h1. ' in (
         logged()[0][1])
@@ -296,10 +296,10 @@ def test_a_stuck_swap_names_displaced_instances_the_last_moved_first(logged):
 
 def test_a_result_tells_all_of_its_task_and_each_attempt(bench):
     bench.driver.answers['submit'] = [refusing(exception.MigrationFailed), 'req-1']
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.RUNNING, '',
-                                                           MIGRATION),
-                                    base.MigrationProgress(base.MigrationStage.COMPLETED, '',
-                                                           MIGRATION)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.RUNNING, '',
+                                                                    MIGRATION),
+                                             base.MigrationProgress(base.MigrationStage.COMPLETED,
+                                                                    '', MIGRATION)]
     bench.plan()
     bench.passes(4)
     task, = bench.tasks
@@ -333,7 +333,7 @@ def test_an_attempt_without_a_request_begins_with_its_claim(bench):
 
 def test_a_clock_that_was_set_back_gives_no_negative_time(bench):
     bench.plan()
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         lambda task: setattr(bench, 'now', cases.NOW - 100) or base.MigrationStage.COMPLETED]
     bench.passes(2)
     (_, told), = bench.told
@@ -372,7 +372,7 @@ def test_a_refusal_that_goes_on_is_counted_with_its_time_by_phase(bench):
     row = bench.row()
     assert (row.task.state, row.task.to_host, row.attempt) == (TaskState.QUEUED, 'h3', 1)
     assert row.marks == (), 'those of the next attempt begin with its claim'
-    phases = bench.tally.reading().durations['phases']
+    phases = bench.tally.copy_tally().durations['phases']
     assert phases['live', 'queue'].total == row.attempts[0].phases['queue'] == 7
 
 
@@ -381,7 +381,7 @@ def test_without_listeners_and_counters_a_task_ends_all_the_same(bench):
                                    lambda: bench.now)
     bench.plan()
     row = cases.claim(bench.store, 'w1', now=bench.now)
-    assert alone.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE, 'by hand')
+    assert alone.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE, 'by hand')
     assert (bench.state, bench.row().error, bench.row().error_type) == (
         TaskState.CANCELLED, 'by hand', 'MigrationCancelled')
     assert bench.row().attempts == (model.Attempt(
@@ -422,8 +422,9 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
     assert logged(dry_run) == [
         ('INFO', f'Instance {task.instance_uuid}: dry run: would be moved (live) from h1 to h2 '
                  f'(spread, task {task.task_id})')]
-    assert driver.look(task, 'dry-run') == base.MigrationProgress(base.MigrationStage.COMPLETED,
-                                                                  'dry run')
+    assert driver.read_progress(task,
+                                'dry-run') == base.MigrationProgress(base.MigrationStage.COMPLETED,
+                                                                     'dry run')
 
 
 @pytest.mark.parametrize('stage', migration_uncertainty.SAID)

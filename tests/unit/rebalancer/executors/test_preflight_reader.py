@@ -158,7 +158,7 @@ def test_the_rules_are_given_the_move_s_part_of_the_cloud(cloud: Cloud) -> None:
 def test_hosts_of_another_zone_are_out_of_the_scope(cloud: Cloud) -> None:
     for zone, inside in ((None, {'host1', 'host2'}), ('', {'host1', 'host2'}),
                          ('az1', {'host1', 'host2'}), ('az2', set())):
-        cluster = read(cloud, availability_zone=zone).cluster.scoped('rack')
+        cluster = read(cloud, availability_zone=zone).cluster.replace_scope('rack')
         assert cluster.scope_hosts == inside, zone
     refusal = placement.scope(
         cluster_view.ClusterView(cluster, model.PlanningOptions()),
@@ -189,13 +189,13 @@ def test_the_reader_sends_only_the_requests_that_the_rules_need(cloud: Cloud) ->
 
 def test_each_read_has_a_name_for_when_time_is_up(
         cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, result = [], parallel_reads.ReadingContext.result
+    told, result = [], parallel_reads.ReadingContext.collect_result
 
     def telling(self: Any, future: Any, service: str, what: str) -> Any:
         told.append((service, what))
         return result(self, future, service, what)
 
-    monkeypatch.setattr(parallel_reads.ReadingContext, 'result', telling)
+    monkeypatch.setattr(parallel_reads.ReadingContext, 'collect_result', telling)
     read(cloud)
     assert told[:3] == [('Nova', what) for what in (
         'supported API versions', 'migrations', 'servers')]

@@ -39,7 +39,7 @@ def provider(name: str, **fields: object) -> dict[str, model.Host]:
 def check(hosts: dict[str, model.Host], marked: tuple[str, ...] = ('host1', 'host2')) -> None:
     marks = [provider_tree_digest.compute_tree_digest(HOSTS[name]) for name in marked]
     task = dataclasses.replace(novas.TASK, trees=tuple(mark for mark in marks if mark))
-    reshapes.check(task, model.Cluster(hosts=hosts, instances={}, services={}))
+    reshapes.refuse_reshaped_trees(task, model.Cluster(hosts=hosts, instances={}, services={}))
 
 
 @pytest.mark.parametrize(('host', 'rule'), [

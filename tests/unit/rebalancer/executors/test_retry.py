@@ -50,13 +50,13 @@ def test_a_permanent_error_is_final_and_quarantines(error):
     (exception.MigrationFailed, True), (exception.PlacementRejected, False),
     (exception.FailureUntold, False)])
 def test_a_refusing_destination_gives_way_to_the_next_at_once(error, refused):
-    assert after(error) == retry.RetryVerdict(
+    assert after(error) == retry.RetryDecision(
         again=True, refused=refused, attempt=1, retry_count=0, not_before=NOW)
 
 
 def test_when_all_destinations_refused_a_new_pass_begins_with_the_first():
     verdict = after(exception.MigrationFailed, row(attempt=1, alternates=()))
-    assert verdict == retry.RetryVerdict(
+    assert verdict == retry.RetryDecision(
         again=True, refused=True, attempt=0, retry_count=1, not_before=NOW + 30)
 
 
@@ -138,7 +138,7 @@ def test_changes_around_the_instance_do_not_quarantine_it(rule):
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped',
     'source-overcommitted'])
 def test_permanent_rules_end_the_task_without_a_quarantine(rule):
-    assert changed(rule, row()) == retry.RetryVerdict(again=False)
+    assert changed(rule, row()) == retry.RetryDecision(again=False)
 
 
 @pytest.mark.parametrize('failure', [
@@ -154,7 +154,7 @@ def test_a_final_verdict_has_retry_count_and_destination_refusal(failure):
 
 
 def test_the_next_destination_of_a_later_pass_is_of_the_same_pass():
-    assert after(exception.MigrationFailed, row(retry_count=2)) == retry.RetryVerdict(
+    assert after(exception.MigrationFailed, row(retry_count=2)) == retry.RetryDecision(
         again=True, refused=True, attempt=1, retry_count=2, not_before=NOW)
 
 
@@ -166,7 +166,7 @@ def test_a_rule_of_migration_failed_still_charges_the_destination():
 
 def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
     verdict = changed('group-in-flight', row(attempt=1, retry_count=1))
-    assert verdict == retry.RetryVerdict(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
+    assert verdict == retry.RetryDecision(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
     verdict = changed('group-in-flight', row(retry_count=3))
     assert not verdict.again and not verdict.quarantine
 
@@ -174,7 +174,7 @@ def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
 @pytest.mark.parametrize('rule', ['no-slot', 'just-left', 'just-came'])
 def test_waiting_for_other_tasks_uses_no_retries(rule):
     verdict = changed(rule, row(attempt=1, retry_count=3, alternates=('c',)))
-    assert verdict == retry.RetryVerdict(again=True, attempt=1, retry_count=3, not_before=NOW + 30)
+    assert verdict == retry.RetryDecision(again=True, attempt=1, retry_count=3, not_before=NOW + 30)
 
 
 def test_a_destination_that_was_disabled_gives_way_to_the_next():

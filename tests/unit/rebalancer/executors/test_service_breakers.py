@@ -100,15 +100,15 @@ def test_a_retry_counts_once_nova_was_asked(bench):
 
 def test_an_open_breaker_stops_queries_about_running_migrations(bench):
     bench.plan(cases.make_task, benches.elsewhere)
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.passes(4)
     assert [bench.row(n).task.state for n in (0, 1)] == [TaskState.SUBMITTED] * 2
-    before = len(bench.steps('look'))
-    bench.driver.answers['look'] = [down()]
+    before = len(bench.steps('read_progress'))
+    bench.driver.answers['read_progress'] = [down()]
     bench.passes(30)
-    assert len(bench.steps('look')) - before <= 2 + 300 / 30 + 1
+    assert len(bench.steps('read_progress')) - before <= 2 + 300 / 30 + 1
     assert [event[0] for event in bench.announced] == ['service.unavailable']
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(6)
     assert [bench.row(n).task.state for n in (0, 1)] == [TaskState.COMPLETED] * 2
 
@@ -116,16 +116,16 @@ def test_an_open_breaker_stops_queries_about_running_migrations(bench):
 def test_an_outage_of_placement_does_not_keep_nova_from_being_asked(bench):
     bench.plan(cases.make_task, benches.elsewhere)
     bench.driver.answers['pre_flight'] = ['marker', down('Placement')]
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.passes(3)
-    looks = len(bench.steps('look'))
+    looks = len(bench.steps('read_progress'))
     bench.passes(3)
-    assert len(bench.steps('look')) > looks
+    assert len(bench.steps('read_progress')) > looks
 
 
 def test_a_task_past_its_deadline_is_known_to_be_late_during_an_outage(bench):
     bench.plan(cases.make_task)
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, down()]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING, down()]
     bench.passes(2)
     bench.now = bench.row().task.deadline
     bench.passes(2)

@@ -40,7 +40,7 @@ MOVING, GONE, THERE = instance('i', 'h1'), instance('m', 'h3'), instance('n', 'h
 def waits(found, left=(), came=(), options=HINTS):
     """(rule, text) of the no; None: nothing is waited for."""
     try:
-        stale_scheduler_view.check(TASK, found, options, left, came)
+        stale_scheduler_view.refuse_stale_view(TASK, found, options, left, came)
     except exception.PreFlightError as error:
         return error.kwargs['rule'], str(error)
     return None
@@ -112,6 +112,6 @@ def test_one_of_several_to_be_beside_that_has_long_been_there_is_enough():
      'not know it yet; it is to be beside it (hint same_host)')])
 def test_error_names_the_instance_that_pre_flight_waits_for(found, left, came, said):
     with pytest.raises(exception.PreFlightError) as error:
-        stale_scheduler_view.check(TASK, found, HINTS, left, came)
+        stale_scheduler_view.refuse_stale_view(TASK, found, HINTS, left, came)
     assert error.value.kwargs['instance_uuid'] == 'i'
     assert error.value.kwargs['problem'] == f'instance {said}'

@@ -39,10 +39,10 @@ def stand_still(bench, passes, answer='req-1'):
         bench.driver.answers['submit'] = ['req-2']
         bench.now += 70
         bench.passes(passes, seconds=20, by=other)
-        bench.driver.answers['look'] = [base.MigrationProgress(
+        bench.driver.answers['read_progress'] = [base.MigrationProgress(
             base.MigrationStage.RUNNING, 'running', REFERENCE)]
         return answer
-    bench.driver.answers |= {'submit': [submit], 'look': [base.MigrationStage.ABSENT]}
+    bench.driver.answers |= {'submit': [submit], 'read_progress': [base.MigrationStage.ABSENT]}
 
 
 @pytest.mark.parametrize('answer', ['req-1', benches.error(exception.AmbiguousSubmit)])
@@ -54,11 +54,11 @@ def test_a_late_migration_of_a_task_that_has_ended_is_aborted(bench, answer, cap
     assert 'came too late: the task became failed meanwhile' in caplog.text
     bench.passes(3)
     assert bench.steps('abort') == ['h2'], 'once it was accepted it is not repeated'
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted',
-                                                           REFERENCE)]
-    looks = len(bench.steps('look'))
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.CANCELLED,
+                                                                    'aborted', REFERENCE)]
+    looks = len(bench.steps('read_progress'))
     bench.passes(3)
-    assert len(bench.steps('look')) == looks + 1
+    assert len(bench.steps('read_progress')) == looks + 1
     assert f'its late migration {REFERENCE} has ended: aborted' in caplog.text
     assert [event for event, _ in bench.told] == ['migration.failed']
 
@@ -85,7 +85,8 @@ def test_a_late_migration_is_aborted_after_a_database_that_failed(bench, monkeyp
 def test_a_late_migration_is_aborted_when_the_task_goes_on_elsewhere(bench, caplog):
     stand_still(bench, 1)
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=3))
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no CPU')]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.FAILED,
+                                                                    'no CPU')]
     bench.passes(2)
     assert bench.steps('submit')[:2] == ['h2', 'h3']
     assert 'came too late: the task went on to h3 meanwhile' in caplog.text
@@ -97,7 +98,7 @@ def test_a_late_migration_that_the_successor_watches_is_left_to_it(bench):
     bench.plan(cases.make_task)
     bench.passes(3)
     assert bench.steps('abort') == []
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(3, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED
 
@@ -110,12 +111,12 @@ def test_late_migration_is_aborted_when_the_successor_followed_an_earlier_one(be
     def submit(_task):
         bench.driver.answers['submit'] = ['req-2']
         bench.now += 70
-        bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+        bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
         bench.passes(6, seconds=20, by=other)
-        bench.driver.answers['look'] = [base.MigrationProgress(
+        bench.driver.answers['read_progress'] = [base.MigrationProgress(
             base.MigrationStage.RUNNING, 'running', REFERENCE)]
         bench.passes(2, seconds=20, by=other)
-        bench.driver.answers['look'] = [base.MigrationProgress(
+        bench.driver.answers['read_progress'] = [base.MigrationProgress(
             base.MigrationStage.RUNNING, 'running', late_reference)]
         return 'req-1'
     bench.driver.answers |= {'submit': [submit]}
@@ -136,20 +137,21 @@ def test_late_migration_that_its_successor_takes_for_its_own_is_left_to_it(bench
     assert bench.row().reference == REFERENCE
     bench.passes()
     assert bench.steps('abort') == [] and 'came too late' not in caplog.text
-    looks = len(bench.steps('look'))
+    looks = len(bench.steps('read_progress'))
     bench.passes()
-    assert len(bench.steps('look')) == looks, 'a request that the successor watches is forgotten'
+    assert len(
+        bench.steps('read_progress')) == looks, 'a request that the successor watches is forgotten'
 
 
 def test_a_late_request_that_began_nothing_is_forgotten(bench):
     stand_still(bench, 8, benches.error(exception.AmbiguousSubmit))
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes()
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     bench.passes(20)
-    looks = len(bench.steps('look'))
+    looks = len(bench.steps('read_progress'))
     bench.passes(5)
-    assert len(bench.steps('look')) == looks
+    assert len(bench.steps('read_progress')) == looks
     assert bench.steps('abort') == []
 
 
@@ -160,7 +162,7 @@ def test_a_late_migration_that_cannot_be_aborted_is_logged_once(bench, stage, sa
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes()
-    bench.driver.answers['look'] = [base.MigrationProgress(stage, '', REFERENCE)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(stage, '', REFERENCE)]
     bench.passes(3)
     assert caplog.text.count(said) == 1
 
@@ -241,13 +243,13 @@ def test_late_migration_is_looked_for_wherever_it_comes_from(bench):
         traced.append((marker, known))
         return dataclasses.replace(task, from_host='h7')
     bench.driver.trace_late_request = trace
-    real, looked = bench.driver.look, []
+    real, looked = bench.driver.read_progress, []
 
     def look(task, marker):
         looked.append(task.from_host)
         return real(task, marker)
     late(bench)
-    bench.driver.look = look
+    bench.driver.read_progress = look
     bench.passes(2)
     assert traced == [('marker', set())] * 2 and looked == ['h7'] * 2
 
@@ -280,7 +282,8 @@ def test_database_that_was_away_leaves_an_own_task_to_its_executor(bench):
             raise exception.StoreError(problem='gone', remedy='none')
         return real(*args, **fields)
     bench.store.tasks.update_state = mark
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan(cases.make_task)
     with pytest.raises(exception.StoreError):
         bench.passes()
@@ -310,7 +313,7 @@ def test_migration_that_another_task_watches_is_not_aborted(bench):
 
 def test_defect_of_a_driver_does_not_end_the_passes_of_an_executor(bench, caplog):
     late(bench)
-    bench.driver.answers['look'] = [KeyError('id')]
+    bench.driver.answers['read_progress'] = [KeyError('id')]
     bench.passes(3)
     assert caplog.text.count('is not watched any more') == 1
 
@@ -322,7 +325,7 @@ def test_an_instance_in_error_after_an_abort_is_reset_or_logged(bench, reset, ca
     bench.driver.reset_state = lambda task: True
     late(bench)
     bench.passes()
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         base.MigrationStage.CANCELLED, 'aborted', REFERENCE, patience=30.0), base.MigrationProgress(
         base.MigrationStage.FAILED, 'error', REFERENCE, broken=True, aborted=True, place='h1')]
     bench.passes(2)
@@ -332,7 +335,7 @@ def test_an_instance_in_error_after_an_abort_is_reset_or_logged(bench, reset, ca
 
 def test_contradiction_is_no_end_of_a_late_migration_before_it_has_lasted(bench, caplog):
     late(bench)
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.LEFT, 'Nova left it', REFERENCE, patience=300.0),
         base.MigrationProgress(base.MigrationStage.RUNNING, 'running', REFERENCE)]
     bench.passes(2)

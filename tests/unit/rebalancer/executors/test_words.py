@@ -42,7 +42,7 @@ def about(bench):
 
 
 def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         *[base.MigrationStage.UNCONFIRMED] * 2, base.MigrationStage.COMPLETED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
     bench.plan()
@@ -70,8 +70,8 @@ def test_error_about_a_driver_failure_names_instance_and_exception(bench):
 
 
 def test_a_failure_without_a_reason_names_instance_host_and_problem(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.UNTOLD,
-                                                           'migration error', 'm')]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.UNTOLD,
+                                                                    'migration error', 'm')]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(80)
     task = bench.row().task
@@ -101,7 +101,7 @@ def test_a_requeued_task_marks_a_new_queue_phase(bench):
 
 
 def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), True]
     bench.plan()
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
@@ -115,7 +115,7 @@ def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
 
 def test_an_unseen_request_is_watched_then_fails_with_a_warning(bench, caplog):
     bench.driver.answers['submit'] = [KeyboardInterrupt()]
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     with pytest.raises(KeyboardInterrupt):
         bench.passes(1)
@@ -130,7 +130,7 @@ def test_an_unseen_request_is_watched_then_fails_with_a_warning(bench, caplog):
 
 
 def test_leftover_allocations_fail_the_task_and_name_the_wait(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         base.MigrationStage.SETTLING, 'migration m still has its allocation in Placement',
         MIGRATION)]
     bench.plan()
@@ -146,7 +146,8 @@ def test_leftover_allocations_fail_the_task_and_name_the_wait(bench):
 
 
 def test_a_migration_found_again_is_logged_and_clears_the_doubt(bench, caplog):
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT,
+                                             base.MigrationStage.RUNNING]
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
     bench.plan()
     bench.passes(2)
@@ -161,14 +162,15 @@ def test_a_migration_found_again_is_logged_and_clears_the_doubt(bench, caplog):
 
 
 def test_a_late_migration_found_again_stays_late_without_doubt(bench, caplog):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(70)
     assert said(caplog, 'deadline') == [
         ('WARNING', f'{about(bench)} is past its deadline; it keeps its slot and is watched until '
                     'Nova says how it ended. See its migration in Nova.')], 'once'
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT,
+                                             base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.row().doubt_since is not None
     bench.passes(1)
@@ -187,7 +189,7 @@ def test_a_late_migration_found_again_stays_late_without_doubt(bench, caplog):
     ({'fault': nova_error_classes.FaultyPart.API, 'detail': 'away'}, exception.NovaClientError,
      'away')])
 def test_error_about_a_failed_migration_names_instance_and_reason(bench, fields, kind, problem):
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         base.MigrationStage.FAILED, reference='m', **fields)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(3)
@@ -198,7 +200,8 @@ def test_error_about_a_failed_migration_names_instance_and_reason(bench, fields,
 
 
 def test_a_driver_failure_while_watching_names_the_task_and_is_retried(bench, caplog):
-    bench.driver.answers['look'] = [ZeroDivisionError('by nothing'), base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [ZeroDivisionError('by nothing'),
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
     task, = bench.tasks
@@ -219,7 +222,8 @@ def test_repeated_post_flight_checks_count_in_the_post_flight_phase(bench):
 
 
 def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
-    bench.driver.answers['look'] = [error(exception.NovaClientError), base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [error(exception.NovaClientError),
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
     assert said(caplog, 'looked at') == [
@@ -230,18 +234,18 @@ def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
 @pytest.mark.parametrize('failure', [ZeroDivisionError('by nothing'),
                                      error(exception.NovaClientError)])
 def test_an_unreadable_migration_is_late_at_its_deadline(bench, failure):
-    bench.driver.answers['look'] = [failure]
+    bench.driver.answers['read_progress'] = [failure]
     bench.plan()
     bench.passes(70)
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
 
 
 def test_an_abort_at_the_deadline_fails_with_instance_and_cause(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
     bench.passes(75, by=one)
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.passes(2, by=one)
     assert (bench.state, bench.row().error) == (TaskState.FAILED, str(exception.MigrationTimeout(
         instance_uuid=bench.tasks[0].instance_uuid,
@@ -261,7 +265,7 @@ def test_log_of_a_request_names_instance_hosts_and_ids(bench, caplog):
 @pytest.mark.parametrize('failure', [error(exception.AmbiguousSubmit), OSError('broken pipe')])
 def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog, failure):
     bench.driver.answers['submit'] = [failure]
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(1)
     task, row = bench.tasks[0], bench.row()
@@ -340,8 +344,8 @@ def test_a_freeze_that_begins_before_the_request_requeues_the_task(bench, caplog
 @pytest.mark.parametrize(('detail', 'text'), [
     ('by an operator', 'by an operator'), ('', 'The migration was cancelled in Nova.')])
 def test_a_migration_cancelled_in_nova_cancels_the_task_with_its_text(bench, detail, text):
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.CANCELLED, detail,
-                                                           MIGRATION)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.CANCELLED,
+                                                                    detail, MIGRATION)]
     bench.plan()
     bench.passes(2)
     assert (bench.state, bench.row().error, bench.row().error_type) == (

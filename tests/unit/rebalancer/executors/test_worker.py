@@ -40,7 +40,7 @@ def test_errors_of_a_foreign_driver_are_stored_and_logged_without_secrets(bench,
     bench.driver.answers[step] = [RuntimeError(
         'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
         'gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry')]
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     with caplog.at_level('DEBUG'):
         bench.passes(3, 700.0)
     rows = str([bench.row(), *bench.store.quarantine.list_quarantines(bench.now)])
@@ -52,8 +52,9 @@ def test_errors_of_a_foreign_driver_are_stored_and_logged_without_secrets(bench,
 def test_a_move_passes_all_states_and_notifies_after_its_commit(bench):
     seen = []
     bench.driver.answers['submit'] = [lambda task: seen.append(bench.row()) or 'req-1']
-    bench.driver.answers['look'] = [base.MigrationStage.WAITING, base.MigrationStage.RUNNING,
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.WAITING,
+                                             base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.worker._outcomes._notify = lambda event, result: bench.told.append(
         (event, result, bench.state))
@@ -75,15 +76,16 @@ def test_a_move_passes_all_states_and_notifies_after_its_commit(bench):
 def test_ended_tasks_and_their_durations_are_counted(bench):
     """The first destination refuses the instance and the second accepts it; another task ends
     before its request to Nova, and so does the task that required it."""
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING,
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED,
+                                             base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.now += 20
     bench.passes(8)
     assert bench.state is TaskState.COMPLETED
     assert bench.counted('tasks_ended') == {('spread', 'live', 'completed'): 1}
     assert bench.counted('failed_attempts') == {('MigrationFailed',): 1}
-    durations = bench.tally.reading().durations
+    durations = bench.tally.copy_tally().durations
     assert durations['waits']['spread',].total == 20
     assert sum(durations['waits']['spread',].counts) == 1, 'a second try has not waited'
     assert durations['migrations']['live', 'completed'].total == 20
@@ -97,7 +99,7 @@ def test_ended_tasks_and_their_durations_are_counted(bench):
         ('spread', 'live', 'completed'): 1, ('spread', 'live', 'failed'): 1,
         ('spread', 'live', 'cancelled'): 1}
     assert bench.counted('failed_attempts') == {('MigrationFailed',): 1, ('PreFlightError',): 1}
-    assert sum(bench.tally.reading().durations['migrations']['live', 'failed'].counts) == 0
+    assert sum(bench.tally.copy_tally().durations['migrations']['live', 'failed'].counts) == 0
 
 
 def at(phase, stage=base.MigrationStage.RUNNING):
@@ -114,7 +116,7 @@ def slow(bench, seconds, answer='marker'):
 
 def test_an_attempt_tells_how_long_each_of_its_phases_took(bench):
     bench.driver.answers['pre_flight'] = [slow(bench, 2)]
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         at('pre_check', base.MigrationStage.WAITING), at('preparing', base.MigrationStage.WAITING),
         at('running'),
         at('running'), at('post_migrating'), base.MigrationStage.COMPLETED]
@@ -128,18 +130,18 @@ def test_an_attempt_tells_how_long_each_of_its_phases_took(bench):
     assert list(attempt.phases) == ['queue', 'pre_flight', 'pre_check', 'preparing', 'running',
                                     'post_migrating', 'post_flight']
     assert bench.told[-1][1].attempts == (attempt,)
-    durations = bench.tally.reading().durations['phases']
+    durations = bench.tally.copy_tally().durations['phases']
     assert durations['live', 'running'].total == 20
     assert {key for key, found in durations.items() if sum(found.counts)} == {
         ('live', phase) for phase in attempt.phases}
 
 
 def test_a_successor_continues_the_phases_of_an_attempt(bench):
-    bench.driver.answers['look'] = [at('preparing'), at('running')]
+    bench.driver.answers['read_progress'] = [at('preparing'), at('running')]
     bench.plan()
     bench.passes(3)
     bench.now += 100
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, by=bench.new_worker('w2'))
     attempt, = bench.row().attempts
     assert attempt.phases == {'queue': 0, 'pre_flight': 0, 'pre_check': 10, 'preparing': 10,
@@ -147,8 +149,8 @@ def test_a_successor_continues_the_phases_of_an_attempt(bench):
 
 
 def test_an_older_reading_does_not_revert_a_phase(bench):
-    bench.driver.answers['look'] = [at('running'), at('preparing'), at(None),
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [at('running'), at('preparing'), at(None),
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(6)
     attempt, = bench.row().attempts
@@ -158,7 +160,7 @@ def test_an_older_reading_does_not_revert_a_phase(bench):
 
 def test_phases_measured_by_nova_replace_observed_ones(bench):
     bench.driver.seconds = {'pre_check': 1.0, 'preparing': 2.0, 'running': 14.0}
-    bench.driver.answers['look'] = [at('running'), base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [at('running'), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(4)
     attempt, = bench.row().attempts
@@ -179,7 +181,7 @@ def test_a_failed_measurement_delays_no_end_of_a_task(bench, problem):
 def test_each_attempt_has_own_phases_and_only_requested_ones_are_measured(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.PlacementRejected), slow(bench, 3)]
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(3)
     first, second = (attempt.phases for attempt in bench.row().attempts)
@@ -199,11 +201,12 @@ def test_waiting_for_a_slot_is_waiting_in_the_queue(bench):
 def test_the_wait_of_a_task_ends_with_its_first_request_to_nova(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.NovaClientError, 'Nova is away'), 'marker']
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(12, seconds=60)
     assert bench.state is TaskState.COMPLETED and len(bench.row().attempts) == 3
-    waits = bench.tally.reading().durations['waits']['spread',]
+    waits = bench.tally.copy_tally().durations['waits']['spread',]
     assert sum(waits.counts) == 1 and waits.total > 0
 
 
@@ -225,7 +228,7 @@ def test_pre_flight_receives_flights_and_history_from_the_database(bench):
                    p, s, from_host='h4', not_before=bench.now + 1),
                lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
     bench.store.quarantine.count_refusal('h9', bench.now, limit=1, seconds=1000, reason='no')
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.driver.known.flights == ()
     assert bench.driver.known.history.quarantined_hosts == {'h9'}
@@ -240,7 +243,7 @@ def test_pre_flight_receives_flights_and_history_from_the_database(bench):
 
 
 def test_a_rule_from_nova_ends_the_task_and_is_stored_for_the_source(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(
         base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan()
     bench.passes(20, seconds=60)
@@ -329,7 +332,7 @@ def test_the_result_lists_every_attempt(bench):
     bench.driver.answers['pre_flight'] = [
         'marker', 'marker', error(exception.PlacementRejected), 'marker']
     bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.FAILED, 'no CPU', M % 1), base.MigrationProgress(
             base.MigrationStage.COMPLETED, '', M % 2)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3', 'h4', 'h5')))
@@ -391,13 +394,13 @@ def test_notification_of_a_cancelled_task_lists_its_attempts(bench):
     task = next(t for n, t in enumerate(bench.tasks) if bench.row(n).attempts)
     assert bench.store.tasks.cancel_task(task.task_id, bench.now, cancelled_by='me', reason='r',
                                          instance_cooldown=9)
-    bench.worker._outcomes.cancelled(task, bench.now)
+    bench.worker._outcomes.report_cancelled_task(task, bench.now)
     assert tried(bench.told[-1][1]) == [(task.to_host, 'MigrationFailed', None)]
 
 
 def test_an_attempt_that_ends_at_the_first_reading_names_its_migration(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.COMPLETED, '',
-                                                           M % 1)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.COMPLETED,
+                                                                    '', M % 1)]
     bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
     bench.plan()
     bench.passes(2)
@@ -409,7 +412,7 @@ def settling(detail='its allocation is still there'):
 
 
 def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         settling(), settling(), base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1),
         base.MigrationStage.COMPLETED]
     bench.plan()
@@ -426,7 +429,7 @@ def untold():
 
 
 def test_no_request_is_sent_until_nova_explains_the_failure(bench):
-    bench.driver.answers['look'] = [
+    bench.driver.answers['read_progress'] = [
         untold(), untold(),
         base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
                                fault=nova_error_classes.FaultyPart.INSTANCE)]
@@ -438,7 +441,7 @@ def test_no_request_is_sent_until_nova_explains_the_failure(bench):
 
 
 def test_a_host_is_not_blamed_for_a_failure_that_nova_never_explains(bench):
-    bench.driver.answers['look'] = [untold()]
+    bench.driver.answers['read_progress'] = [untold()]
     for _ in range(3):  # as many refusals quarantine a host
         bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=0))
         bench.passes(80)
@@ -453,7 +456,7 @@ def test_a_host_is_not_blamed_for_a_failure_that_nova_never_explains(bench):
 
 
 def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
-    bench.driver.answers['look'] = [untold()]
+    bench.driver.answers['read_progress'] = [untold()]
     bench.plan()
     bench.passes(2)
     row = bench.row()
@@ -467,7 +470,7 @@ def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
 
 def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench, caplog):
     caplog.set_level('INFO')
-    bench.driver.answers['look'] = [untold(), untold(), settling(), untold()]
+    bench.driver.answers['read_progress'] = [untold(), untold(), settling(), untold()]
     bench.plan()
     bench.passes(6)
     said = [r.message for r in caplog.records if ' failed' in r.message]
@@ -480,7 +483,7 @@ def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench
 
 
 def test_leftover_allocations_end_the_task_without_another_request(bench):
-    bench.driver.answers['look'] = [settling()]
+    bench.driver.answers['read_progress'] = [settling()]
     bench.plan()
     bench.passes(60)
     assert bench.steps('submit') == ['h2'] and bench.state is TaskState.FAILED
@@ -494,7 +497,7 @@ def test_leftover_allocations_end_the_task_without_another_request(bench):
 
 def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
     bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-1']
-    bench.driver.answers['look'] = [settling()]
+    bench.driver.answers['read_progress'] = [settling()]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3', 'h4')))
     bench.passes(4)
     since = bench.row().doubt_since
@@ -503,8 +506,9 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
     successor = bench.new_worker('w2')
     bench.passes(2, by=successor)
     assert bench.row().doubt_since == since, 'the time of its predecessor counts'
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1),
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.FAILED,
+                                                                    'no', M % 1),
+                                             base.MigrationStage.COMPLETED]
     bench.passes(3, by=successor)
     assert bench.steps('submit') == ['h2', 'h3', 'h4']
     assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h4']
@@ -513,14 +517,14 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
 def test_a_doubt_with_another_cause_restarts_its_time(bench):
     """Nova showed no migration and was then away for longer than one may settle."""
     absent = base.MigrationProgress(base.MigrationStage.ABSENT)
-    bench.driver.answers['look'] = [absent, settling()]
+    bench.driver.answers['read_progress'] = [absent, settling()]
     bench.plan()
     bench.passes(2)
-    assert bench.driver.answers['look'] == [settling()]
+    assert bench.driver.answers['read_progress'] == [settling()]
     bench.now += SETTINGS.settling_seconds + 1
     bench.passes(2)
     assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
-    bench.driver.answers['look'] = [absent]
+    bench.driver.answers['read_progress'] = [absent]
     bench.now += SETTINGS.absent_seconds + 1
     bench.passes(1)
     assert bench.state is TaskState.SUBMITTED, 'nor does a failed one that is gone end at once'
@@ -530,7 +534,7 @@ def test_a_doubt_with_another_cause_restarts_its_time(bench):
 
 def test_a_doubt_from_the_previous_release_restarts_its_time(bench):
     """The previous release stores the time of a doubt and not its cause."""
-    bench.driver.answers['look'] = [settling()]
+    bench.driver.answers['read_progress'] = [settling()]
     bench.plan()
     bench.passes(2)
     row = bench.row()
@@ -543,10 +547,10 @@ def test_a_doubt_from_the_previous_release_restarts_its_time(bench):
 
 
 def test_a_successor_reads_the_cause_of_a_doubt(bench):
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.ABSENT)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.ABSENT)]
     bench.plan()
     bench.passes(2)
-    bench.driver.answers['look'] = [settling()]
+    bench.driver.answers['read_progress'] = [settling()]
     bench.now += SETTINGS.settling_seconds + 1  # its executor died
     bench.passes(2, by=bench.new_worker('w2'))
     assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
@@ -558,8 +562,8 @@ def test_a_successor_reads_the_cause_of_a_doubt(bench):
     (nova_error_classes.FaultyPart.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
 def test_a_failure_has_consequences_by_its_faulty_part(bench, fault, asked, kind, quarantined,
                                                        charged):
-    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
-                                                           fault=fault)]
+    bench.driver.answers['read_progress'] = [base.MigrationProgress(base.MigrationStage.FAILED,
+                                                                    'no', M % 1, fault=fault)]
     bench.plan()
     bench.passes(200, seconds=30)
     assert bench.steps('submit') == asked
@@ -624,7 +628,7 @@ def test_the_improvement_is_that_of_the_destination_at_hand(bench):
 def test_a_refusing_destination_is_quarantined_and_not_the_instances(bench):
     bench.driver.answers['submit'] = [
         lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(*[cases.make_task] * 3)
     chosen = retry.RetrySettings(per_scope=9, per_source=9, per_destination=9)
     bench.passes(12, by=bench.new_worker('w', chosen))
@@ -657,17 +661,17 @@ def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
         return base.MigrationProgress(base.MigrationStage.FAILED, 'it has disks', 'm1',
                                       'copies-disk')
 
-    bench.driver.answers['look'] = [overtaken]
+    bench.driver.answers['read_progress'] = [overtaken]
     bench.plan()
     bench.passes(2)
     assert bench.row().worker == 'w2' and bench.state is TaskState.SUBMITTED
     assert bench.store.quarantine.list_quarantines(bench.now) == []
 
 
-@pytest.mark.parametrize('found', ['look', 'post_flight'])
+@pytest.mark.parametrize('found', ['read_progress', 'post_flight'])
 def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
-    if found == 'look':
-        bench.driver.answers['look'] = [base.MigrationProgress(
+    if found == 'read_progress':
+        bench.driver.answers['read_progress'] = [base.MigrationProgress(
             base.MigrationStage.FAILED, 'Nova: migration error', broken=True)]
     else:
         bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
@@ -681,7 +685,7 @@ def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog,
 
 
 def test_defect_16_a_migration_that_fails_within_one_poll_fails_at_once(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.FAILED]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(2)
     assert bench.state is TaskState.FAILED
@@ -689,16 +693,18 @@ def test_defect_16_a_migration_that_fails_within_one_poll_fails_at_once(bench):
 
 
 def test_defect_16_a_migration_that_is_not_listed_has_not_disappeared(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, *[base.MigrationStage.ABSENT] * 5,
-                                    base.MigrationStage.RUNNING, *[base.MigrationStage.ABSENT] * 5,
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING,
+                                             *[base.MigrationStage.ABSENT] * 5,
+                                             base.MigrationStage.RUNNING,
+                                             *[base.MigrationStage.ABSENT] * 5,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(14)
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
 
 
 def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(*[lambda p, s: cases.make_task(p, s, memory_mb=1024)] * 2)
     one = bench.new_worker('one', retry.RetrySettings(per_scope=1))
     bench.passes(3, by=one)
@@ -708,14 +714,15 @@ def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
     assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
     assert len(bench.steps('submit')) == 1, 'the slot was given away'
     assert len(bench.store.tasks.list_in_flight_moves()) == 2 and bench.told == []
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
     assert bench.store.tasks.find_task(row.task.task_id).task.state is TaskState.COMPLETED
     assert len(bench.steps('submit')) == 2
 
 
 def test_a_migration_that_fails_after_its_deadline_is_a_timeout_and_final(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.FAILED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING,
+                                             base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(1)
     bench.now += 700
@@ -735,7 +742,7 @@ def test_defect_17_a_task_that_no_executor_begins_in_time_expires(bench):
 
 
 def test_an_operators_cancel_is_respected(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.plan()
     bench.passes(20, seconds=60)
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
@@ -744,9 +751,10 @@ def test_an_operators_cancel_is_respected(bench):
 
 def test_an_ambiguous_request_that_took_effect_is_found_not_repeated(bench):
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.WAITING,
-                                    base.MigrationStage.RUNNING,
-                                    base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT,
+                                             base.MigrationStage.WAITING,
+                                             base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(1)
     assert bench.state is TaskState.UNKNOWN
@@ -758,13 +766,13 @@ def test_an_ambiguous_request_that_took_effect_is_found_not_repeated(bench):
 
 def test_an_ambiguous_request_that_left_no_trace_is_repeated_after_a_while(bench):
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit), 'req-2']
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     bench.plan()
     bench.passes(8)
     assert bench.state is TaskState.UNKNOWN and len(bench.steps('submit')) == 1
     bench.passes(1)
     assert (bench.state, bench.row().task.retry_count) == (TaskState.QUEUED, 1)
-    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
     bench.passes(6)
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 2
 
@@ -794,17 +802,19 @@ def stopped(plan_id, scope):
 
 
 def test_a_cold_migration_is_confirmed_and_then_verified(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.UNCONFIRMED,
-                                    base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING,
+                                             base.MigrationStage.UNCONFIRMED,
+                                             base.MigrationStage.RUNNING,
+                                             base.MigrationStage.COMPLETED]
     bench.plan(stopped)
     bench.passes(6)
     assert bench.state is TaskState.COMPLETED
-    assert [name for name, _ in bench.driver.calls if name != 'look'] == [
+    assert [name for name, _ in bench.driver.calls if name != 'read_progress'] == [
         'pre_flight', 'log_in', 'submit', 'confirm', 'post_flight']
 
 
 def test_a_refused_confirmation_is_repeated_and_the_task_keeps_its_slot(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.UNCONFIRMED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError)]
     bench.plan(stopped, stopped)
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, per_scope=1))
@@ -814,19 +824,21 @@ def test_a_refused_confirmation_is_repeated_and_the_task_keeps_its_slot(bench):
     assert len(bench.steps('confirm')) > 50 and len(bench.steps('submit')) == 1
     assert bench.steps('abort') == []
     bench.driver.answers['confirm'] = [None]
-    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.UNCONFIRMED,
+                                             base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
     assert bench.store.tasks.find_task(row.task.task_id).task.state is TaskState.COMPLETED
 
 
 def test_a_successor_confirms_what_its_predecessor_asked_for(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.UNCONFIRMED]
     bench.driver.answers['confirm'] = [Crash(), None]
     bench.plan(stopped)
     with pytest.raises(Crash):
         bench.passes(3)
     bench.now += 60
-    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED, base.MigrationStage.COMPLETED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.UNCONFIRMED,
+                                             base.MigrationStage.COMPLETED]
     bench.passes(3, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED
     assert len(bench.steps('submit')) == 1 and len(bench.steps('confirm')) == 2
@@ -837,7 +849,7 @@ ABORTS = dataclasses.replace(SETTINGS, abort_at_deadline=True)
 
 def test_a_late_migration_is_aborted_after_the_abort_is_committed(bench):
     seen = []
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), False,
                                      lambda task: seen.append(bench.row()) or True]
     bench.plan()
@@ -849,7 +861,7 @@ def test_a_late_migration_is_aborted_after_the_abort_is_committed(bench):
     assert [(r.task.state, r.error) for r in seen] == [
         (TaskState.UNKNOWN, migration_deadlines.ABORTING)]
     assert bench.state is TaskState.UNKNOWN, 'it keeps its slot until Nova says how it ended'
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.passes(20, by=one)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
     assert len(bench.steps('submit')) == 1
@@ -857,19 +869,19 @@ def test_a_late_migration_is_aborted_after_the_abort_is_committed(bench):
 
 
 def test_a_successor_knows_that_the_abort_was_ours(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [Crash()]
     bench.plan()
     with pytest.raises(Crash):
         bench.passes(62, by=bench.new_worker('one', ABORTS))
     bench.now += 61
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.passes(1, by=bench.new_worker('two', ABORTS))
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
 
 def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(62, by=bench.new_worker('one', ABORTS))
     assert len(bench.steps('abort')) == 1
@@ -879,7 +891,7 @@ def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench
     row = bench.row()
     assert (row.worker, row.error) == ('two', migration_deadlines.ABORTING)
     assert len(bench.steps('abort')) == 1, 'the successor may not abort, and does not'
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.passes(1, by=two)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
@@ -893,11 +905,11 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
         assert bench.store.tasks.adopt_tasks(two.name, None, bench.now, 60)
         return base.MigrationStage.RUNNING
 
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(58, by=one)
     assert bench.state is TaskState.SUBMITTED and bench.now < bench.row().task.deadline
-    bench.driver.answers['look'] = [freeze, base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [freeze, base.MigrationStage.RUNNING]
     bench.passes(1, by=one)
     assert bench.now > bench.row().task.deadline and bench.row().worker == two.name
     assert bench.steps('abort') == [] and bench.row().error is None
@@ -908,12 +920,12 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
 @pytest.mark.parametrize('settings', [SETTINGS, ABORTS])
 def test_an_operators_abort_after_the_deadline_is_one(bench, settings):
     """Without the option nothing is aborted; a cold migration never is."""
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(stopped if settings is ABORTS else cases.make_task)
     one = bench.new_worker('one', settings)
     bench.passes(70, by=one)
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
-    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.CANCELLED]
     bench.passes(2, by=one)
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
     assert bench.steps('abort') == [] and bench.quarantined() == {}
@@ -941,7 +953,7 @@ def test_a_locked_instance_is_skipped(bench):
     assert bench.steps('submit') == [] and len(bench.steps('pre_flight')) == 1
 
 
-@pytest.mark.parametrize('step', ['pre_flight', 'submit', 'look', 'post_flight'])
+@pytest.mark.parametrize('step', ['pre_flight', 'submit', 'read_progress', 'post_flight'])
 def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
     bench.driver.answers[step] = [Crash(), bench.driver.answers[step][0]]
     bench.plan()
@@ -959,7 +971,7 @@ def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
 def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
     """The database fails over while it commits the submitting state: the executor cannot know
     whether it sent the request to Nova."""
-    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
     bench.plan()
     mark = bench.store.tasks.update_state
 
@@ -991,7 +1003,7 @@ def test_post_flight_may_be_late_but_not_for_ever(bench):
 
 
 def test_nova_being_away_while_watching_changes_nothing(bench):
-    bench.driver.answers['look'] = [error(exception.NovaClientError)] * 30 + [
+    bench.driver.answers['read_progress'] = [error(exception.NovaClientError)] * 30 + [
         base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(33)
@@ -1018,21 +1030,21 @@ def test_a_notification_that_fails_stops_nothing(bench):
 
 
 def test_several_migrations_are_watched_by_one_loop(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(*[cases.make_task] * 4)
     worker_ = bench.new_worker('w', retry.RetrySettings(
         per_scope=4, per_source=4, per_destination=4, look_interval=10))
     for _ in range(4):
         assert worker_.run_once(bench.now)
-    assert not worker_.run_once(bench.now) and bench.steps('look') == []
+    assert not worker_.run_once(bench.now) and bench.steps('read_progress') == []
     bench.now += 10
     worker_.run_once(bench.now)
     worker_.run_once(bench.now)
-    assert len(bench.steps('look')) == 4, 'each once per look_interval'
+    assert len(bench.steps('read_progress')) == 4, 'each once per look_interval'
 
 
 def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: bench.worker.stop() or 'marker']
@@ -1043,7 +1055,7 @@ def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
 
 
 def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench):
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: bench.store.pauses.pause_scope(
@@ -1052,7 +1064,7 @@ def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench)
     states = sorted(bench.row(i).task.state for i in (0, 1))
     assert states == [TaskState.QUEUED, TaskState.SUBMITTED]
     assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
-    assert bench.steps('look')
+    assert bench.steps('read_progress')
     bench.driver.answers['pre_flight'] = ['marker']
     bench.store.pauses.resume_scope(None, bench.now)
     bench.passes(1)
@@ -1064,14 +1076,14 @@ def test_in_a_freeze_window_nothing_begins_and_what_runs_is_watched(bench, caplo
     settings = dataclasses.replace(
         SETTINGS, frozen=lambda now: frozen[0] if frozen else None)
     bench.worker = bench.new_worker('w1', settings)
-    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: frozen.append('the window') or 'marker']
     with caplog.at_level('INFO'):
         bench.passes(3)
     assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
-    assert bench.steps('look') and caplog.text.count('no migration begins') == 1
+    assert bench.steps('read_progress') and caplog.text.count('no migration begins') == 1
     bench.driver.answers['pre_flight'] = ['marker']
     frozen.clear()
     bench.passes(1)

@@ -36,7 +36,7 @@ class Nova:
         self.states = list(states)
         self.asked = []
 
-    def server(self, uuid):
+    def read_server(self, uuid):
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, Exception):
             raise state
@@ -54,7 +54,7 @@ class Nova:
 
     status = 202
 
-    def refusal(self, response, policy):
+    def describe_refusal(self, response, policy):
         return f'HTTP {self.status}; {policy}'
 
 

@@ -41,7 +41,7 @@ def conf():
 
 
 def test_an_empty_configuration_gives_no_broker(conf):
-    assert transport.find_broker_url(conf) is None and transport.get(conf) is None
+    assert transport.find_broker_url(conf) is None and transport.get_transport(conf) is None
 
 
 def test_kronos_messaging_group_is_mapped_and_transport_url_wins(conf):
@@ -70,7 +70,7 @@ def test_a_private_configuration_is_refused(conf):
     """oslo.messaging 18 would acknowledge every cast and dispatch none."""
     conf.set_override('host', 'broker', 'messaging')
     with pytest.raises(exception.ConfigError, match='private configuration'):
-        transport.get(conf)
+        transport.get_transport(conf)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_an_unusable_url_is_explained_without_its_password(process_conf, url):
     transport.find_broker_url(process_conf)
     process_conf.set_override('transport_url', url)
     with pytest.raises(exception.ConfigError, match='transport_url') as error:
-        transport.get(process_conf)
+        transport.get_transport(process_conf)
     assert 's3cret' not in str(error.value)
 
 

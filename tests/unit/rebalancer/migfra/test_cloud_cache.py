@@ -28,18 +28,18 @@ from kronos_nova.sources import base
 from tests.unit.rebalancer.hooks import servers
 from tests.unit.rebalancer.store import cases
 
-POLICIES = policy.parse({'policies': [
+POLICIES = policy.parse_policies({'policies': [
     {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'load'}]})
 
 
-class Cloud(base.ScoreSource):
+class Cloud(base.MetricsSource):
     """A collector and a source; how often each was asked."""
 
     def __init__(self):
         self.collected = self.fetched = 0
         self.fails, self.error = False, None
 
-    def collect(self, now):
+    def collect_cluster(self, now):
         self.collected += 1
         if self.fails:
             raise exception.CollectError(what='servers', service='Nova', problem='500')
@@ -67,26 +67,26 @@ def bench(tmp_path):
 
 def test_a_cached_view_is_shared_until_its_age_limit(bench):
     looks, cloud, _store, now = bench
-    assert [looks.look(POLICIES).old for _ in range(3)] == [False, True, True]
+    assert [looks.read_cloud(POLICIES).old for _ in range(3)] == [False, True, True]
     assert (cloud.collected, cloud.fetched) == (1, 1)
     now[0] = 9.9
-    assert looks.look(POLICIES).old
+    assert looks.read_cloud(POLICIES).old
     now[0] = 10.0
-    assert not looks.look(POLICIES).old and cloud.collected == 2
+    assert not looks.read_cloud(POLICIES).old and cloud.collected == 2
 
 
 def test_a_requested_new_view_is_shared_with_later_readers(bench):
     looks, cloud, _store, _now = bench
-    looks.look(POLICIES)
-    assert not looks.look(POLICIES, new=True).old
-    assert looks.look(POLICIES).old and cloud.collected == 2
+    looks.read_cloud(POLICIES)
+    assert not looks.read_cloud(POLICIES, new=True).old
+    assert looks.read_cloud(POLICIES).old and cloud.collected == 2
 
 
 def test_flights_are_read_for_each_view(bench):
     looks, _cloud, store, _now = bench
-    assert looks.look(POLICIES).seen.cluster.flights == ()
+    assert looks.read_cloud(POLICIES).seen.cluster.flights == ()
     _, (task,), _ = cases.save(store)
-    found = looks.look(POLICIES)
+    found = looks.read_cloud(POLICIES)
     assert found.old and [f.instance_uuid for f in found.seen.cluster.flights] == [
         task.instance_uuid]
 
@@ -95,56 +95,56 @@ def test_flights_are_read_for_each_view(bench):
 def test_when_any_task_has_ended_nothing_is_shared(bench, state):
     looks, _cloud, store, _now = bench
     cases.save(store, [cases.make_task, cases.make_task])
-    looks.look(POLICIES)
+    looks.read_cloud(POLICIES)
     row = cases.claim(store)
-    assert looks.look(POLICIES).old
+    assert looks.read_cloud(POLICIES).old
     cases.end(store, row, state)
-    assert not looks.look(POLICIES).old and looks.look(POLICIES).old
+    assert not looks.read_cloud(POLICIES).old and looks.read_cloud(POLICIES).old
     cases.end(store, cases.claim(store), state)
-    assert not looks.look(POLICIES).old, 'also when it ended at the same second'
+    assert not looks.read_cloud(POLICIES).old, 'also when it ended at the same second'
 
 
 def test_other_policies_fetch_new_samples(bench):
     looks, cloud, _store, _now = bench
-    looks.look(POLICIES)
-    other = policy.parse({'policies': [
+    looks.read_cloud(POLICIES)
+    other = policy.parse_policies({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'other'}]})
-    assert looks.look(other).old and cloud.fetched == 2
+    assert looks.read_cloud(other).old and cloud.fetched == 2
 
 
 def test_a_task_that_ends_while_an_old_look_is_taken_makes_it_a_new_one(bench, monkeypatch):
     looks, cloud, store, _now = bench
     cases.save(store)
-    looks.look(POLICIES)
+    looks.read_cloud(POLICIES)
     row, flights = cases.claim(store), store.tasks.list_in_flight_moves
 
     def ends():
-        if not store.tasks.find_task(row.task.task_id).task.state.terminal:
+        if not store.tasks.find_task(row.task.task_id).task.state.is_terminal:
             cases.end(store, row)
         return flights()
 
     monkeypatch.setattr(store.tasks, 'list_in_flight_moves', ends)
-    found = looks.look(POLICIES)
+    found = looks.read_cloud(POLICIES)
     assert not found.old and cloud.collected == 2, 'it is neither there nor under way'
 
 
 def test_a_failed_sample_is_not_shared(bench):
     looks, cloud, _store, _now = bench
     cloud.error = 'timed out'
-    looks.look(POLICIES)
+    looks.read_cloud(POLICIES)
     cloud.error = None
-    assert looks.look(POLICIES).seen.samples['cpu'].imbalance.error is None
-    looks.look(POLICIES)
+    assert looks.read_cloud(POLICIES).seen.samples['cpu'].imbalance.error is None
+    looks.read_cloud(POLICIES)
     assert (cloud.collected, cloud.fetched) == (1, 2)
 
 
 def test_an_idle_cache_drops_an_outdated_cluster(bench):
     looks, _cloud, _store, now = bench
-    looks.look(POLICIES)
-    looks.rest()
+    looks.read_cloud(POLICIES)
+    looks.drop_old_reading()
     assert looks._kept.cluster is not None
     now[0] = 10.0
-    looks.rest()
+    looks.drop_old_reading()
     assert looks._kept.cluster is None
 
 
@@ -155,7 +155,7 @@ class Handler(moves.MoveHandler):
         self.table, self.asked = {True: old, False: new}, []
         self._looks = self
 
-    def look(self, policy_set, *, new=False):
+    def read_cloud(self, policy_set, *, new=False):
         self.asked.append(new)
         return cloud_cache.CloudGlance(new, not new)
 
@@ -168,14 +168,15 @@ class Handler(moves.MoveHandler):
 
 def wanted_of(*refused):
     answer = requested_moves.RequestedPlan(model.Plan('blue'), dict.fromkeys(refused))
-    return moves.RequestPlan(answer, None, {})
+    return moves.MigfraRequestPlan(answer, None, {})
 
 
 MOVE = protocol.MigrateVm.model_construct()
 
 
 @pytest.mark.parametrize(('old', 'again'), [
-    (wanted_of(), False), (wanted_of('u1'), True), (request_handler.RequestRefusal('no'), True),
+    (wanted_of(), False), (wanted_of('u1'), True),
+    (request_handler.MigfraRequestRefusal('no'), True),
     (exception.PlanRefused(scope='blue', problem='x'), True)])
 def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
     found = Handler(old, None)._judge_by_cached_cloud(None, MOVE, None, None)
@@ -183,7 +184,7 @@ def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
 
 
 def test_a_final_refusal_needs_no_new_view():
-    with pytest.raises(request_handler.RequestRefusal):
+    with pytest.raises(request_handler.MigfraRequestRefusal):
         Handler(moves._FinalRefusal(
             'no such server'), None)._judge_by_cached_cloud(None, MOVE, None, None)
 
@@ -198,6 +199,6 @@ def test_a_failed_view_is_not_shared(bench):
     looks, cloud, _store, _now = bench
     cloud.fails = True
     with pytest.raises(exception.KronosException):
-        looks.look(POLICIES)
+        looks.read_cloud(POLICIES)
     cloud.fails = False
-    assert not looks.look(POLICIES).old
+    assert not looks.read_cloud(POLICIES).old

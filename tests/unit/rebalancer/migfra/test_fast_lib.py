@@ -19,7 +19,7 @@ import yaml
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import MessageDialect
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 
 #: Message -> fields of the task that is read.
 ACCEPTED = [
@@ -89,7 +89,7 @@ REFUSED = [
 
 def read(text, dialect=MessageDialect.FAST_LIB):
     notes = []
-    return task_reader.parse(text.encode(), 'node1', dialect, notes.append), notes
+    return task_reader.parse_task(text.encode(), 'node1', dialect, notes.append), notes
 
 
 @pytest.mark.parametrize('text, fields', ACCEPTED)
@@ -150,5 +150,5 @@ def test_mistakes_are_refused_in_this_dialect_too(text):
 
 
 def test_a_kind_of_task_is_among_the_examples():
-    assert {yaml.safe_load(text)['task'] for text, _ in ACCEPTED} == set(RequestKind)
+    assert {yaml.safe_load(text)['task'] for text, _ in ACCEPTED} == set(MigfraRequestKind)
     assert len(ACCEPTED) + len(REFUSED) == 24

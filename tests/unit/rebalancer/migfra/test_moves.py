@@ -30,7 +30,7 @@ from kronos_nova.rebalancer.store import rows
 
 DOCUMENT = ('{"id": "r", "task": "migrate vm", "vm-name": "vm-1", "destination": "node2", '
             '"parameter": {"vcpu-map": [[4]]}}')
-REQUEST = requests.StoredRequest('node1/r', 'node1', 'migrate vm', DOCUMENT, '', 0.0, plan_id='p',
+REQUEST = requests.MigfraRequest('node1/r', 'node1', 'migrate vm', DOCUMENT, '', 0.0, plan_id='p',
                                  progress={'named': {'u': 'vm-1'}, 'refused': {}})
 
 
@@ -38,7 +38,7 @@ class Nova:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def server(self, uuid):
+    def read_server(self, uuid):
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -67,8 +67,8 @@ def test_a_nova_outage_delays_the_result():
     handler = made(Nova(api.ApiError('Nova', 'server u', 'no answer in time', 503), INSTANCE),
                    lambda *args: pinned.append(args))
     with pytest.raises(api.ApiError):
-        handler.step(REQUEST, 1.0)
-    ended = handler.step(REQUEST, 2.0)
+        handler.continue_request(REQUEST, 1.0)
+    ended = handler.continue_request(REQUEST, 2.0)
     assert yaml.safe_load(ended.reply)['status'] == 'success' and not ended.failed
     assert pinned == [('node2', 'u', ((4,),), None)]
 
@@ -79,7 +79,7 @@ def test_a_failed_pinning_is_reported_in_the_result(answer, problem):
     def refuse(*args):
         raise exception.RepinError(what='repin', problem='is away', remedy='Look.')
 
-    ended = made(Nova(answer), refuse).step(REQUEST, 1.0)
+    ended = made(Nova(answer), refuse).continue_request(REQUEST, 1.0)
     found = yaml.safe_load(ended.reply)
     assert found['status'] == 'error' and problem in found['details']
     assert found['details'].startswith('it was migrated; vcpu-map: ')

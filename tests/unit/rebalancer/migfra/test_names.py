@@ -37,7 +37,7 @@ class Nova:
         self.found = {uuid: model.Instance(uuid, host, name=name, project_id=project)
                       for uuid, (name, project, host) in servers.items()}
 
-    def server(self, uuid):
+    def read_server(self, uuid):
         if uuid not in self.found:
             raise api.ApiError('Nova', f'server {uuid}', 'HTTP 404', 404)
         return nova_api.Server(self.found[uuid], ())
@@ -87,7 +87,8 @@ def test_a_server_on_another_host_than_named_is_refused():
 
 def test_a_server_that_cannot_be_read_is_not_taken_for_absent():
     nova = Nova()
-    nova.server = lambda uuid: (_ for _ in ()).throw(api.ApiError('Nova', 'server', 'away', 503))
+    nova.read_server = lambda uuid: (_
+                                     for _ in ()).throw(api.ApiError('Nova', 'server', 'away', 503))
     with pytest.raises(api.ApiError):
         meant(nova, A)
 
@@ -114,7 +115,7 @@ def test_an_alias_that_names_no_device_is_refused(option):
     (None, 'k', False), ({}, 'k', False), ({'k': 'true'}, 'k', True), ({'k': 'no'}, 'k', False),
     ({'k': 'true'}, 'other', False), ({'': 'true'}, '', False)])
 def test_a_flavor_says_whether_its_hosts_migrate_by_rdma(specs, spec, expected):
-    assert names.by_rdma(model.Instance(A, 'h1', extra_specs=specs), spec) is expected
+    assert names.has_rdma_hosts(model.Instance(A, 'h1', extra_specs=specs), spec) is expected
 
 
 @pytest.mark.parametrize('specs, image, expected', [

@@ -46,7 +46,8 @@ class Nova:
         self.instances = {uuid: model.Instance(
             uuid, 'node1' if n % 2 else 'node2', name=f'vm-{n}', project_id='p')
             for n, uuid in enumerate(UUIDS[:count])}
-        self.api = types.SimpleNamespace(post=self.post, refusal=lambda response, policy: 'no')
+        self.api = types.SimpleNamespace(post=self.post, describe_refusal=lambda response,
+                                         policy: 'no')
 
     def _enter(self, *what):
         with self.lock:
@@ -58,7 +59,7 @@ class Nova:
         with self.lock:
             self.at_once -= 1
 
-    def servers_on(self, host):
+    def list_servers_on(self, host):
         self._enter('list', host)
         return {uuid: nova_api.Server(found, ()) for uuid, found in self.instances.items()
                 if found.host == host}
@@ -67,7 +68,7 @@ class Nova:
         self._enter('name', name)
         return [found for found in self.instances.values() if found.name == name]
 
-    def server(self, uuid):
+    def read_server(self, uuid):
         self._enter('show', uuid)
         if uuid not in self.instances:
             raise api.ApiError('Nova', f'server {uuid}', 'HTTP 404', 404)
@@ -108,7 +109,7 @@ class World:
         self.nova = Nova()
         self.notes = 0
         self.handler = power.PowerHandler(
-            self.conf, self.nova, types.SimpleNamespace(scope=lambda host: 'rack'), self.note)
+            self.conf, self.nova, types.SimpleNamespace(find_scope=lambda host: 'rack'), self.note)
 
     def note(self, request, progress):
         self.notes += 1
@@ -117,7 +118,7 @@ class World:
     def go_on(self, *due, now=NOW):
         """Run one pass and return the results of the requests that end."""
         self.handler.begin_pass(due)
-        found = [self.handler.step(request, now) for request in due]
+        found = [self.handler.continue_request(request, now) for request in due]
         self.handler.end_pass()
         return [yaml.safe_load(one.reply)['list'] if one is not None else None for one in found]
 
@@ -131,9 +132,9 @@ def world():
 
 def ask(kind, *named, host='node1', number=0):
     items = 'vm-configurations' if kind == 'start vm' else 'list'
-    task = task_reader.parse((f'task: {kind}\nid: r{number}\n{items}:\n' + ''.join(
+    task = task_reader.parse_task((f'task: {kind}\nid: r{number}\n{items}:\n' + ''.join(
         f'- vm-name: {name}\n' for name in named)).encode(), host)
-    return requests.StoredRequest(f'r{number}', host, task.task.value, task.model_dump_json(
+    return requests.MigfraRequest(f'r{number}', host, task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)
 
 
@@ -163,7 +164,7 @@ def test_a_list_of_names_is_looked_up_once_and_noted_twice(world):
 def test_requests_for_servers_run_in_a_limited_number_of_threads(world):
     world.nova.gate = threading.Barrier(power.THREADS)
     # The list of the host comes alone.
-    world.nova.servers_on = lambda host: {
+    world.nova.list_servers_on = lambda host: {
         uuid: nova_api.Server(found, ()) for uuid, found in world.nova.instances.items()}
     stops = [ask('stop vm', uuid, number=n) for n, uuid in enumerate(UUIDS[1:2 * power.THREADS:2])]
     stops += [ask('stop vm', uuid, number=100 + n)
@@ -198,7 +199,7 @@ def test_progress_is_noted_before_the_request(world):
     world.handler._note = lambda request, progress: (_ for _ in ()).throw(RuntimeError('gone'))
     world.handler.begin_pass([stop])
     with pytest.raises(RuntimeError):
-        world.handler.step(stop, NOW)
+        world.handler.continue_request(stop, NOW)
     world.handler.end_pass()
     assert world.nova.count() == {'list': 1}
 
@@ -254,8 +255,8 @@ def test_a_request_that_cannot_be_understood_stops_no_other(world):
     stop = ask('stop vm', UUIDS[1])
     world.handler.begin_pass([damaged, stop])
     with pytest.raises(TypeError):
-        world.handler.step(damaged, NOW)
-    assert world.handler.step(stop, NOW) is None
+        world.handler.continue_request(damaged, NOW)
+    assert world.handler.continue_request(stop, NOW) is None
     world.handler.end_pass()
     assert world.nova.count() == {'list': 1, 'os-stop': 1}
 
@@ -264,13 +265,13 @@ def test_a_host_that_cannot_be_listed_is_looked_at_again_until_it_is_late(world)
     def fail(host):
         raise api.ApiError('Nova', 'servers', 'no answer in time')
 
-    servers_on, world.nova.servers_on = world.nova.servers_on, fail
+    servers_on, world.nova.list_servers_on = world.nova.list_servers_on, fail
     stop = ask('stop vm', UUIDS[1])
     assert world.go_on(stop) == [None]
-    world.nova.servers_on = servers_on
+    world.nova.list_servers_on = servers_on
     assert world.go_on(stop) == [None]
     world.nova.settle('SHUTOFF')
     assert world.go_on(stop)[0][0]['status'] == 'success'
-    world.nova.servers_on = fail
+    world.nova.list_servers_on = fail
     (found,) = world.go_on(ask('stop vm', UUIDS[3], number=2), now=NOW + 301)
     assert 'no answer in time; it was waited for 300 s' in found[0]['details']

@@ -66,7 +66,7 @@ def made(servers):
 def known(made, uuid, *addresses, seconds=30):
     """Wait for the result of a probe and return it."""
     until = time.monotonic() + seconds
-    while (found := made.reached(uuid, addresses)) is None:
+    while (found := made.has_answered(uuid, addresses)) is None:
         assert time.monotonic() < until, 'nothing is known'
         time.sleep(0.005)
     return found
@@ -76,9 +76,9 @@ def test_a_silent_server_delays_no_other_server(made, servers):
     servers.ready.add('b')
     began = time.monotonic()
     for number in range(probes.THREADS - 1):
-        assert made.reached(f's{number}', ['silent']) is None
+        assert made.has_answered(f's{number}', ['silent']) is None
     assert known(made, 'u', 'a', 'b') is True
-    assert made.reached('s0', ['silent']) is None
+    assert made.has_answered('s0', ['silent']) is None
     assert time.monotonic() - began < 20
     assert servers.asked.count('silent') == probes.THREADS - 1, 'each is asked once at a time'
 
@@ -86,8 +86,8 @@ def test_a_silent_server_delays_no_other_server(made, servers):
 def test_concurrent_probes_are_limited(made, servers):
     servers.ready.add('a')
     for number in range(probes.THREADS + 5):
-        made.reached(f's{number}', ['silent'])
-    assert made.reached('u', ['a']) is None
+        made.has_answered(f's{number}', ['silent'])
+    assert made.has_answered('u', ['a']) is None
     time.sleep(0.1)
     assert len(servers.asked) == probes.THREADS
     servers.speak.set()
@@ -112,25 +112,25 @@ def test_an_old_uncollected_answer_is_dropped(servers):
     now = [0.0]
     made = probes.ServerProbes(servers, lambda: now[0])
     servers.ready.add('a')
-    assert made.reached('u', ['a']) is None
+    assert made.has_answered('u', ['a']) is None
     while not made._asked['u'].ended_at == 0.0:
         time.sleep(0.005)
     servers.ready.clear()
     now[0] += probes.BELIEVED + 1
-    assert made.reached('u', ['a']) is None
+    assert made.has_answered('u', ['a']) is None
     assert known(made, 'u', 'a') is False
     now[0] += probes.BELIEVED + 1
     while made._asked['u'].ended_at is None:
         time.sleep(0.005)
     now[0] += probes.BELIEVED + 1
-    made.reached('v', ['a'])
+    made.has_answered('v', ['a'])
     assert set(made._asked) == {'v'}, 'nothing is remembered for ever'
     made.close()
 
 
 def test_the_end_waits_for_nobodys_turn(made, servers):
     for number in range(probes.THREADS + 5):
-        made.reached(f's{number}', ['silent'])
+        made.has_answered(f's{number}', ['silent'])
     made.close()
     servers.speak.set()
     time.sleep(0.1)
@@ -143,7 +143,7 @@ class Nova:
     def __init__(self, addresses):
         self._addresses = addresses
 
-    def servers_on(self, host):
+    def list_servers_on(self, host):
         return {uuid: nova_api.Server(model.Instance(uuid, host, project_id='p'), (),
                                       addresses=(address,))
                 for uuid, address in self._addresses.items()}
@@ -165,7 +165,7 @@ def handler(servers):
     addresses = dict.fromkeys(UUIDS, SILENT) | {UUIDS[-1]: WELL}
     servers.ready.add(WELL)
     found = power.PowerHandler(
-        conf, Nova(addresses), types.SimpleNamespace(scope=lambda host: 'rack'),
+        conf, Nova(addresses), types.SimpleNamespace(find_scope=lambda host: 'rack'),
         lambda request, progress: request.progress.update(progress),
         answers=lambda address: servers('silent' if address == SILENT else address))
     yield found
@@ -174,19 +174,19 @@ def handler(servers):
 
 
 def start(*uuids):
-    task = task_reader.parse(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
+    task = task_reader.parse_task(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
         f'- vm-name: {uuid}\n' for uuid in uuids)).encode(), 'node1')
-    return requests.StoredRequest('x', 'node1', task.task.value, task.model_dump_json(
+    return requests.MigfraRequest('x', 'node1', task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)
 
 
 def test_a_start_of_many_silent_servers_holds_up_no_other_request(handler, servers):
     silent = start(*UUIDS[:probes.THREADS - 1])
     began = time.monotonic()
-    assert handler.step(silent, NOW) is None
+    assert handler.continue_request(silent, NOW) is None
     other = start(UUIDS[-1])
-    while (found := handler.step(other, NOW)) is None:
-        assert handler.step(silent, NOW) is None
+    while (found := handler.continue_request(other, NOW)) is None:
+        assert handler.continue_request(silent, NOW) is None
         assert time.monotonic() - began < 20
     assert not found.failed and 'success' in found.reply
 
@@ -194,11 +194,11 @@ def test_a_start_of_many_silent_servers_holds_up_no_other_request(handler, serve
 def test_an_unprobed_server_is_not_given_up(handler, servers):
     """Its turn has not come."""
     request = start(*UUIDS[:probes.THREADS + 5])
-    assert handler.step(request, NOW) is None
-    assert handler.step(request, NOW + 10_000) is None
+    assert handler.continue_request(request, NOW) is None
+    assert handler.continue_request(request, NOW + 10_000) is None
     servers.speak.set()
     until = time.monotonic() + 30
-    while (found := handler.step(request, NOW + 10_000)) is None:
+    while (found := handler.continue_request(request, NOW + 10_000)) is None:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert found.failed and 'its SSH does not answer at 192.0.2.1' in found.reply
@@ -217,6 +217,6 @@ def test_only_servers_in_allowed_networks_are_probed(handler, servers):
     """A tenant's server shows loopback and a neighbour's network; neither is probed."""
     handler._nova._addresses[UUIDS[0]] = '::ffff:127.0.0.1'
     handler._nova._addresses[UUIDS[1]] = '10.0.0.9'
-    found = handler.step(start(UUIDS[0], UUIDS[1]), NOW)
+    found = handler.continue_request(start(UUIDS[0], UUIDS[1]), NOW)
     assert found is not None and not found.failed
     assert servers.asked == []

@@ -22,14 +22,14 @@ from kronos_nova.conf import permits
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import task_reader
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import requests
 from tests.unit.fuzz import junk
 
 ID = '8d7e6f7a-3e3b-4c8e-9f0a-1d2c3b4a5968'
 #: As the protocol's own page has them, with values for its place holders.
 TASKS = {
-    RequestKind.START: f'''
+    MigfraRequestKind.START: f'''
 host: node1
 task: start vm
 id: {ID}
@@ -42,7 +42,7 @@ vm-configurations:
       - vendor: 0x15b3
         device: 0x1004
     transient: true
-''', RequestKind.STOP: f'''
+''', MigfraRequestKind.STOP: f'''
 host: node1
 task: stop vm
 id: {ID}
@@ -51,20 +51,20 @@ list:
   - vm-name: vm-2
     force: true
     undefine: false
-''', RequestKind.SUSPEND: f'''
+''', MigfraRequestKind.SUSPEND: f'''
 host: node1
 task: suspend vm
 id: {ID}
 list:
   - vm-name: vm-1
   - vm-name: vm-2
-''', RequestKind.RESUME: f'''
+''', MigfraRequestKind.RESUME: f'''
 host: node1
 task: resume vm
 id: {ID}
 list:
   - vm-name: vm-1
-''', RequestKind.MIGRATE: f'''
+''', MigfraRequestKind.MIGRATE: f'''
 host: node1
 task: migrate vm
 id: {ID}
@@ -81,7 +81,7 @@ parameter:
     vm-name: vm-2
     pscom-hook-procs: 1
     vcpu-map: [[7]]
-''', RequestKind.EVACUATE: f'''
+''', MigfraRequestKind.EVACUATE: f'''
 host: node1
 task: evacuate node
 id: {ID}
@@ -96,7 +96,7 @@ parameter:
   rdma-migration: false
   overbooking: true
   pscom-hook-procs: 4
-''', RequestKind.REPIN: f'''
+''', MigfraRequestKind.REPIN: f'''
 task: repin vm
 id: {ID}
 vm-name: vm-1
@@ -105,10 +105,10 @@ vcpu-map: [[4,5,6,7],[4,5,6,7],[4,5,6,7],[4,5,6,7]]
 
 
 def parse(text, host='node1'):
-    return task_reader.parse(text.encode(), host)
+    return task_reader.parse_task(text.encode(), host)
 
 
-@pytest.mark.parametrize('kind', RequestKind)
+@pytest.mark.parametrize('kind', MigfraRequestKind)
 def test_each_task_is_read_with_every_field_of_its(kind):
     found = parse(TASKS[kind])
     assert (found.task, found.id) == (kind, ID)
@@ -128,16 +128,16 @@ def test_each_task_is_read_with_every_field_of_its(kind):
     compare(written, found)
 
 
-@pytest.mark.parametrize('kind', RequestKind)
+@pytest.mark.parametrize('kind', MigfraRequestKind)
 def test_a_task_that_is_kept_is_read_as_it_came(kind):
     found = parse(TASKS[kind])
-    kept = requests.StoredRequest(ID, 'node1', kind, request_handler.format_document(found), '',
+    kept = requests.MigfraRequest(ID, 'node1', kind, request_handler.format_document(found), '',
                                   0.0)
     assert request_handler.parse_task(kept) == found
 
 
 def test_options_of_a_stop_apply_to_its_whole_list():
-    found = parse(TASKS[RequestKind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
+    found = parse(TASKS[MigfraRequestKind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
     assert (found.force, found.undefine, found.list[0].force) == (True, False, None)
 
 
@@ -178,7 +178,7 @@ def test_options_of_a_stop_apply_to_its_whole_list():
      'is written twice'),
     ('destination: node2', 'destination: ' + '[' * 20 + ']' * 20, 'line 6', 'nested too deeply')])
 def test_a_wrong_value_is_refused_with_its_field(old, new, field, problem):
-    text = TASKS[RequestKind.MIGRATE]
+    text = TASKS[MigfraRequestKind.MIGRATE]
     assert old in text
     with pytest.raises(task_reader.MessageRefused) as caught:
         parse(text.replace(old, new, 1))
@@ -188,8 +188,8 @@ def test_a_wrong_value_is_refused_with_its_field(old, new, field, problem):
 
 def test_a_refusal_bears_what_could_be_read():
     with pytest.raises(task_reader.MessageRefused) as caught:
-        parse(TASKS[RequestKind.STOP] + 'more: 1\n')
-    assert (caught.value.request_id, caught.value.kind) == (ID, RequestKind.STOP)
+        parse(TASKS[MigfraRequestKind.STOP] + 'more: 1\n')
+    assert (caught.value.request_id, caught.value.kind) == (ID, MigfraRequestKind.STOP)
     with pytest.raises(task_reader.MessageRefused) as caught:
         parse(f'id: {ID}\ntask: quit\n')
     assert (caught.value.request_id, caught.value.kind) == (ID, None)
@@ -204,7 +204,7 @@ def test_a_refusal_bears_what_could_be_read():
 def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
     with pytest.raises(task_reader.MessageRefused) as caught:
         parse(f'id: {written}\ntask: stop vm\n')
-    assert (caught.value.request_id, caught.value.kind) == (said, RequestKind.STOP)
+    assert (caught.value.request_id, caught.value.kind) == (said, MigfraRequestKind.STOP)
     assert yaml.safe_load(refusal(caught.value))['id'] == said
 
 
@@ -212,20 +212,21 @@ def refusal(error):
     return replies.format_refusal(error.kind, error.request_id, 'global', str(error), error.named)
 
 
-@pytest.mark.parametrize('kind', RequestKind)
+@pytest.mark.parametrize('kind', MigfraRequestKind)
 def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
     with pytest.raises(task_reader.MessageRefused) as caught:
         parse(TASKS[kind] + 'more: 1\n')
     found = yaml.safe_load(refusal(caught.value))
     items = found.pop('list') if kind in replies.LISTS else [found]
     assert (found['result'], found['id'], found['status']) == (replies.RESULTS[kind], ID, 'error')
-    names = {RequestKind.START: ['vm-1', ''], RequestKind.EVACUATE: [''],
-             RequestKind.STOP: ['vm-1', 'vm-2'],
-             RequestKind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
+    names = {MigfraRequestKind.START: ['vm-1', ''], MigfraRequestKind.EVACUATE: [''],
+             MigfraRequestKind.STOP: ['vm-1', 'vm-2'],
+             MigfraRequestKind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
     assert [item['vm-name'] for item in items] == names
     for item in items:
         assert (item['status'], item['details']) == ('error', 'more: no such field')
-        has_process = kind in (RequestKind.START, RequestKind.MIGRATE, RequestKind.EVACUATE)
+        has_process = kind in (MigfraRequestKind.START, MigfraRequestKind.MIGRATE,
+                               MigfraRequestKind.EVACUATE)
         assert ('process-id' in item) == has_process and item.get('process-id') is None
 
 
@@ -241,15 +242,15 @@ def test_a_refused_list_is_never_empty(items):
 @pytest.mark.parametrize('number', ['0x' + 'F' * 6000, '0b' + '1' * 20_000, '1' + ':59' * 5000])
 @pytest.mark.parametrize('field', ['retry-counter: 3', 'destination: node2', 'id: ' + ID])
 def test_a_number_of_thousands_of_digits_is_refused(number, field):
-    text = TASKS[RequestKind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
+    text = TASKS[MigfraRequestKind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
     with pytest.raises(task_reader.MessageRefused):
         parse(text)
 
 
 def test_a_stored_document_may_exceed_the_message_limit():
-    text = TASKS[RequestKind.START].replace('<domain/>', 'ä' * 100_000)
+    text = TASKS[MigfraRequestKind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
-    kept = requests.StoredRequest(ID, 'node1', RequestKind.START,
+    kept = requests.MigfraRequest(ID, 'node1', MigfraRequestKind.START,
                                   request_handler.format_document(found), '',
                                   0.0)
     assert request_handler.parse_task(kept) == found
@@ -261,7 +262,7 @@ def test_a_stored_document_may_exceed_the_message_limit():
     (b'x: [' + b'1,' * 21_000 + b'1]', 'holds more than 20000 values')])
 def test_other_yaml_is_refused(payload, problem):
     with pytest.raises(task_reader.MessageRefused, match=problem):
-        task_reader.parse(payload, 'node1')
+        task_reader.parse_task(payload, 'node1')
 
 
 def test_a_machine_to_start_has_a_name_or_a_domain():
@@ -275,7 +276,7 @@ def test_a_machine_to_start_has_a_name_or_a_domain():
                                              ('15b3', 0x15b3), ('"8086"', 0x8086), ('10e8', 0x10e8),
                                              ('"mlx"', None), ('true', None), ('-0x1', None)])
 def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
-    text = TASKS[RequestKind.START].replace('0x15b3', written)
+    text = TASKS[MigfraRequestKind.START].replace('0x15b3', written)
     if number is None:
         with pytest.raises(task_reader.MessageRefused, match='pci-ids'):
             parse(text)
@@ -288,10 +289,10 @@ def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
 def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
     name = field.partition(':')[0]
     with pytest.raises(task_reader.MessageRefused) as refused:
-        parse(TASKS[RequestKind.START].replace(field, f'{name}: {written}'))
+        parse(TASKS[MigfraRequestKind.START].replace(field, f'{name}: {written}'))
     assert str(refused.value).startswith(f'vm-configurations.1.pci-ids.0.{name}: is hexadecimal')
     assert 'write it with 0x' in str(refused.value)
-    assert refused.value.request_id == ID and refused.value.kind is RequestKind.START
+    assert refused.value.request_id == ID and refused.value.kind is MigfraRequestKind.START
 
 
 @pytest.mark.parametrize('rest', ['[1, {a: 1}]', '{a: 1}', '[{pci-ids: 1}]', '[{pci-ids: [1]}]',
@@ -303,21 +304,21 @@ def test_a_value_that_is_not_a_list_is_refused_in_one_line(rest):
 
 
 def test_other_numbers_may_be_written_as_they_like():
-    text = TASKS[RequestKind.START].replace('vcpus: 2', 'vcpus: 0x2')
+    text = TASKS[MigfraRequestKind.START].replace('vcpus: 2', 'vcpus: 0x2')
     assert parse(text).vm_configurations[0].vcpus == 2
 
 
 @junk.examples(300)
 @hypothesis.given(data=st.data())
 def test_anything_is_a_task_or_refused(data):
-    kind = data.draw(st.sampled_from(sorted(RequestKind)))
-    document = data.draw(junk.spoiled(yaml.safe_load(TASKS[RequestKind(kind)])))
+    kind = data.draw(st.sampled_from(sorted(MigfraRequestKind)))
+    document = data.draw(junk.spoiled(yaml.safe_load(TASKS[MigfraRequestKind(kind)])))
     try:
         text = yaml.dump(document, allow_unicode=True).encode('utf-8', 'replace')
     except (yaml.YAMLError, ValueError):
         hypothesis.reject()
     try:
-        found = task_reader.parse(text, 'node1')
+        found = task_reader.parse_task(text, 'node1')
     except task_reader.MessageRefused as e:
         assert str(e).isprintable() and len(str(e)) < 500
         reply = yaml.safe_load(refusal(e))
@@ -331,7 +332,7 @@ def test_anything_is_a_task_or_refused(data):
     lambda text: text.encode('utf-8', 'replace')))
 def test_any_bytes_are_refused_or_a_task(payload):
     try:
-        task_reader.parse(payload, 'node1')
+        task_reader.parse_task(payload, 'node1')
     except task_reader.MessageRefused as e:
         assert str(e).isprintable()
 
@@ -340,7 +341,7 @@ def test_any_bytes_are_refused_or_a_task(payload):
 
 def test_results_have_the_fields_of_the_protocol_in_its_order():
     one = replies.InstanceResult('vm-1', replies.SUCCESS, '2', {'running': 1.23456})
-    text = replies.of_one(RequestKind.MIGRATE, ID, 'global', one)
+    text = replies.build_single_result(MigfraRequestKind.MIGRATE, ID, 'global', one)
     assert text == f'''\
 scheduler: global
 result: vm migrated
@@ -352,27 +353,28 @@ process-id: null
 time-measurement:
 - running: 1.235
 '''
-    text = replies.of_list(RequestKind.EVACUATE, ID, 'batch', [one], {'total': 2.0})
+    text = replies.build_list_result(MigfraRequestKind.EVACUATE, ID, 'batch', [one], {'total': 2.0})
     assert list(yaml.safe_load(text)) == ['scheduler', 'result', 'id', 'time-measurement', 'list']
-    text = replies.of_list(RequestKind.STOP, ID, 'batch',
-                           [replies.InstanceResult('vm-1', replies.ERROR, 'why')])
+    text = replies.build_list_result(MigfraRequestKind.STOP, ID, 'batch',
+                                     [replies.InstanceResult('vm-1', replies.ERROR, 'why')])
     assert yaml.safe_load(text) == {
         'scheduler': 'batch', 'result': 'vm stopped', 'id': ID,
         'list': [{'vm-name': 'vm-1', 'status': 'error', 'details': 'why'}]}
 
 
 def test_every_kind_of_task_has_a_result():
-    assert set(replies.RESULTS) == set(RequestKind)
-    assert len(set(replies.RESULTS.values())) == len(RequestKind)
-    assert replies.LISTS < set(RequestKind)
+    assert set(replies.RESULTS) == set(MigfraRequestKind)
+    assert len(set(replies.RESULTS.values())) == len(MigfraRequestKind)
+    assert replies.LISTS < set(MigfraRequestKind)
 
 
 @junk.examples(100)
 @hypothesis.given(junk.texts, junk.texts)
 def test_any_name_and_reason_is_text_in_yaml(name, details):
     hypothesis.assume('\ud800' not in name + details)
-    found = yaml.safe_load(replies.of_one(
-        RequestKind.REPIN, ID, 'global', replies.InstanceResult(name, replies.ERROR, details)))
+    found = yaml.safe_load(replies.build_single_result(
+        MigfraRequestKind.REPIN, ID, 'global',
+        replies.InstanceResult(name, replies.ERROR, details)))
     assert {k: v for k, v in found.items() if k in ('vm-name', 'details', 'status')} == {
         'vm-name': name, 'status': 'error', 'details': details}
 
@@ -380,7 +382,7 @@ def test_any_name_and_reason_is_text_in_yaml(name, details):
 # What may be asked for.
 
 def test_operations_of_permits_are_those_of_the_protocol():
-    assert tuple(kind.replace(' ', '-') for kind in RequestKind) == permits.OPERATIONS
+    assert tuple(kind.replace(' ', '-') for kind in MigfraRequestKind) == permits.OPERATIONS
 
 
 @pytest.mark.parametrize('text, problem', [

@@ -38,7 +38,7 @@ from kronos_nova.rebalancer.migfra import request_repository
 from kronos_nova.rebalancer.migfra import request_worker
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra import task_reader
-from kronos_nova.rebalancer.migfra.protocol import RequestKind
+from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.migfra.test_protocol import ID
@@ -57,10 +57,10 @@ class Broker:
         self.topics = []
         self.acknowledged = []
 
-    def publish(self, topic, payload, said):
+    def publish_message(self, topic, payload, said):
         self.said.append((topic, yaml.safe_load(payload), said))
 
-    def subscribe(self, topics):
+    def subscribe_topics(self, topics):
         self.topics.append(list(topics))
 
     def start(self):
@@ -77,7 +77,7 @@ class Handler:
     """Return scripted answers."""
 
     name = 'all'
-    kinds = frozenset(RequestKind)
+    kinds = frozenset(MigfraRequestKind)
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -90,14 +90,14 @@ class Handler:
     def end_pass(self):
         self.passes.append('end')
 
-    def step(self, request, now):
+    def continue_request(self, request, now):
         self.asked.append(request.request_id)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def rest(self):
+    def release_pass_data(self):
         self.rested = True
 
     def close(self):
@@ -111,12 +111,12 @@ class Nova:
         self.down = False
         self.aggregates_ = {'rack': ('node2', 'node3')}
 
-    def services(self):
+    def read_services(self):
         if self.down:
             raise api.ApiError('Nova', 'compute services', 'no answer in time')
         return dict.fromkeys(['node1', 'node2', 'node/3'])
 
-    def aggregates(self):
+    def read_aggregates(self):
         return {name: nova_api.Aggregate(hosts, {}) for name, hosts in self.aggregates_.items()}
 
 
@@ -138,9 +138,10 @@ class World:
         self.conf.set_override(name, value, group)
 
     def made(self, worker):
-        self.kept = request_repository.RequestRepository(self.store, worker, 60.0, lambda: self.now)
-        self.lane = request_worker.RequestWorker(self.conf, self.kept, self.handler,
-                                                 lambda: self.now, self.ticks)
+        self.kept = request_repository.MigfraRequestRepository(self.store, worker, 60.0,
+                                                               lambda: self.now)
+        self.lane = request_worker.MigfraRequestWorker(self.conf, self.kept, self.handler,
+                                                       lambda: self.now, self.ticks)
         hosts = names.ScopesByHost(self.nova, ['rack', '_unassigned_'])
 
         def connect(heard):
@@ -170,7 +171,7 @@ def store(tmp_path):
     found.close()
 
 
-DONE = request_handler.RequestResult('result: vm stopped\n', False)
+DONE = request_handler.MigfraRequestResult('result: vm stopped\n', False)
 
 
 def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
@@ -191,14 +192,15 @@ def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
 
 def test_a_message_is_acknowledged_when_it_is_kept(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     assert world.broker.acknowledged == []
     with fixtures.MonkeyPatch('kronos_nova.rebalancer.store.requests.record_request', _broken):
         with pytest.raises(exception.StoreError):
             world.run()
         assert world.broker.acknowledged == []
     world.run()
-    assert world.broker.acknowledged == [TASKS[RequestKind.STOP]], 'what was held back is not lost'
+    assert world.broker.acknowledged == [
+        TASKS[MigfraRequestKind.STOP]], 'what was held back is not lost'
     assert world.lane.run_once() == 1
 
 
@@ -208,16 +210,16 @@ def _broken(*args):
 
 def test_no_message_stops_those_behind_it(store):
     world = World(store, None)
-    with fixtures.MonkeyPatch('kronos_nova.rebalancer.migfra.task_reader.parse',
+    with fixtures.MonkeyPatch('kronos_nova.rebalancer.migfra.task_reader.parse_task',
                               lambda *args: 1 / 0):
         world.broker.deliver('x')
         world.run()
     (_, found, said), = world.broker.said
     assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); see its log')
     said(True)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
-    assert world.broker.acknowledged == ['x', TASKS[RequestKind.STOP]]
+    assert world.broker.acknowledged == ['x', TASKS[MigfraRequestKind.STOP]]
 
 
 def test_hosts_are_served_under_their_aliases(store):
@@ -226,10 +228,10 @@ def test_hosts_are_served_under_their_aliases(store):
     world.service = world.made('one')
     world.run()
     assert world.broker.topics == [['fast/migfra/n1/task', 'fast/migfra/n2/task']]
-    world.broker.deliver(TASKS[RequestKind.MIGRATE].replace('node', 'n'), 'n1')
-    world.broker.deliver(TASKS[RequestKind.STOP].replace('node', 'n'), 'n2')
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE].replace('node', 'n'), 'n1')
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace('node', 'n'), 'n2')
     world.run()
-    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
+    request, = world.kept.claim_requests(world.lane.worker, frozenset(MigfraRequestKind))
     task = request_handler.parse_task(request)
     assert (request.host, task.host, task.destination) == ('node1', 'node1', 'node2')
     world.lane.run_once()
@@ -265,7 +267,7 @@ def test_an_alias_that_cannot_be_used_stops_the_start(store, aliases):
 
 def test_ids_are_unique_for_each_host_and_not_beyond(store):
     world = World(store, DONE)
-    text = TASKS[RequestKind.MIGRATE].replace('host: node1\n', '')
+    text = TASKS[MigfraRequestKind.MIGRATE].replace('host: node1\n', '')
     for host in ('node1', 'node2', 'node1'):
         world.broker.deliver(text.replace('node2', 'node3'), host)
         world.run()
@@ -278,13 +280,13 @@ def test_ids_are_unique_for_each_host_and_not_beyond(store):
 
 def test_a_task_that_a_release_before_has_kept_is_not_done_again(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     store.run_transaction(lambda c: c.execute(sa.update(tables.request).values(request_id=ID)))
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     assert world.lane.run_once() == 1 and world.handler.asked == [ID]
-    world.broker.deliver(TASKS[RequestKind.STOP].replace('vm-2', 'vm-3'))
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace('vm-2', 'vm-3'))
     world.run()
     found = next(found for _, found, _ in world.broker.said if 'id' in found)
     assert found['details'] == 'id: another task had it; each needs one of its own'
@@ -301,7 +303,7 @@ def test_a_key_fits_the_database_however_long_host_and_id_are():
 def test_a_message_without_id_is_one_task_for_all_services_for_a_while(store):
     world = World(store, DONE)
     world.set('dialect', 'fast-lib')
-    text = TASKS[RequestKind.STOP].replace(f'id: {ID}\n', '')
+    text = TASKS[MigfraRequestKind.STOP].replace(f'id: {ID}\n', '')
     first = world.broker
     first.deliver(text)
     world.run()
@@ -320,7 +322,7 @@ def test_a_message_without_id_is_one_task_for_all_services_for_a_while(store):
 def test_results_that_are_refused_keep_no_others_back(store):
     world = World(store, DONE)
     for n in range(request_repository.AT_ONCE + 5):
-        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n:03}'))
+        world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace(ID, f'r{n:03}'))
     world.run()
     while world.lane.run_once():
         pass
@@ -334,7 +336,7 @@ def test_results_that_are_refused_keep_no_others_back(store):
 
 def test_a_plan_that_the_checker_refuses_is_no_reason_to_look_again(store):
     world = World(store, exception.PlanRefused(scope='s', problem='a defect'))
-    world.broker.deliver(TASKS[RequestKind.MIGRATE])
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     world.run()
@@ -357,7 +359,7 @@ def test_a_refusal_is_published_before_the_acknowledgement(store):
 
 def test_a_result_is_published_until_the_broker_accepts_it(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -377,12 +379,12 @@ def test_a_result_is_published_until_the_broker_accepts_it(store):
 
 def test_a_repeated_request_publishes_a_result_in_delivery_twice(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
     _, _, said = world.broker.said.pop()
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     said(True)
     world.run()
     world.run()
@@ -391,7 +393,7 @@ def test_a_repeated_request_publishes_a_result_in_delivery_twice(store):
 
 def test_another_process_publishes_overdue_results(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     second = world.made('two')
@@ -419,9 +421,9 @@ def test_the_hosts_of_all_scopes_are_heard_and_no_others(store):
 def test_no_host_is_refused_before_the_hosts_are_known(store):
     hosts = names.ScopesByHost(Nova(), ['_unassigned_'])
     with pytest.raises(api.ApiError, match='not known yet'):
-        hosts.scope('node1')
-    hosts.refresh()
-    assert (hosts.scope('node1'), hosts.scope('node2')) == ('_unassigned_', None)
+        hosts.find_scope('node1')
+    hosts.refresh_hosts()
+    assert (hosts.find_scope('node1'), hosts.find_scope('node2')) == ('_unassigned_', None)
 
 
 @pytest.mark.parametrize('error', [
@@ -430,7 +432,7 @@ def test_no_host_is_refused_before_the_hosts_are_known(store):
     exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
 def test_a_failing_request_is_retried_until_it_is_given_up(store, error):
     world = World(store, error)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     for asked, seconds in ((1, 0), (1, 4), (2, 2), (2, 9), (3, 2), (4, 21), (5, 41), (6, 81),
                            (7, 121), (8, 121)):
@@ -448,12 +450,12 @@ def test_a_failing_request_is_retried_until_it_is_given_up(store, error):
 def planned(world, *answers):
     """A request with a plan of three tasks, one of which is in Nova and one judged."""
     world.handler.answers = [None]
-    world.broker.deliver(TASKS[RequestKind.MIGRATE])
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     plan_id, tasks, _ = cases.save(world.store, 3, now=NOW)
-    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
-    world.store.run_transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    request, = world.kept.claim_requests(world.lane.worker, frozenset(MigfraRequestKind))
+    world.store.run_transaction(lambda c: world.kept.record_plan(c, request, {}, plan_id))
     submitted = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
     assert world.store.tasks.update_state(
         submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
@@ -498,7 +500,8 @@ def test_a_request_that_ends_by_a_defect_cancels_its_queued_tasks(store):
 
 def test_a_request_that_its_handler_ended_cancels_no_task(store):
     world = World(store)
-    plan_id, _, _ = planned(world, request_handler.RequestResult('result: vm migrated\n', True))
+    plan_id, _, _ = planned(world,
+                            request_handler.MigfraRequestResult('result: vm migrated\n', True))
     world.now += 86401
     world.lane.run_once()
     assert 'cancelled' not in states(world, plan_id).values()
@@ -507,23 +510,23 @@ def test_a_request_that_its_handler_ended_cancels_no_task(store):
 def test_a_process_that_lost_its_request_cancels_no_task(store):
     world = World(store)
     plan_id, _, _ = planned(world, None)
-    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
-    other = request_repository.RequestRepository(store, 'two', 60.0, lambda: NOW + 61)
-    assert other.claim('two/all', frozenset(RequestKind))
+    request, = world.kept.claim_requests(world.lane.worker, frozenset(MigfraRequestKind))
+    other = request_repository.MigfraRequestRepository(store, 'two', 60.0, lambda: NOW + 61)
+    assert other.claim_requests('two/all', frozenset(MigfraRequestKind))
     with pytest.raises(exception.StoreError, match='another process'):
-        world.kept.give_up(request, DONE, 900.0)
+        world.kept.give_up_request(request, DONE, 900.0)
     assert 'cancelled' not in states(world, plan_id).values()
 
 
 def test_giving_up_cancels_a_plan_that_the_claim_did_not_have(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[RequestKind.MIGRATE])
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
     world.run()
-    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
+    request, = world.kept.claim_requests(world.lane.worker, frozenset(MigfraRequestKind))
     plan_id, tasks, _ = cases.save(store, 1, now=NOW)
-    store.run_transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    store.run_transaction(lambda c: world.kept.record_plan(c, request, {}, plan_id))
     assert request.plan_id is None
-    assert world.kept.give_up(request, DONE, 900.0) == 1
+    assert world.kept.give_up_request(request, DONE, 900.0) == 1
     assert states(world, plan_id) == {tasks[0].task_id: 'cancelled'}
 
 
@@ -531,7 +534,7 @@ def test_a_defect_is_retried_three_times_and_reported_without_its_text(store):
     world = World(store, ZeroDivisionError('secret=1'))
     log = fixtures.FakeLogger(level=logging.ERROR)
     with log:
-        world.broker.deliver(TASKS[RequestKind.STOP])
+        world.broker.deliver(TASKS[MigfraRequestKind.STOP])
         world.run()
         assert [world.lane.run_once() for _ in range(4)] == [1, 1, 1, 0]
         world.run()
@@ -550,12 +553,12 @@ def test_a_defect_is_retried_three_times_and_reported_without_its_text(store):
 def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, problem):
     world = World(store, DONE)
     for name in ('bad', 'good'):
-        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, name))
+        world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace(ID, name))
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = request_handler.format_document(task_reader.parse(
-            TASKS[RequestKind.RESUME].encode(), 'node1'))
+        value = request_handler.format_document(task_reader.parse_task(
+            TASKS[MigfraRequestKind.RESUME].encode(), 'node1'))
     store.run_transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
@@ -581,10 +584,10 @@ def test_a_damaged_request_with_a_plan_begins_no_more_moves(store):
 def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
     world = World(store, DONE)
     for name in ('bad', 'good'):
-        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, name))
+        world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace(ID, name))
         world.run()
         world.now += 1
-    end = world.kept.end
+    end = world.kept.end_request
 
     def fail(request, ended):
         if request.request_id == 'node1/bad':
@@ -592,7 +595,7 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
                                        'request bad', remedy='Leave it alone.')
         end(request, ended)
 
-    world.kept.end = fail
+    world.kept.end_request = fail
     with pytest.raises(exception.StoreError, match='request bad'):
         world.lane.run_once()
     world.run()
@@ -600,8 +603,8 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
 
 
 def test_a_refusal_has_one_line_for_any_quoted_text(store):
-    world = World(store, request_handler.RequestRefusal('a\nb\x07'))
-    world.broker.deliver(TASKS[RequestKind.MIGRATE])
+    world = World(store, request_handler.MigfraRequestRefusal('a\nb\x07'))
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     world.run()
@@ -614,7 +617,7 @@ def test_a_refusal_has_one_line_for_any_quoted_text(store):
 def test_nothing_is_done_in_a_dry_run(store, option, value):
     world = World(store, DONE)
     world.set(option, value, 'engine')
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -625,7 +628,7 @@ def test_nothing_is_done_in_a_dry_run(store, option, value):
 
 def test_a_slow_pass_keeps_its_requests_and_a_hanging_pass_does_not(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     began, go_on = threading.Event(), threading.Event()
 
@@ -633,7 +636,7 @@ def test_a_slow_pass_keeps_its_requests_and_a_hanging_pass_does_not(store):
         began.set()
         go_on.wait(30)
 
-    world.handler.step = slow
+    world.handler.continue_request = slow
     lane, one = world.lane, world.service
     thread = threading.Thread(target=lane.run_once)
     thread.start()
@@ -642,12 +645,13 @@ def test_a_slow_pass_keeps_its_requests_and_a_hanging_pass_does_not(store):
         for _ in range(8):
             world.now += 20
             one.run_once(0.0)
-        other = request_repository.RequestRepository(store, 'two', 60.0, lambda: world.now)
-        assert other.claim('two/all', frozenset(RequestKind)) == []
+        other = request_repository.MigfraRequestRepository(store, 'two', 60.0, lambda: world.now)
+        assert other.claim_requests('two/all', frozenset(MigfraRequestKind)) == []
         world.now += request_worker.HUNG_SECONDS
         one.run_once(0.0)
         assert [r.request_id
-                for r in other.claim('two/all', frozenset(RequestKind))] == [f'node1/{ID}']
+                for r in other.claim_requests('two/all',
+                                              frozenset(MigfraRequestKind))] == [f'node1/{ID}']
     finally:
         go_on.set()
         thread.join()
@@ -658,9 +662,9 @@ def test_a_step_of_the_clock_changes_no_wait(store, seconds):
     world = World(store, exception.StoreError(problem='is away', remedy='Wait.'))
     world.set('give_up_seconds', 86400 * 1000)
     looked, beaten = [], []
-    world.nova.services = lambda: looked.append(world.now) or {'node1': None}
-    world.lane.beat = lambda: beaten.append(world.now)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.nova.read_services = lambda: looked.append(world.now) or {'node1': None}
+    world.lane.renew_request_claims = lambda: beaten.append(world.now)
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     assert (len(looked), len(beaten), len(world.handler.asked)) == (1, 1, 1)
@@ -676,18 +680,18 @@ def test_a_step_of_the_clock_changes_no_wait(store, seconds):
 @pytest.mark.parametrize('seconds', [-86400, 86400])
 def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
     world = World(store, None)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     beaten = []
 
     def look(request, now):
         world.step_clock(seconds)
-        world.kept.beat = beaten.append
-        world.lane.beat()
+        world.kept.record_heartbeat = beaten.append
+        world.lane.renew_request_claims()
         world.now += request_worker.HUNG_SECONDS
-        world.lane.beat()
+        world.lane.renew_request_claims()
 
-    world.handler.step = look
+    world.handler.continue_request = look
     world.step_clock(-seconds / 2)
     world.lane.run_once()
     assert beaten == [world.lane.worker]
@@ -696,7 +700,7 @@ def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
 @pytest.mark.parametrize('seconds', [-86400, 86400])
 def test_a_refused_result_is_published_again_after_any_clock_step(store, seconds):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -712,7 +716,8 @@ def test_a_refused_result_is_published_again_after_any_clock_step(store, seconds
 
 def test_while_we_are_behind_the_broker_waits(store):
     world = World(store, None)
-    messages = [TASKS[RequestKind.STOP].replace(ID, f'r{n}') for n in range(inbox.WAITING + 1)]
+    messages = [TASKS[MigfraRequestKind.STOP].replace(ID, f'r{n}')
+                for n in range(inbox.WAITING + 1)]
     thread = threading.Thread(target=lambda: [world.broker.deliver(m) for m in messages])
     thread.start()
     thread.join(1.0)
@@ -727,33 +732,33 @@ def test_while_we_are_behind_the_broker_waits(store):
 @pytest.mark.parametrize('zone, there', [(None, True), ('az1', True), ('az2', False)])
 def test_hosts_of_another_zone_are_not_served(zone, there):
     hosts = names.ScopesByHost(ZonedNova(), ['_unassigned_'], zone)
-    assert bool(hosts.refresh()) is there
+    assert bool(hosts.refresh_hosts()) is there
 
 
 class ZonedNova:
-    def services(self):
+    def read_services(self):
         return {'host1': model.Service('host1', zone='az1')}
 
-    def aggregates(self):
+    def read_aggregates(self):
         return {}
 
 
 def test_a_stop_does_not_wait_for_a_full_queue(store):
     world = World(store, None)
     for n in range(inbox.WAITING):
-        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n}'))
+        world.broker.deliver(TASKS[MigfraRequestKind.STOP].replace(ID, f'r{n}'))
     world.service.stop()
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     assert world.broker.acknowledged == []
 
 
 def test_only_named_permits_allow_requests(store):
     hosts = names.ScopesByHost(Nova(), ['rack', '_unassigned_'])
-    hosts.refresh()
+    hosts.refresh_hosts()
     world = World(store, None)
-    world.broker.deliver(TASKS[RequestKind.STOP])
+    world.broker.deliver(TASKS[MigfraRequestKind.STOP])
     world.run()
-    request, = world.kept.claim('w', frozenset(RequestKind))
+    request, = world.kept.claim_requests('w', frozenset(MigfraRequestKind))
     task = request_handler.parse_task(request)
 
     def permitted(*allow):
@@ -762,7 +767,7 @@ def test_only_named_permits_allow_requests(store):
                                                        request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
-        with pytest.raises(request_handler.RequestRefusal,
+        with pytest.raises(request_handler.MigfraRequestRefusal,
                            match='stop vm is not allowed in scope _unassigned_'):
             permitted(*allow)
     assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}

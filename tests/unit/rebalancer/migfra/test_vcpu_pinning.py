@@ -39,7 +39,7 @@ def repin(host='host1', instance=INSTANCE, vcpu_map=((0,),), uri=URI, policy=Non
     conf([], default_config_files=[])
     if uri is not None:
         conf.set_override('uri', uri, 'repin')
-    vcpu_pinning.VcpuPinning(conf).repin(host, instance, vcpu_map, policy)
+    vcpu_pinning.VcpuPinning(conf).pin_vcpus(host, instance, vcpu_map, policy)
 
 
 def test_it_is_off_by_default():

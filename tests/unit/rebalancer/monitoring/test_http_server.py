@@ -66,8 +66,8 @@ def ask(request, health):
 
 
 def test_a_daemon_that_works_is_alive_and_ready(ask, health, clock):
-    pulse = health.pulse('cycles', 60.0)
-    health.note('cycle', {})
+    pulse = health.add_pulse('cycles', 60.0)
+    health.record_part('cycle', {})
     clock.now += 59
     expected = {'status': 'ok', 'problems': [], 'daemon': 'kronos-engine', 'dry_run': True,
                 'seconds_since': {'cycle': 59.0}}
@@ -77,27 +77,27 @@ def test_a_daemon_that_works_is_alive_and_ready(ask, health, clock):
     assert status == 503 and body['status'] == 'failing'
     assert body['problems'] == ['cycles: silent for 61 s, at most 60 s are expected; restart the '
                                 'daemon']
-    pulse.beat()
+    pulse.record_beat()
     assert ask('/healthz')[0] == 200
 
 
 def test_problems_of_a_cycle_make_the_daemon_unready_and_not_dead(ask, health):
-    health.note('cycle', {'blue': 'could not read servers from Nova', '': 'at all'})
+    health.record_part('cycle', {'blue': 'could not read servers from Nova', '': 'at all'})
     assert ask('/healthz')[0] == 200
     status, body = ask('/readyz')
     assert status == 503
     assert body['problems'] == ['cycle: blue: could not read servers from Nova', 'cycle: at all']
-    health.note('cycle', {})
+    health.record_part('cycle', {})
     assert ask('/readyz')[0] == 200
 
 
 def test_before_the_first_cycle_it_is_not_ready(ask, health):
-    health.expect('cycle')
+    health.expect_part('cycle')
     assert ask('/healthz')[0] == 200 and ask('/readyz')[0] == 503
 
 
 def test_secrets_in_a_problem_are_masked(ask, health):
-    health.note('cycle', {'': 'https://kronos:canary@prometheus:9091 answers 401'})
+    health.record_part('cycle', {'': 'https://kronos:canary@prometheus:9091 answers 401'})
     status, body = ask('/readyz')
     assert status == 503 and 'canary' not in json.dumps(body) and 'prometheus' in json.dumps(body)
 

@@ -70,25 +70,25 @@ def value(samples, name, **labels):
 
 def everything(tally):
     """All that a daemon can have to tell."""
-    tally.expect(['blue'])
+    tally.expect_scopes(['blue'])
     policy = {'name': 'cpu', 'imbalance_measured': 0.5, 'imbalance_before': 0.4,
               'imbalance_after': 0.25, 'threshold': 0.1,
               'age_seconds': 12.0, 'coverage': {'a': 0.75, 'b': 0.1},
               'missing_hosts': ['d']}
-    tally.planned(test_stats.row(
+    tally.record_planned_cycle(test_stats.row(
         hosts=3, instances=9, policies=[policy], combined_measured=0.5, combined_before=0.4,
         combined_after=0.25,
         moves=[test_stats.move()], rejections={'locked': 2},
         undrained=['nobody ordered it', 'nor that'], truncated=True),
         test_stats.scores(), 1000.0, True, 1)
-    tally.failed('red', 'kronos.collect')
-    tally.judged('blue', worse=True)
-    tally.tripped('blue')
-    tally.serve(['MigrationFailed'])
+    tally.record_failed_cycle('red', 'kronos.collect')
+    tally.count_judged_plan('blue', worse=True)
+    tally.count_breaker_trip('blue')
+    tally.begin_executor_counts(['MigrationFailed'])
     task = cases.make_task('p', 'blue')
-    tally.submitted(task, 30.0)
+    tally.record_submission(task, 30.0)
     tally.attempt_failed('MigrationFailed')
-    tally.ended(task, model.TaskState.COMPLETED, 42.0)
+    tally.count_ended_task(task, model.TaskState.COMPLETED, 42.0)
 
 
 class Workers:
@@ -109,7 +109,7 @@ class Workers:
     def read(self):
         return self.reading
 
-    def renew(self):
+    def renew_connection(self):
         """No connection is held."""
 
 
@@ -122,12 +122,12 @@ def full_page(store, **options):
             combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
     store.outcomes.open_breaker(cases.lease_of(store), cases.NOW, seconds=None,
                                 paused_by=breakers.NAME, reason='x')
-    store.run_transaction(lambda c: requests.record_request(c, requests.StoredRequest(
+    store.run_transaction(lambda c: requests.record_request(c, requests.MigfraRequest(
         'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
     tally = tallies.DaemonTally()
     everything(tally)
     health = health_of()
-    health.note('cycle', {})
+    health.record_part('cycle', {})
     return pages.MetricsPage(
         health, tally, store.statistics.read_census, driver='nova', interval=300.0,
                              workers=Workers(), **options)
@@ -243,7 +243,7 @@ def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
               'age_seconds': None, 'coverage': {'a': 0.8, 'b': 0.6, 'c': 0.01},
               'missing_hosts': []}
     scores = model.ClusterScores({'cpu': model.PolicyScores('cpu', hosts)})
-    tally.planned(test_stats.row(policies=[policy]), scores, 1.0, False)
+    tally.record_planned_cycle(test_stats.row(policies=[policy]), scores, 1.0, False)
     samples, _ = told(pages.MetricsPage(health_of(), tally, store.statistics.read_census))
     assert value(samples, 'kronos_coverage_ratio', scope='blue', policy='cpu') == (
         None if expected is None else pytest.approx(expected))
@@ -261,7 +261,8 @@ def test_a_pause_of_an_unleased_scope_is_exported(store):
 
 def test_a_dry_run_plans_and_executes_nothing(store):
     tally = tallies.DaemonTally()
-    tally.planned(test_stats.row(moves=[test_stats.move()]), test_stats.scores(), 1.0, True)
+    tally.record_planned_cycle(test_stats.row(moves=[test_stats.move()]), test_stats.scores(), 1.0,
+                               True)
     samples, _ = told(
         pages.MetricsPage(health_of(dry_run=True), tally, store.statistics.read_census))
     assert value(samples, 'kronos_dry_run') == 1
@@ -273,7 +274,7 @@ def test_a_dry_run_plans_and_executes_nothing(store):
 
 def test_health_that_fails_is_no_reason_to_tell_nothing(store):
     health = health_of()
-    health.note('cycle', {'': 'Nova is away'})
+    health.record_part('cycle', {'': 'Nova is away'})
     samples, _ = told(
         pages.MetricsPage(health, tallies.DaemonTally(), store.statistics.read_census))
     assert (value(samples, 'kronos_alive'), value(samples, 'kronos_ready')) == (1, 0)
@@ -286,7 +287,7 @@ def test_without_host_scores_nothing_is_as_many_as_the_hosts(store):
 
 def test_odd_names_are_escaped(store):
     tally = tallies.DaemonTally()
-    tally.planned(test_stats.row(ODD, hosts=1), test_stats.scores(), 1.0, False)
+    tally.record_planned_cycle(test_stats.row(ODD, hosts=1), test_stats.scores(), 1.0, False)
     page = pages.MetricsPage(health_of(), tally, store.statistics.read_census)
     samples, _ = told(page)
     assert value(samples, 'kronos_hosts', scope=ODD) == 1
@@ -327,12 +328,12 @@ def test_a_hanging_query_delays_no_reader():
 
     now = [0.0]
     asking_ = bounded_query.BoundedQuery(ask, patience=0.01, fresh=2.0, monotonic=lambda: now[0])
-    assert asking_.answer() is None and asking_.answer() is None
+    assert asking_.read_answer() is None and asking_.read_answer() is None
     now[0] = 50.0
-    assert asking_.answer() is None and len(asked) == 1
+    assert asking_.read_answer() is None and len(asked) == 1
     go_on.set()
     patient = bounded_query.BoundedQuery(ask, patience=60.0, fresh=60.0)
-    assert patient.answer() == patient.answer() == 'answer' and len(asked) == 2
+    assert patient.read_answer() == patient.read_answer() == 'answer' and len(asked) == 2
 
 
 def test_hanging_queries_are_abandoned_up_to_a_limit():
@@ -351,9 +352,9 @@ def test_hanging_queries_are_abandoned_up_to_a_limit():
                                          renew=lambda: renewed.append(1),
                                          monotonic=lambda: now[0])
     for _ in range(bounded_query.LEFT + 3):
-        assert asking_.answer() is None
+        assert asking_.read_answer() is None
         now[0] += 59
-        asking_.answer()
+        asking_.read_answer()
         now[0] += 1
     assert len(asked) == bounded_query.LEFT + 1 and len(renewed) == bounded_query.LEFT
     hang.set()
@@ -361,7 +362,7 @@ def test_hanging_queries_are_abandoned_up_to_a_limit():
         assert question.answered.wait(60)
     assert asking_._question.answered.wait(60)
     asking_._patience = 60.0
-    assert asking_.answer() == 'answer'
+    assert asking_.read_answer() == 'answer'
 
 
 @pytest.mark.parametrize('url', ['mysql+pymysql://kronos:x@127.0.0.1:{}/kronos',

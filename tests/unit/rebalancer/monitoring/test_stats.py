@@ -32,9 +32,9 @@ def scores(untrusted=None):
 
 def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     tally = tallies.DaemonTally()
-    tally.expect(['blue'])
-    tally.serve(['MigrationFailed'])
-    counts = tally.reading().counts
+    tally.expect_scopes(['blue'])
+    tally.begin_executor_counts(['MigrationFailed'])
+    counts = tally.copy_tally().counts
     assert counts['cycles'] == {
         ('blue', result): 0 for result in ('moves', 'nothing', 'failed', 'stopped')}
     assert counts['plans'] == {('blue', 'false'): 0}
@@ -47,7 +47,7 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     assert set(counts['tasks_ended'].values()) == {0}
     assert counts['breaker_trips'] == counts['truncated_plans'] == {('blue',): 0}
     assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
-    durations = tally.reading().durations
+    durations = tally.copy_tally().durations
     assert {name: len(found) for name, found in durations.items()} == {
         'waits': len(model.Phase), 'migrations': len(model.MoveMethod) * 3,
         'phases': len(model.MoveMethod) * len(attempt_phases.PHASES)}
@@ -55,9 +55,10 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
 
 def test_a_cycle_is_counted_with_its_moves():
     tally = tallies.DaemonTally()
-    tally.planned(row(moves=[move(), move(), move('evacuate', 'cold')]), scores(), 7.0, False)
-    tally.planned(row(), scores(), 8.0, True)
-    found = tally.reading()
+    tally.record_planned_cycle(row(moves=[move(), move(), move('evacuate', 'cold')]), scores(),
+                               7.0, False)
+    tally.record_planned_cycle(row(), scores(), 8.0, True)
+    found = tally.copy_tally()
     assert found.counts['cycles'] == {('blue', 'moves'): 1, ('blue', 'nothing'): 1}
     assert found.counts['plans'] == {('blue', 'false'): 1, ('blue', 'true'): 0}
     assert {key: n for key, n in found.counts['planned_moves'].items() if n} == {
@@ -68,31 +69,31 @@ def test_a_cycle_is_counted_with_its_moves():
 
 def test_a_failed_scope_keeps_its_planning_time_and_drops_its_scores():
     tally = tallies.DaemonTally()
-    tally.expect(['blue', 'red'])
+    tally.expect_scopes(['blue', 'red'])
     for name in ('blue', 'red'):
-        tally.planned(row(name), scores('too old'), 7.0, False)
-    assert tally.reading().seen['blue'].untrusted == {'cpu'}
-    tally.failed('blue', 'kronos.collect')
-    found = tally.reading()
+        tally.record_planned_cycle(row(name), scores('too old'), 7.0, False)
+    assert tally.copy_tally().seen['blue'].untrusted == {'cpu'}
+    tally.record_failed_cycle('blue', 'kronos.collect')
+    found = tally.copy_tally()
     assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
     failures = found.counts['cycle_failures']
     assert {key: n for key, n in failures.items() if n} == {('blue', 'kronos.collect'): 1}
-    tally.begin()
-    tally.failed(None, 'defect')
-    found = tally.reading()
+    tally.begin_cycle()
+    tally.record_failed_cycle(None, 'defect')
+    found = tally.copy_tally()
     assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
 
 
 def test_an_aborted_cycle_counts_as_failed_for_unplanned_scopes_alone():
     tally = tallies.DaemonTally()
-    tally.expect(['blue', 'red', 'green', 'grey'])
+    tally.expect_scopes(['blue', 'red', 'green', 'grey'])
     for _ in range(2):
-        tally.begin()
-        tally.planned(row('blue'), scores(), 7.0, False)
-        tally.left('red')
-        tally.failed('green', 'kronos.collect')
-        tally.failed(None, 'defect')
-    found = tally.reading()
+        tally.begin_cycle()
+        tally.record_planned_cycle(row('blue'), scores(), 7.0, False)
+        tally.drop_scope('red')
+        tally.record_failed_cycle('green', 'kronos.collect')
+        tally.record_failed_cycle(None, 'defect')
+    found = tally.copy_tally()
     assert set(found.seen) == {'blue'}
     assert {key: n for key, n in found.counts['cycles'].items() if n} == {
         ('blue', 'nothing'): 2, ('green', 'failed'): 2, ('grey', 'failed'): 2}
@@ -100,19 +101,19 @@ def test_an_aborted_cycle_counts_as_failed_for_unplanned_scopes_alone():
 
 def test_scopes_of_other_engines_are_hidden_and_removed_ones_dropped():
     tally = tallies.DaemonTally()
-    tally.expect(['blue', 'red'])
+    tally.expect_scopes(['blue', 'red'])
     for name in ('blue', 'red'):
-        tally.planned(row(name), scores(), 7.0, False)
-    tally.left('blue')
-    found = tally.reading()
+        tally.record_planned_cycle(row(name), scores(), 7.0, False)
+    tally.drop_scope('blue')
+    found = tally.copy_tally()
     assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
-    tally.expect(['blue'])
-    found = tally.reading()
+    tally.expect_scopes(['blue'])
+    found = tally.copy_tally()
     assert found.scopes == ('blue',) and not found.seen and set(found.planned_at) == {'blue'}
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():
-    found = tallies.ValueDistribution.empty((1.0, 2.0))
+    found = tallies.ValueDistribution.make_empty((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):
-        found = found.plus(value)
+        found = found.add_value(value)
     assert (found.counts, found.total) == ((2, 2, 1), 14.0)

@@ -76,7 +76,7 @@ def asked(conf, monkeypatch):
     monkeypatch.setattr(recorder, 'read_recording', record)
     with cloud_state.Session() as session:
         session.conf, session.policies = conf, clouds.request(clouds.Knobs(1)).policies
-        session.collector = session.source = None
+        session.collector = session.metrics_source = None
         yield session
 
 

@@ -53,7 +53,7 @@ class Watch:
         self.now += seconds
 
     def run(self):
-        return drain_watches.until_over(
+        return drain_watches.watch_until_end(
             'h1', self.times, self.look, self.told.append, self.said.append, self.wait,
             lambda: self.now)
 
@@ -184,7 +184,8 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
         return drain_watches.read_host_progress(conf, list(scopes), store, nova.connection, host,
                                                 0.0,
-                                      hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
+                                      hypervisors=nova_api.NovaApi(
+                                          nova.connection).read_hypervisors)
 
 
 DISABLED = served.service('h1', 'disabled', 'change 7')

@@ -58,14 +58,14 @@ def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, 
     simulation = sim.Simulation(ordered.cluster, ordered.scores, ordered.policies,
                                 ordered.history, ordered.options)
     for move in sorted(check.plan.moves, key=lambda m: m.wave):
-        simulation.apply(move)
+        simulation.apply_move(move)
     for uuid, blocked in staying.items():
-        no = [[r for r in constraints.check_all(simulation.view, model.Move(
+        no = [[r for r in constraints.list_rejections(simulation.view, model.Move(
             uuid, host, there, model.Phase.EVACUATE)) if r.rule not in PASSING]
             for there in simulation.hosts]
-        if blocked.later and not simulation.view.in_flight(uuid):
+        if blocked.later and not simulation.view.is_in_flight(uuid):
             there = next(h for h, found in zip(simulation.hosts, no, strict=True) if not found)
-            simulation.apply(model.Move(uuid, host, there, model.Phase.EVACUATE))
+            simulation.apply_move(model.Move(uuid, host, there, model.Phase.EVACUATE))
         elif not blocked.later:
             assert all(no), 'a host would have it'
 
@@ -92,7 +92,7 @@ def cloud(*sizes, host_memory=8192):
         scope_hosts=frozenset(hosts))
     scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 8.0),
-        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
+        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled_policies})
     return dataclasses.replace(request, cluster=cluster, scores=scores,
                                options=model.PlanningOptions(),
                                history=model.MoveHistory(), strategies=[evacuate.Evacuate()])

@@ -33,7 +33,7 @@ A0 = loader.uuid_of('a0')
 
 
 def undelayed(request):
-    begun = planner.prepare_request(request)
+    begun = planner.prepare_planning_input(request)
     return dataclasses.replace(begun, history=dataclasses.replace(
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
 
@@ -42,7 +42,7 @@ def view_of(request):
     return cluster_view.ClusterView(
         request.cluster, request.options, request.history, request.scores,
         {p.name: p.capacity_threshold if request.policies.mode == 'pack' else 1.0
-         for p in request.policies.enabled}, draining=request.history.draining)
+         for p in request.policies.enabled_policies}, draining=request.history.draining)
 
 
 @clouds.examples(300)
@@ -56,7 +56,7 @@ def test_each_requested_move_is_planned_or_refused_with_a_reason(knobs, rng):
                                             tuple(rng.sample(hosts,
                                                              rng.randint(1, min(3, len(hosts))))))
               for uuid in rng.sample(uuids, rng.randint(1, min(6, len(uuids))))]
-    answer = requested_moves.plan(request, wishes)
+    answer = requested_moves.plan_requested_moves(request, wishes)
     had = {m.instance_uuid: m for m in answer.plan.moves}
     assert had.keys().isdisjoint(answer.refused)
     assert had.keys() | answer.refused.keys() == {w.instance_uuid for w in wishes}
@@ -76,10 +76,11 @@ def test_one_wish_is_refused_exactly_when_a_rule_refuses_it(knobs, rng):
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)
     source = request.cluster.instances[uuid].host
-    answer = requested_moves.plan(request, [requested_moves.RequestedMove(uuid, source, (host,))])
+    answer = requested_moves.plan_requested_moves(
+        request, [requested_moves.RequestedMove(uuid, source, (host,))])
     hypothesis.assume(answer.plan.reason is None)
     move = model.Move(uuid, source, host, model.Phase.REQUESTED)
-    no = constraints.check(view_of(undelayed(request)), move)
+    no = constraints.judge_move(view_of(undelayed(request)), move)
     assert answer.refused.get(uuid) == no
     assert len(answer.plan.moves) == (no is None)
 
@@ -95,25 +96,25 @@ def test_a_refused_move_stays_refused_after_all_others_have_moved(knobs, rng):
     wishes = [requested_moves.RequestedMove(uuid, request.cluster.instances[uuid].host,
                                             tuple(rng.sample(hosts, min(2, len(hosts)))))
               for uuid in rng.sample(uuids, min(8, len(uuids)))]
-    answer = requested_moves.plan(request, wishes)
+    answer = requested_moves.plan_requested_moves(request, wishes)
     hypothesis.assume(answer.plan.reason is None)
     begun = undelayed(request)
     assert answer.plan.draining == begun.history.draining
     simulation = sim.Simulation(begun.cluster, begun.scores, begun.policies, begun.history,
                                 begun.options, seed=begun.seed, now=begun.now)
-    before = simulation.combined()
+    before = simulation.compute_combined()
     for move in answer.plan.moves:
-        simulation.apply(move)
-    if simulation.trusted and simulation.comparable():
+        simulation.apply_move(move)
+    if simulation.trusted and simulation.has_comparable_hosts():
         assert answer.plan.combined_before == before
-        assert answer.plan.combined_after == pytest.approx(simulation.combined(), abs=1e-12)
+        assert answer.plan.combined_after == pytest.approx(simulation.compute_combined(), abs=1e-12)
     for wish in wishes:
         no = answer.refused.get(wish.instance_uuid)
         if no is None or 'no-order' in {r.rule for r in answer.refused.values()}:
             continue  # of moves that are in no order others may have been counted with
         for host in wish.hosts:
             move = model.Move(wish.instance_uuid, wish.from_host, host, model.Phase.REQUESTED)
-            assert constraints.check(simulation.view, move) is not None
+            assert constraints.judge_move(simulation.view, move) is not None
 
 
 def test_a_plan_that_the_checker_refuses_is_no_plan(monkeypatch):
@@ -121,7 +122,8 @@ def test_a_plan_that_the_checker_refuses_is_no_plan(monkeypatch):
     monkeypatch.setattr(requested_moves.checker, 'check', lambda *args: (
         model.Rejection('claims', 'host b is full'),))
     with pytest.raises(exception.PlanRefused, match='claims: host b is full'):
-        requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
+        requested_moves.plan_requested_moves(asked,
+                                             [requested_moves.RequestedMove(A0, 'a', ('b',))])
 
 
 def request(name='spread_waits_until_scores_show_the_last_move', **history):
@@ -135,7 +137,8 @@ def test_a_move_without_a_safe_order_is_refused_and_not_counted(monkeypatch):
     monkeypatch.setattr(requested_moves.waves, 'order_moves', lambda view,
                         moves: requested_moves.waves.OrderedMoves(
         (), Counter()))
-    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
+    answer = requested_moves.plan_requested_moves(asked,
+                                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'no-order' and not answer.plan.moves
     assert answer.plan.combined_after == answer.plan.combined_before
 
@@ -143,7 +146,8 @@ def test_a_move_without_a_safe_order_is_refused_and_not_counted(monkeypatch):
 def test_cooldowns_and_settling_scores_hold_no_requested_move():
     asked = request(cooling={A0: 600.0}, scope_cooling=300.0, waiting='not yet', completed=())
     assert not planner.plan(asked).moves
-    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
+    answer = requested_moves.plan_requested_moves(asked,
+                                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert [(m.instance_uuid, m.from_host, m.to_host) for m in answer.plan.moves] == [
         (A0, 'a', 'b')]
     assert answer.plan.combined_after < answer.plan.combined_before
@@ -151,17 +155,18 @@ def test_cooldowns_and_settling_scores_hold_no_requested_move():
 
 def test_a_requested_move_may_raise_the_imbalance():
     # A move that has just ended is laid over the scores, and b is the hotter one.
-    answer = requested_moves.plan(request(), [requested_moves.RequestedMove(A0, 'a', ('b',))])
+    answer = requested_moves.plan_requested_moves(request(),
+                                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     (move,) = answer.plan.moves
     assert move.improvement < 0 and answer.plan.combined_after > answer.plan.combined_before
 
 
 def test_a_pause_and_a_quarantine_hold_it():
-    answer = requested_moves.plan(request(paused='a change'),
-                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
+    answer = requested_moves.plan_requested_moves(request(paused='a change'),
+                                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.plan.reason == 'a change' and answer.refused[A0].rule == 'held'
-    answer = requested_moves.plan(request(quarantined={A0: -1.0}),
-                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
+    answer = requested_moves.plan_requested_moves(request(quarantined={A0: -1.0}),
+                                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'quarantined' and not answer.plan.moves
 
 
@@ -171,12 +176,14 @@ def test_a_requested_move_takes_the_first_allowed_host():
         asked.cluster.services['b'], status='disabled')}
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services=closed))
-    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b', 'nowhere'))])
+    answer = requested_moves.plan_requested_moves(
+        asked, [requested_moves.RequestedMove(A0, 'a', ('b', 'nowhere'))])
     assert answer.refused[A0].rule == 'service-disabled'
     back = dataclasses.replace(asked, cluster=dataclasses.replace(asked.cluster, services={
         **closed, 'b': dataclasses.replace(closed['b'], status='enabled')}))
-    (move,) = requested_moves.plan(back,
-                                   [requested_moves.RequestedMove(A0, 'a', ('a', 'b'))]).plan.moves
+    (move,) = requested_moves.plan_requested_moves(back,
+                                                   [requested_moves.RequestedMove(
+                                                       A0, 'a', ('a', 'b'))]).plan.moves
     assert move.to_host == 'b', 'it is on the first one already'
 
 
@@ -185,16 +192,19 @@ def test_an_instance_leaves_a_disabled_host_on_request():
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services={**asked.cluster.services, 'a': dataclasses.replace(
             asked.cluster.services['a'], status='disabled')}))
-    assert requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))]).plan.moves
+    assert requested_moves.plan_requested_moves(
+        asked, [requested_moves.RequestedMove(A0, 'a', ('b',))]).plan.moves
 
 
 def test_an_instance_that_has_moved_on_stays_where_it_is():
-    answer = requested_moves.plan(request(), [requested_moves.RequestedMove(A0, 'b', ('a',))])
+    answer = requested_moves.plan_requested_moves(request(),
+                                                  [requested_moves.RequestedMove(A0, 'b', ('a',))])
     assert answer.refused[A0].rule == 'moved-away' and not answer.plan.moves
 
 
 def test_a_missing_instance_is_refused_by_name():
-    answer = requested_moves.plan(request(), [requested_moves.RequestedMove('gone', 'a', ('b',)),
-                                              requested_moves.RequestedMove(A0, 'a', ())])
+    answer = requested_moves.plan_requested_moves(
+        request(), [requested_moves.RequestedMove('gone', 'a', ('b',)),
+                    requested_moves.RequestedMove(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'
     assert answer.refused[A0].rule == 'no-destination'

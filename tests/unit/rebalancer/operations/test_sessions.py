@@ -73,14 +73,14 @@ def test_commands_of_the_database_load_neither_clients_nor_planner():
 def test_each_part_is_opened_once_and_closed_once(path, store, monkeypatch):
     opened, closed = [], []
     monkeypatch.setattr(
-        config_sessions.plugins, 'load', lambda kind, name: lambda conf: opened.append(name)
+        config_sessions.plugins, 'load_plugin', lambda kind, name: lambda conf: opened.append(name)
         or types.SimpleNamespace(close=lambda: closed.append(name)))
     close = api.Store.close
     monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
     session = operations.Session(str(path))
     with session:
         assert session.store is session.existing_store is session.store
-        assert session.source is session.source
+        assert session.metrics_source is session.metrics_source
         assert session.conf is session.conf and session.policies is session.policies
     session.close()
     assert (opened, closed) == (['prometheus'], ['prometheus', 'store'])
@@ -168,7 +168,7 @@ def test_a_session_that_reads_for_long_says_so(path, store, monkeypatch, slow):
     monkeypatch.setattr(cloud_state, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
     monkeypatch.setattr(cloud_state, 'read_cloud', read)
     with operations.Session(str(path), notify=notify) as session:
-        session.collector = session.source = None
+        session.collector = session.metrics_source = None
         assert session.cloud_for_requests == 'cloud'
     assert notices == [cloud_state.READING] * slow
 
@@ -223,12 +223,12 @@ def test_a_part_that_fails_to_close_leaves_no_other_part_open(path, store, monke
         raise OSError('the socket is gone')
 
     closed = []
-    monkeypatch.setattr(config_sessions.plugins, 'load',
+    monkeypatch.setattr(config_sessions.plugins, 'load_plugin',
                         lambda kind, name: lambda conf: types.SimpleNamespace(close=fail))
     close = api.Store.close
     monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
     with operations.Session(str(path)) as session:
-        assert session.store.plans.list_plans() == [] and session.source
+        assert session.store.plans.list_plans() == [] and session.metrics_source
     assert closed == ['store']
     assert 'OSError: the socket is gone' in caplog.text
 

@@ -47,7 +47,7 @@ def test_each_requested_swap_is_planned_or_refused_with_a_reason(knobs, rng):
     """swapping.plan checks its own plan: an illegal one raises."""
     request = clouds.request(knobs)
     uuids = pair(request, rng)
-    answer = swap_requests.plan(request, uuids)
+    answer = swap_requests.plan_swap(request, uuids)
     if answer.refused:
         assert answer.refused.keys() == set(uuids) and not answer.plan.moves
         return
@@ -62,7 +62,7 @@ def test_each_requested_swap_is_planned_or_refused_with_a_reason(knobs, rng):
 @hypothesis.given(clouds.knobs(tight=True, clean=True), st.randoms(use_true_random=False))
 def test_no_state_on_the_way_or_on_the_way_back_breaks_a_rule(knobs, rng):
     request = clouds.request(knobs)
-    answer = swap_requests.plan(request, pair(request, rng))
+    answer = swap_requests.plan_swap(request, pair(request, rng))
     for swap in answer.plan.swaps:
         assert illegal_state(request, answer.plan, swap) is None
 
@@ -92,7 +92,7 @@ def reverse(move):
 def test_none_is_refused_that_some_order_or_parking_host_allows(knobs, rng):
     request = clouds.request(knobs)
     uuids = pair(request, rng)
-    answer = swap_requests.plan(request, uuids)
+    answer = swap_requests.plan_swap(request, uuids)
     hypothesis.assume(answer.refused and answer.plan.reason is None)
     asked = requested_moves.remove_delays(request, 2)
     view = sim.Simulation(asked.cluster, asked.scores, asked.policies, asked.history,
@@ -110,15 +110,15 @@ def goes(view, home, first, second, via):
     done, good = [], True
     for n, (uuid, source, to_host) in enumerate(legs):
         move = model.Move(uuid, source, to_host, model.Phase.REQUESTED)
-        good = good and constraints.check(view, move) is None
+        good = good and constraints.judge_move(view, move) is None
         if good:
-            view.land(move)
+            view.land_move(move)
             done.append(move)
-            good = n + 1 == len(legs) or constraints.check(view, reverse(move), [
+            good = n + 1 == len(legs) or constraints.judge_move(view, reverse(move), [
                 r for r in constraints.RULES
                 if r not in (metrics.CEILING_RULE, metrics.SCORED_RULE)]) is None
     for move in reversed(done):
-        view.undo(move)
+        view.undo_landing(move)
     return good
 
 
@@ -137,7 +137,7 @@ def cloud(sizes, claims, at, groups=()):
     scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.1), dict.fromkeys(hosts, 80.0),
         {u: float(i.claims['VCPU']) for u, i in instances.items()})
-        for p in request.policies.enabled})
+        for p in request.policies.enabled_policies})
     return dataclasses.replace(request, cluster=cluster, scores=scores,
                                options=model.PlanningOptions(),
                                history=model.MoveHistory())
@@ -149,7 +149,7 @@ def legs(answer):
 
 def test_the_one_begins_for_which_there_is_room():
     request = cloud({'a': 5, 'b': 4}, [4, 1], 'ab')
-    answer = swap_requests.plan(request, ('i0', 'i1'))
+    answer = swap_requests.plan_swap(request, ('i0', 'i1'))
     assert legs(answer) == [('i1', 'b', 'a', 0), ('i0', 'a', 'b', 1)]
     assert answer.plan.swaps == (model.Swap('i1', 'i0'),)
     assert answer.plan.moves[1].requires == ('i1',)
@@ -157,37 +157,38 @@ def test_the_one_begins_for_which_there_is_room():
 
 def test_a_swap_of_full_hosts_parks_the_lighter_instance_elsewhere():
     request = cloud({'a': 4, 'b': 4, 'c': 8, 'd': 8}, [4, 3, 1, 1], 'abbc')
-    answer = swap_requests.plan(request, ('i0', 'i1'))
+    answer = swap_requests.plan_swap(request, ('i0', 'i1'))
     assert answer.refused, 'i2 is in the way'
     request = cloud({'a': 4, 'b': 4, 'c': 8, 'd': 8}, [4, 3, 1], 'abc')
     request = dataclasses.replace(request, scores=model.ClusterScores({
         name: dataclasses.replace(found, fill={'a': 0.1, 'b': 0.1, 'c': 0.3, 'd': 0.2})
         for name, found in request.scores.policies.items()}))
-    answer = swap_requests.plan(request, ('i0', 'i1'))
+    answer = swap_requests.plan_swap(request, ('i0', 'i1'))
     assert legs(answer) == [('i1', 'b', 'd', 0), ('i0', 'a', 'b', 1)]
     assert answer.plan.swaps == (model.Swap('i1', 'i0', 'd'),)
-    assert legs(swap_requests.plan(request, ('i0', 'i1'), 'c'))[0][2] == 'c'
+    assert legs(swap_requests.plan_swap(request, ('i0', 'i1'), 'c'))[0][2] == 'c'
 
 
 def test_the_figures_afterwards_have_both_where_they_are_to_go():
     request = cloud({'a': 4, 'b': 4, 'c': 8}, [4, 3], 'ab')
-    answer = swap_requests.plan(request, ('i0', 'i1'))
+    answer = swap_requests.plan_swap(request, ('i0', 'i1'))
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options)
-    before = simulation.combined()
-    simulation.apply(model.Move('i0', 'a', 'b', model.Phase.REQUESTED))
-    simulation.apply(model.Move('i1', 'b', 'a', model.Phase.REQUESTED))
-    assert answer.plan.combined_after == pytest.approx(simulation.combined())
+    before = simulation.compute_combined()
+    simulation.apply_move(model.Move('i0', 'a', 'b', model.Phase.REQUESTED))
+    simulation.apply_move(model.Move('i1', 'b', 'a', model.Phase.REQUESTED))
+    assert answer.plan.combined_after == pytest.approx(simulation.compute_combined())
     assert sum(m.improvement for m in answer.plan.moves) == pytest.approx(
-        before - simulation.combined())
+        before - simulation.compute_combined())
 
 
 def test_members_of_an_anti_affinity_group_change_places_by_a_third_host():
     group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i0', 'i1'}))
     request = cloud({'a': 9, 'b': 9, 'c': 9}, [1, 1], 'ab', (group,))
-    assert swap_requests.plan(request, ('i0', 'i1')).plan.swaps == (model.Swap('i0', 'i1', 'c'),)
+    assert swap_requests.plan_swap(request,
+                                   ('i0', 'i1')).plan.swaps == (model.Swap('i0', 'i1', 'c'),)
     alone = cloud({'a': 9, 'b': 9}, [1, 1], 'ab', (group,))
-    refused = swap_requests.plan(alone, ('i0', 'i1')).refused
+    refused = swap_requests.plan_swap(alone, ('i0', 'i1')).refused
     assert refused['i0'].rule == 'anti-affinity' and 'no third host' in refused['i1'].detail
 
 
@@ -197,13 +198,14 @@ def refuse_room(host, left, uuid, needed):
 
 
 def test_refusal_names_the_reason_against_each_order():
-    no_third = swap_requests.plan(cloud({'a': 4, 'b': 4}, [4, 3], 'ab'), ('i0', 'i1'))
+    no_third = swap_requests.plan_swap(cloud({'a': 4, 'b': 4}, [4, 3], 'ab'), ('i0', 'i1'))
     directly = (f'directly: instance i0 first: {refuse_room("b", 1, "i0", 4)}; '
                 f'instance i1 first: {refuse_room("a", 0, "i1", 3)}')
     expected = model.Rejection('no-room', f'{directly}; no third host exists')
     assert no_third.refused == {'i0': expected, 'i1': expected}
     # i1 has less memory and would wait first; of parking hosts the last one is named.
-    small = swap_requests.plan(cloud({'a': 4, 'b': 4, 'c': 1, 'd': 2}, [4, 3], 'ab'), ('i0', 'i1'))
+    small = swap_requests.plan_swap(cloud({'a': 4, 'b': 4, 'c': 1, 'd': 2}, [4, 3], 'ab'),
+                                    ('i0', 'i1'))
     assert small.refused['i1'].detail == (
         f'{directly}; by parking host d: instance i1 first: {refuse_room("d", 2, "i1", 3)}; '
         f'instance i0 first: {refuse_room("d", 2, "i0", 4)}')
@@ -213,7 +215,7 @@ def test_refusal_names_a_reason_once_that_holds_for_each_order():
     request = cloud({'a': 9, 'b': 9, 'c': 9}, [4, 3], 'ab')
     instances = dict(request.cluster.instances)
     instances['i0'] = dataclasses.replace(instances['i0'], locked=True)
-    answer = swap_requests.plan(dataclasses.replace(request, cluster=dataclasses.replace(
+    answer = swap_requests.plan_swap(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances=instances)), ('i0', 'i1'))
     assert answer.refused['i0'] == model.Rejection(
         'locked', 'directly: locked: instance i0 is locked by its owner; by parking host c: '
@@ -224,7 +226,7 @@ def test_refusal_of_each_instance_has_the_rule_against_its_order():
     """Host b has no room for i0 before i1 is gone; the group of i1 has an instance on host a."""
     request = cloud({'a': 9, 'b': 4}, [4, 3], 'ab')
     group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i1', 'x'}))
-    answer = swap_requests.plan(dataclasses.replace(request, cluster=dataclasses.replace(
+    answer = swap_requests.plan_swap(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, groups=(group,), instances={
             **request.cluster.instances, 'x': model.Instance('x', 'a')})), ('i0', 'i1'))
     assert {uuid: no.rule for uuid, no in answer.refused.items()} == {
@@ -240,7 +242,7 @@ def test_an_instance_that_may_not_return_moves_last():
     group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i0', 'x'}))
     cluster = dataclasses.replace(request.cluster, groups=(group,), instances={
         **request.cluster.instances, 'x': model.Instance('x', 'a')})
-    answer = swap_requests.plan(dataclasses.replace(request, cluster=cluster), ('i0', 'i1'))
+    answer = swap_requests.plan_swap(dataclasses.replace(request, cluster=cluster), ('i0', 'i1'))
     assert answer.plan.swaps == (model.Swap('i1', 'i0'),), 'i0 moves last, and never back'
 
 
@@ -256,17 +258,17 @@ def test_error_about_an_impossible_swap_names_the_cause(uuids, parking, said):
         request.cluster, instances={**request.cluster.instances,
                                     'out': model.Instance('out', 'z')}))
     with pytest.raises(exception.ConfigError, match=said):
-        swap_requests.plan(request, uuids, parking)
+        swap_requests.plan_swap(request, uuids, parking)
 
 
 def test_a_pause_holds_it_and_cooldowns_do_not():
     request = cloud({'a': 9, 'b': 9}, [1, 1], 'ab')
     held = dataclasses.replace(request, history=model.MoveHistory(paused='a change'))
-    answer = swap_requests.plan(held, ('i0', 'i1'))
+    answer = swap_requests.plan_swap(held, ('i0', 'i1'))
     assert answer.plan.reason == 'a change' and answer.refused.keys() == {'i0', 'i1'}
     cooling = dataclasses.replace(request, history=model.MoveHistory(
         cooling={'i0': 600.0}, scope_cooling=300.0))
-    assert swap_requests.plan(cooling, ('i0', 'i1')).plan.swaps
+    assert swap_requests.plan_swap(cooling, ('i0', 'i1')).plan.swaps
 
 
 # What the checker says of swaps that somebody else made.

@@ -66,7 +66,7 @@ def aged(request, seconds):
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
 def test_an_instance_is_held_by_the_rules_for_which_all_hosts_refuse_it(knobs, rng):
-    request = planner.prepare_request(clouds.request(knobs))
+    request = planner.prepare_planning_input(clouds.request(knobs))
     uuids = sorted(i.uuid for i in request.cluster.instances.values()
                    if i.host in request.cluster.scope_hosts)
     hypothesis.assume(uuids)
@@ -84,7 +84,7 @@ def test_an_instance_is_held_by_the_rules_for_which_all_hosts_refuse_it(knobs, r
     of = request.cluster.instances[uuid]
     told = set()
     for there in sorted(request.cluster.scope_hosts - {of.host}):
-        told |= {no.rule for no in constraints.check_all(simulation.view, model.Move(
+        told |= {no.rule for no in constraints.list_rejections(simulation.view, model.Move(
             uuid, of.host, there, model.Phase(request.policies.mode)))}
     # Of two reasons in history a rule tells the first.
     assert told & OWN <= rules

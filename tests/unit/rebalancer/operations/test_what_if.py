@@ -40,11 +40,11 @@ def supposed():
 
 
 def test_a_host_more_is_empty_but_for_what_no_instance_explains():
-    found = supposed().with_hosts('a', 2)
+    found = supposed().add_hosts('a', 2)
     assert found.cluster.scope_hosts == {'a', 'b', 'a+1', 'a+2'}
     assert found.cluster.aggregates == {'rack': ('a', 'b', 'a+1', 'a+2'), 'other': ('z',)}
     host = found.cluster.hosts['a+1']
-    assert host.provider.used == {} and host.total('VCPU') == 16
+    assert host.provider.used == {} and host.sum_inventories('VCPU') == 16
     assert host.nested[0].used == {} and host.nested[0].parent_uuid == host.provider.uuid
     uuids = [p.uuid for h in found.cluster.hosts.values() for p in h.tree]
     assert len(set(uuids)) == len(uuids) == 6
@@ -55,36 +55,36 @@ def test_a_host_more_is_empty_but_for_what_no_instance_explains():
 
 
 def test_a_name_that_is_taken_is_not_used_again():
-    found = supposed().with_hosts('a', 1).with_hosts('a', 1)
+    found = supposed().add_hosts('a', 1).add_hosts('a', 1)
     assert {'a+1', 'a+2'} <= found.cluster.hosts.keys()
 
 
 def test_a_host_of_another_scope_adds_none_to_this_one():
-    found = supposed().with_hosts('z', 1)
+    found = supposed().add_hosts('z', 1)
     assert found.cluster.scope_hosts == {'a', 'b'} and 'z+1' in found.cluster.hosts
     assert 'z+1' not in found.scores.policies['cpu'].hosts, 'its load is not known here'
 
 
 def test_a_drained_host_is_disabled_and_no_other():
-    base = supposed().with_hosts('a', 1)
-    assert base.drained('a', 'why').cluster == base.cluster, 'it has its reason already'
-    assert base.drained('a', what_if.REASON).cluster.services['a'].disabled_reason == (
+    base = supposed().add_hosts('a', 1)
+    assert base.disable_host('a', 'why').cluster == base.cluster, 'it has its reason already'
+    assert base.disable_host('a', what_if.REASON).cluster.services['a'].disabled_reason == (
         what_if.REASON)
-    found = base.drained('a+1', 'why')
+    found = base.disable_host('a+1', 'why')
     service = found.cluster.services['a+1']
     assert (service.enabled, service.up, service.disabled_reason) == (False, True, 'why')
     assert base.cluster.services['a+1'].enabled, 'the cloud itself stays as it is'
 
 
 def test_more_load_is_more_of_everything_but_room():
-    cpu = supposed().loaded(2.0).scores.policies['cpu']
+    cpu = supposed().multiply_load(2.0).scores.policies['cpu']
     assert cpu.hosts == {'a': 1.2, 'b': 0.4} and cpu.fill == {'a': 1.4, 'b': 0.4}
     assert cpu.usages == {'i1': 4.0, 'i2': 6.0} and cpu.means == {'i1': 2.0}
     assert cpu.deviations == {'i1': 1.0} and cpu.capacity == {'a': 10.0, 'b': 10.0}
 
 
-@pytest.mark.parametrize('ask', [lambda s: s.with_hosts('nowhere', 1),
-                                 lambda s: s.drained('nowhere', 'why')])
+@pytest.mark.parametrize('ask', [lambda s: s.add_hosts('nowhere', 1),
+                                 lambda s: s.disable_host('nowhere', 'why')])
 def test_a_host_that_is_not_there_is_named(ask):
     with pytest.raises(exception.ConfigError, match='nowhere: no such compute host'):
         ask(supposed())

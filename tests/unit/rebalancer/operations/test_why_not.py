@@ -32,17 +32,17 @@ PHASES = tuple(model.Phase)
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
 def test_exactly_the_refusing_rules_are_named(knobs, rng):
-    request = planner.prepare_request(clouds.request(knobs))
+    request = planner.prepare_planning_input(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
     uuid, host, phase = rng.choice(uuids), rng.choice(hosts), rng.choice(PHASES)
     answer = why_not.why_not(request, uuid, host, phase)
     ceilings = {p.name: p.capacity_threshold if request.policies.mode == 'pack' else 1.0
-                for p in request.policies.enabled}
+                for p in request.policies.enabled_policies}
     view = cluster_view.ClusterView(
         request.cluster, request.options, request.history, request.scores, ceilings,
         draining=request.history.draining)
-    wrong = constraints.check_all(view, answer.move)
+    wrong = constraints.list_rejections(view, answer.move)
     assert [(v.rule, v.detail) for v in answer.refused] == [(no.rule, no.detail) for no in wrong]
     assert len(answer.verdicts) == len(constraints.RULES) or answer.verdicts[0].passed is False
     assert answer.conclusion.startswith('refused by ' if wrong else 'no rule refuses it')
@@ -68,7 +68,7 @@ def test_each_refusing_rule_names_the_change_that_would_allow_the_move():
 def test_the_named_shortfall_is_exactly_enough(knobs, rng):
     """With that much more room, or room below the ceiling, the rule allows the move; with one
     less it still refuses."""
-    request = planner.prepare_request(clouds.request(knobs))
+    request = planner.prepare_planning_input(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)
@@ -101,7 +101,7 @@ def test_the_named_shortfall_is_exactly_enough(knobs, rng):
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(trees=False), st.randoms(use_true_random=False))
 def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs, rng):
-    request = planner.prepare_request(clouds.request(knobs))
+    request = planner.prepare_planning_input(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)

@@ -51,7 +51,7 @@ def packed(hosts=4, overload=0.0, before=(5, 0.0), foreseen=(4, 0.0), growth=1.0
     (packed(overload=0.2, foreseen=(4, 0.2)), False)])
 def test_a_pack_plan_is_judged_by_hosts_in_use_and_overload(outcome, worse):
     """Never by the imbalance, which packing raises."""
-    assert outcome.worse == worse
+    assert outcome.is_worse == worse
     why = breakers.find_trip_reason([outcome] * 3, 0, 0, worse_plans=3, failure_rate=0.5)
     assert (why is not None) == worse
     if worse:

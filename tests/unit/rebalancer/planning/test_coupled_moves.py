@@ -53,12 +53,13 @@ def harm(request, made, more):
     imbalances above their thresholds."""
     simulation = simulate(request)
     for move in made:
-        simulation.apply(move)
-    combined, limits = simulation.combined(), simulation.imbalances().clip(simulation.thresholds)
+        simulation.apply_move(move)
+    combined, limits = simulation.compute_combined(), simulation.compute_imbalances().clip(
+        simulation.thresholds)
     for move in more:
-        simulation.apply(move)
-    above = (simulation.imbalances() - limits).clip(0.0)
-    return max(simulation.combined() - combined, float(simulation.weights @ above))
+        simulation.apply_move(move)
+    above = (simulation.compute_imbalances() - limits).clip(0.0)
+    return max(simulation.compute_combined() - combined, float(simulation.weights @ above))
 
 
 def requested(tmp_path, text):
@@ -75,7 +76,7 @@ def paired(request, *moves, change=lambda move: move):
     """By instance, and the swaps."""
     simulation = simulate(request)
     for one in moves:
-        simulation.apply(one)
+        simulation.apply_move(one)
     view = cluster_view.ClusterView(request.cluster, request.options, request.history,
                                     request.scores, simulation.ceilings)
     ordered = waves.order_moves(view, moves, max_alternates=1)
@@ -133,9 +134,9 @@ instances:
   y: {at: b, usage: {cpu: 0.01, memory: 0.15}}
 """)
     simulation = simulate(request)
-    before = simulation.combined()
-    simulation.apply(move(X, 'a', 'b'))
-    assert simulation.combined() < before
+    before = simulation.compute_combined()
+    simulation.apply_move(move(X, 'a', 'b'))
+    assert simulation.compute_combined() < before
     _, swaps = paired(request, move(X, 'a', 'b'), move(Y, 'b', 'a'))
     assert swaps == (model.Swap(X, Y),)
 
@@ -262,17 +263,17 @@ def test_pairing_stops_at_its_limit_and_leaves_other_moves_unchanged(tmp_path, m
 class Table:
     """Harm by table: each move does harm until one of the listed moves is made."""
 
-    spent = False
+    is_used_up = False
 
     def __init__(self, uuids, **remedies):
-        self.uuids, self.remedies = list(uuids), remedies
+        self.list_instances, self.remedies = list(uuids), remedies
 
-    def of(self, made, more):
+    def compute_harm(self, made, more):
         return sum(1.0 for u in more if u in self.remedies
                    and not self.remedies[u] & (made | more))
 
-    def does(self, made, more):
-        return self.of(made, more) > 0
+    def does_harm(self, made, more):
+        return self.compute_harm(made, more) > 0
 
 
 def made(phase=model.Phase.SPREAD, **needs):
@@ -287,16 +288,16 @@ def always(first, second, needs):
 def test_requirements_of_drains_and_repairs_get_no_new_requirements():
     harm = Table('uv', u={'v'})
     free = coupled_moves._MovePairing(harm, made(v='', u='', w='u'))
-    assert free.bind() and free.needs['w'] == {'u', 'v'}
+    assert free.bind_move() and free.needs['w'] == {'u', 'v'}
     drain = dataclasses.replace(move('d', 'a', 'b', model.Phase.EVACUATE), requires=('u',))
     held = coupled_moves._MovePairing(harm, [*made(v='', u=''), drain])
-    assert not held.bind() and not held.pair(always) and held.needs['d'] == {'u'}
+    assert not held.bind_move() and not held.pair_moves(always) and held.needs['d'] == {'u'}
 
 
 def test_the_first_of_a_pair_waits_for_the_requirements_of_the_second():
     harm = Table('xy', x={'y'}, y={'x'})
     found = coupled_moves._MovePairing(harm, made(z='', y='z', x=''))
-    assert found.pair(always)
+    assert found.pair_moves(always)
     swap, = found.swaps
     assert {swap.first, swap.second} == {'x', 'y'}
     assert found.needs[swap.first] == {'z'} and found.needs[swap.second] == {'z', swap.first}
@@ -312,7 +313,7 @@ def test_the_return_check_gets_all_requirements_of_the_pair():
         return False
 
     before = {uuid: set(needs) for uuid, needs in found.needs.items()}
-    assert not found.pair(never) and found.needs == before and found.swaps == []
+    assert not found.pair_moves(never) and found.needs == before and found.swaps == []
     assert asked and all(first == second == {'z'} for first, second in asked)
 
 
@@ -320,7 +321,7 @@ def test_a_chain_of_waits_ends_somewhere():
     names = 'abcdefgh'
     harm = Table(names, **{u: {before} for before, u in zip(names, names[1:], strict=False)})
     found = coupled_moves._MovePairing(harm, made(**dict.fromkeys(names, '')))
-    while found.bind():
+    while found.bind_move():
         pass
     depths = found._count_chain_depths(found.needs)
     assert max(depths.values()) == coupled_moves.DEEPEST

@@ -69,14 +69,14 @@ def test_a_scope_with_hosts_that_cannot_be_read_waits_and_keeps_its_drains(mode)
     assert plan.reason == (
         'the cell of 2 of its hosts (away1, away2) does not answer Nova, or is not named while '
         'another one does not: nothing of the scope moves')
-    planning_pipeline.check(plan, r)
+    planning_pipeline.check_plan(plan, r)
 
 
 def combined_after(r, moves):
     """The combined imbalance when these moves are done, from the scores alone:
     services, frozen hosts and capacity play no part in this cloud."""
     total = 0.0
-    for p in r.policies.enabled:
+    for p in r.policies.enabled_policies:
         known = r.scores.policies[p.name]
         level = dict(known.hosts)
         for move in moves:
@@ -109,15 +109,15 @@ def test_alternates_have_improvements_and_the_best_comes_first():
 def imbalances_after(r, moves):
     simulation = sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
     for move in moves:
-        simulation.apply(move)
-    return simulation.combined(), simulation.imbalances(), simulation
+        simulation.apply_move(move)
+    return simulation.compute_combined(), simulation.compute_imbalances(), simulation
 
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_the_improvement_of_an_alternate_is_its_gain_over_staying(knobs):
     # As planning begins: of the hosts that were being emptied, those that still are.
-    r = planner.prepare_request(clouds.request(knobs))
+    r = planner.prepare_planning_input(clouds.request(knobs))
     plan = planner.plan(r)
     for move in plan.moves:
         if not move.alternate_improvements:
@@ -137,7 +137,7 @@ def test_the_improvement_of_an_alternate_is_its_gain_over_staying(knobs):
 @hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
-    r = planner.prepare_request(clouds.request(knobs))
+    r = planner.prepare_planning_input(clouds.request(knobs))
     plan = planner.plan(r)
     whole, _, simulation = imbalances_after(r, plan.moves)
     if not simulation.trusted:
@@ -147,7 +147,7 @@ def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
     for move in plan.moves:
         others, _, _ = imbalances_after(r, [m for m in plan.moves if m is not move])
         assert move.gain == pytest.approx(others - whole, abs=1e-9)
-        assert [c.policy for c in move.changes] == [p.name for p in r.policies.enabled]
+        assert [c.policy for c in move.changes] == [p.name for p in r.policies.enabled_policies]
         for c in move.changes:
             for host, before, after in ((move.from_host, c.from_before, c.from_after),
                                         (move.to_host, c.to_before, c.to_after)):
@@ -155,7 +155,7 @@ def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
                     assert before == pytest.approx(last.get((c.policy, host), before), abs=1e-9)
                     last[c.policy, host] = after
     for (name, host), score in last.items():
-        number = [p.name for p in r.policies.enabled].index(name)
+        number = [p.name for p in r.policies.enabled_policies].index(name)
         assert score == pytest.approx(
             simulation.score[number, simulation.host_index[host]], abs=1e-9)
 
@@ -341,7 +341,7 @@ def test_warning_about_a_cut_off_plan_names_strategies_and_budget():
 @pytest.mark.parametrize('excess, named', [(0.0, False), (0.01, True)])
 def test_only_policies_above_their_thresholds_are_named_as_left_out(excess, named):
     r = request()
-    threshold = r.policies.enabled[0].threshold
+    threshold = r.policies.enabled_policies[0].threshold
     level = model.ClusterScores({n: dataclasses.replace(
         p, hosts={**dict.fromkeys(p.hosts, 0.0), 'h0': threshold + excess})
         for n, p in r.scores.policies.items()})
@@ -360,10 +360,10 @@ class Swap(base.Strategy):
         return True
 
     def propose(self, simulation, budget):
-        moves = [simulation.move(simulation.index[u], simulation.host_index[h], self.phase)
+        moves = [simulation.build_move(simulation.index[u], simulation.host_index[h], self.phase)
                  for u, h in (('i', 'b'), ('j', 'a'))]
         for move in moves:
-            simulation.apply(move)
+            simulation.apply_move(move)
         return moves
 
 
@@ -408,8 +408,8 @@ class One(base.Strategy):
         return True
 
     def propose(self, simulation, budget):
-        move = simulation.move(simulation.index['i'], simulation.host_index['b'], self.phase)
-        simulation.apply(move)
+        move = simulation.build_move(simulation.index['i'], simulation.host_index['b'], self.phase)
+        simulation.apply_move(move)
         return [move]
 
 
@@ -479,10 +479,11 @@ class Recorder(base.Strategy):
         moves = []
         for n in [n for n in range(len(simulation.uuids)) if simulation.movable[n]][:self.take]:
             source = simulation.place[n]
-            h = next(h for h in range(len(simulation.hosts)) if h != source and simulation.check(
-                simulation.move(n, h, model.Phase.EVACUATE)) is None)
-            moves.append(simulation.move(n, h, model.Phase.EVACUATE))
-            simulation.apply(moves[-1])
+            h = next(h for h in range(len(simulation.hosts)) if h != source
+                     and simulation.judge_move(
+                         simulation.build_move(n, h, model.Phase.EVACUATE)) is None)
+            moves.append(simulation.build_move(n, h, model.Phase.EVACUATE))
+            simulation.apply_move(moves[-1])
         return moves
 
 

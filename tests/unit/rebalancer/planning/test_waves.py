@@ -87,8 +87,8 @@ def test_the_view_is_left_as_it_was():
     cluster = cloud({'i': ('a', 6), 'j': ('b', 6)})
     view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
-    assert view.host_of('i') == 'a' and not view.in_flight('i')
-    assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
+    assert view.find_host_of('i') == 'a' and not view.is_in_flight('i')
+    assert view.sum_allocated('z', 'VCPU') == 0 and view.sum_allocated('a', 'VCPU') == 6
     moved = waves.order_moves(view, [model.Move('j', 'b', 'a', model.Phase.EVACUATE),
                                      model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
     assert len(moved.moves) == 2
@@ -97,7 +97,7 @@ def test_the_view_is_left_as_it_was():
     ordered = waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
                                 max_alternates=2)
     assert ordered.moves[0].alternates == ('b', 'c')
-    assert {h: view.used(h, 'VCPU') for h in 'abcz'} == {'a': 1, 'b': 1, 'c': 1, 'z': 0}
+    assert {h: view.sum_allocated(h, 'VCPU') for h in 'abcz'} == {'a': 1, 'b': 1, 'c': 1, 'z': 0}
 
 
 def test_alternates_are_other_legal_hosts_up_to_the_count():
@@ -371,7 +371,7 @@ def test_a_spread_may_overload_a_host_whose_source_was_worse():
 def test_the_work_grows_with_the_moves_not_with_their_square(monkeypatch, count):
     """Each move is judged a few times, whether all go to one host or not."""
     judged = []
-    monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
+    monkeypatch.setattr(constraints, 'judge_move', lambda *a, check=constraints.judge_move: (
         judged.append(1), check(*a))[1])
     places = {f'i{n}': (f'h{n}', 1) for n in range(count)}
     cluster = cloud(places, size=1000)
@@ -385,7 +385,7 @@ def test_the_work_grows_with_the_moves_not_with_their_square(monkeypatch, count)
 def test_a_host_that_many_moves_pass_through_is_still_few_steps(monkeypatch):
     """One out, one in, twenty times over a full host: the worst case."""
     judged = []
-    monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
+    monkeypatch.setattr(constraints, 'judge_move', lambda *a, check=constraints.judge_move: (
         judged.append(1), check(*a))[1])
     places = {**{f'o{n}': ('h', 1) for n in range(20)}, **{f'i{n}': (f'x{n}', 1)
                                                           for n in range(20)}}

@@ -46,7 +46,8 @@ def test_scores_before_are_the_hosts_and_after_those_with_every_move_made(knobs)
     section = section_of(outcome)
     assert {line.name for line in section.lines} == outcome.cluster.scope_hosts
     for line in section.lines:
-        for level, policy in zip(line.levels, outcome.request.policies.enabled, strict=True):
+        for level, policy in zip(line.levels, outcome.request.policies.enabled_policies,
+                                 strict=True):
             known = outcome.scores.policies[policy.name]
             change = math.fsum(
                 known.usages.get(m.instance_uuid, 0.0) / known.capacity[line.name]

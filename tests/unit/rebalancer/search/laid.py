@@ -35,10 +35,10 @@ def board(knobs, moves):
     rng = random.Random(knobs.seed)
     for _ in range(moves):
         may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(found.bias))
-               if found.fits(int(r), int(c))]
+               if found.has_room(int(r), int(c))]
         if not may:
             break
-        found.put(*rng.choice(may))
+        found.place_row(*rng.choice(may))
     return found
 
 

@@ -34,7 +34,7 @@ def simulate(request, host=None):
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options)
     if host is not None:
-        simulation.drain(host)
+        simulation.begin_drain(host)
     return simulation
 
 
@@ -48,10 +48,10 @@ def fewest(request, host, uuids, hosts):
             return True
         for there in some:
             move = model.Move(left[0], host, there, model.Phase.EVACUATE)
-            if constraints.check(simulation.view, move) is None:
-                simulation.apply(move)
+            if constraints.judge_move(simulation.view, move) is None:
+                simulation.apply_move(move)
                 found = fit(left[1:], some)
-                simulation.undo(move)
+                simulation.undo_move(move)
                 if found:
                     return True
         return False
@@ -68,7 +68,7 @@ def test_compact_uses_no_more_destinations_than_any_way_to_place_them(knobs, rng
         knobs, hosts=2 + knobs.hosts % 4, instances=1 + knobs.instances % 14))
     host = rng.choice(sorted(request.cluster.hosts))
     simulation = simulate(request, host)
-    numbers = np.array(simulation.on_host(host)[:6])
+    numbers = np.array(simulation.list_on_host(host)[:6])
     moves = bin_packing.place_by_mode(simulation, numbers, COMPACT, model.Phase.EVACUATE)
     hypothesis.assume(moves)
     others = [h for h in simulation.hosts if h != host]
@@ -83,7 +83,7 @@ def test_moves_are_legal_in_their_order_and_go_to_named_hosts_alone(knobs, mode,
     request = clouds.request(knobs)
     host = rng.choice(sorted(request.cluster.scope_hosts))
     simulation = simulate(request, host)
-    numbers = np.array([n for n in simulation.on_host(host) if simulation.drainable[n]],
+    numbers = np.array([n for n in simulation.list_on_host(host) if simulation.drainable[n]],
                        dtype=np.intp)
     some = sorted(rng.sample(range(len(simulation.hosts)), rng.randint(0, len(simulation.hosts))))
     score = simulation.score.copy()
@@ -92,10 +92,10 @@ def test_moves_are_legal_in_their_order_and_go_to_named_hosts_alone(knobs, mode,
     assert {simulation.host_index[m.to_host] for m in moves} <= set(some)
     other = simulate(request, host)
     for move in (moves if mode is SCATTER else ()):
-        assert constraints.check(other.view, move) is None
-        other.apply(move)
+        assert constraints.judge_move(other.view, move) is None
+        other.apply_move(move)
     for move in reversed(moves):
-        simulation.undo(move)
+        simulation.undo_move(move)
     assert (simulation.score == score).all()
 
 
@@ -105,16 +105,16 @@ def test_scatter_picks_an_allowed_host_with_the_fewest_arrivals(knobs, rng):
     request = clouds.request(knobs)
     host = rng.choice(sorted(request.cluster.scope_hosts))
     simulation = simulate(request, host)
-    numbers = np.array([n for n in simulation.on_host(host) if simulation.drainable[n]],
+    numbers = np.array([n for n in simulation.list_on_host(host) if simulation.drainable[n]],
                        dtype=np.intp)
     moves = bin_packing.place_by_mode(simulation, numbers, SCATTER, model.Phase.EVACUATE)
     other, come = simulate(request, host), Counter()
     for move in moves:
-        least = min(come[h] for h in other.hosts if constraints.check(
+        least = min(come[h] for h in other.hosts if constraints.judge_move(
             other.view, dataclasses.replace(move, to_host=h)) is None)
         assert come[move.to_host] == least
         come[move.to_host] += 1
-        other.apply(move)
+        other.apply_move(move)
 
 
 def cloud(room, claims, used=None, groups=()):
@@ -134,7 +134,7 @@ def cloud(room, claims, used=None, groups=()):
                             scope_hosts=frozenset(hosts), groups=groups)
     scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.1), dict.fromkeys(hosts, 80.0),
-        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
+        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled_policies})
     return dataclasses.replace(request, cluster=cluster, scores=scores,
                                options=model.PlanningOptions(),
                                history=model.MoveHistory())
@@ -142,7 +142,7 @@ def cloud(room, claims, used=None, groups=()):
 
 def placed(request, mode):
     simulation = simulate(request, 'a')
-    moves = bin_packing.place_by_mode(simulation, np.array(simulation.on_host('a')), mode,
+    moves = bin_packing.place_by_mode(simulation, np.array(simulation.list_on_host('a')), mode,
                                       model.Phase.EVACUATE)
     return {m.instance_uuid: m.to_host for m in moves}
 

@@ -42,7 +42,7 @@ def trades(board):
     for i, j in itertools.permutations(range(len(board.rows)), 2):
         s, d = int(board.source[i]), int(board.source[j])
         if (s == d or not both[s] or not both[d] or s not in column or d not in column
-                or j in board.mates(i)):
+                or j in board.list_group_rows(i)):
             continue
         if np.isinf(board.bias[column[d], i] + board.bias[column[s], j]):
             continue
@@ -67,12 +67,13 @@ def test_the_best_exchange_has_the_smallest_smooth_value_of_all_allowed(knobs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, 'ENDS', board.score.shape[1])
         patch.setattr(exchanges, 'TRIED', 10**6)
-        found = exchanges.ExchangeSearch(board, random.Random(0)).best(0.2)
+        found = exchanges.ExchangeSearch(board, random.Random(0)).choose_exchange(0.2)
     may = list(trades(board))
     assert (found is None) == (not may)
     if found is not None:
         scale = max(0.2,
-                    float(board.measure.imbalances(board.score).max()) / soft_extremes.SHARPEST)
+                    float(board.measure.compute_imbalances(board.score).max())
+                    / soft_extremes.SHARPEST)
         assert found in may
         best = min(value(board, each, scale) for each in may)
         assert value(board, found, scale) <= best + 1e-4
@@ -84,14 +85,14 @@ def test_an_exchange_swaps_two_sources_and_overflows_no_host(knobs):
     board = laid.board(knobs, moves=0)
     if board is None:
         return
-    found = exchanges.ExchangeSearch(board, random.Random(0)).best(0.2)
+    found = exchanges.ExchangeSearch(board, random.Random(0)).choose_exchange(0.2)
     if found is None:
         return
-    (i, there, j, here), before = found, board.overflow()
+    (i, there, j, here), before = found, board.compute_overflow()
     assert board.columns[there] == board.source[j] and board.columns[here] == board.source[i]
-    board.put(i, there)
-    board.put(j, here)
-    assert board.overflow() <= before + 1e-9 and not board.crowded()
+    board.place_row(i, there)
+    board.place_row(j, here)
+    assert board.compute_overflow() <= before + 1e-9 and not board.is_crowded()
 
 
 def test_of_many_instances_so_many_are_looked_at():
@@ -101,7 +102,7 @@ def test_of_many_instances_so_many_are_looked_at():
         patch.setattr(exchanges, 'MOST', 3)
         few = exchanges.ExchangeSearch(board, random.Random(0))
         shown = few._sample_rows(np.arange(board.score.shape[1])[few._both])
-        found = few.best(0.2)
+        found = few.choose_exchange(0.2)
     assert shown.shape[1] == 3 and all(len(set(rows)) == 3 for rows in shown.tolist())
     assert [set(board.source[rows].tolist()) for rows in shown] == [
         {int(h)} for h in np.flatnonzero(few._both)]
@@ -115,7 +116,7 @@ def test_a_search_where_room_is_scarce_does_better_with_exchanges(monkeypatch):
              for seed in range(9, 12)]
 
     def left():
-        return sum(planner.plan(planner.PlanRequest(
+        return sum(planner.plan(planner.PlanningInput(
             cluster=case.cluster, scores=case.scores, policies=case.policies,
             strategies=(spread.Spread(),), history=model.MoveHistory(), budget=40,
             options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False),
@@ -144,7 +145,7 @@ def test_where_claims_are_scarce_a_board_has_room_for_what_ceilings_permit(knobs
     room = np.ones((len(columns), len(rows)), dtype=bool)
     for need, left in zip(board.need[claims:], board.left[claims:], strict=True):
         room &= (need[None, :] <= left[columns][:, None]) | (need[None, :] == 0.0)
-    over = state.overfills(rows, columns).T
+    over = state.mark_overfilling(rows, columns).T
     assert not (over & room).any() or (state.fill[:, np.unique(board.source)] > 1.0).any()
     assert (room | over).all()
 
@@ -154,7 +155,7 @@ def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
     was worth less than a greedy one."""
     case = clusters.build(clusters.Spec('tight', hosts=8, instances=120, room=1.15, mixed=True),
                           200)
-    plan = planner.plan(planner.PlanRequest(
+    plan = planner.plan(planner.PlanningInput(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
         strategies=(spread.Spread(),), history=model.MoveHistory(), budget=20,
         options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False)))
@@ -183,18 +184,18 @@ def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
 def test_an_exchange_costs_as_many_additions_as_it_takes_the_time_of(monkeypatch):
     monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 1.0)
     search = searched()
-    assert search._add_exchange(2, 0.2) and search.spent == ruin_recreate.EXCHANGE
+    assert search._add_exchange(2, 0.2) and search.used_steps == ruin_recreate.EXCHANGE
     search._exchanges.possible = False
-    assert not search._add_exchange(6, 0.2) and search.spent == ruin_recreate.EXCHANGE
+    assert not search._add_exchange(6, 0.2) and search.used_steps == ruin_recreate.EXCHANGE
 
 
 def test_two_of_a_group_do_not_change_places():
     search = searched()
-    found = search._exchanges.best(0.2)
+    found = search._exchanges.choose_exchange(0.2)
     mates = list(search._exchanges._mates)
     mates[found[0]] = frozenset({found[0], found[2]})
     search._exchanges._mates = mates
-    other = search._exchanges.best(0.2)
+    other = search._exchanges.choose_exchange(0.2)
     assert other is not None and (other[0], other[2]) != (found[0], found[2])
 
 
@@ -202,7 +203,7 @@ def test_a_level_cluster_has_a_scale_all_the_same():
     search = searched()
     search._board.score[:] = 0.5
     with np.errstate(all='raise', under='ignore'):
-        search._exchanges.best(0.0)
+        search._exchanges.choose_exchange(0.0)
 
 
 def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypatch):
@@ -233,6 +234,6 @@ def test_headroom_reaches_the_ceiling_or_the_load_of_the_worst_source():
     state.fill[:] = 0.5
     state.fill[:, 0] = 1.4
     state.fill[:, 3] = np.nan
-    assert np.allclose(state.headroom(np.array([1, 3]))[:, 1], 0.5 * state.capacity[:, 1])
-    assert np.allclose(state.headroom(np.array([0, 1]))[:, 1], 0.9 * state.capacity[:, 1])
-    assert np.isinf(state.headroom(np.array([0, 1]))[:, 3]).all(), 'it is not known'
+    assert np.allclose(state.compute_headroom(np.array([1, 3]))[:, 1], 0.5 * state.capacity[:, 1])
+    assert np.allclose(state.compute_headroom(np.array([0, 1]))[:, 1], 0.9 * state.capacity[:, 1])
+    assert np.isinf(state.compute_headroom(np.array([0, 1]))[:, 3]).all(), 'it is not known'

@@ -46,27 +46,27 @@ def gain(state, limits, *pairs):
     """Return the fall in combined imbalance beyond prices and soft groups, if every
     move is legal in this order, the excess over the thresholds falls and no policy
     ends above both its limit and its threshold."""
-    before, above = state.combined(), excess(state)
+    before, above = state.compute_combined(), excess(state)
     done, cost = [], 0.0
     for n, host in pairs:
-        move = state.move(n, host, model.Phase.SPREAD)
-        if state.check(move) is not None:
+        move = state.build_move(n, host, model.Phase.SPREAD)
+        if state.judge_move(move) is not None:
             break
         cost += state.cost[n] / 1024 * state.options.minimum_gain + max(0.0, state.soft_cost(move))
-        state.apply(move)
+        state.apply_move(move)
         done.append(move)
-    fall = before - state.combined() - cost
+    fall = before - state.compute_combined() - cost
     good = (len(done) == len(pairs) and excess(state) < above - FAR
             and all(value <= limit + FAR for value, limit in zip(
-                state.imbalances(), limits, strict=True)))
+                state.compute_imbalances(), limits, strict=True)))
     for move in reversed(done):
-        state.undo(move)
+        state.undo_move(move)
     return fall if good else 0.0
 
 
 def improvements(state, moved):
     limits = [max(value, policy.threshold) for value, policy in zip(
-        state.imbalances(), state.policies, strict=True)]
+        state.compute_imbalances(), state.policies, strict=True)]
     free = [n for n, u in enumerate(state.uuids) if u not in moved]
     for n in free:
         for host in range(len(state.hosts)):

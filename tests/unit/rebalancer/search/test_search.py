@@ -53,7 +53,7 @@ def board(state, budget=5):
 def legal_on(tried):
     """Rows and columns that the board would add."""
     return [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))
-            if tried.fits(int(r), int(c))]
+            if tried.has_room(int(r), int(c))]
 
 
 @clouds.examples(60)
@@ -68,15 +68,16 @@ def test_a_board_follows_the_simulation(knobs):
     tried, rng = board(state), random.Random(knobs.seed)
     for _ in range(3):
         may = [(r, c) for r, c in legal_on(tried)
-               if not state.overfills(tried.rows[[r]], tried.columns[[c]]).any()]
+               if not state.mark_overfilling(tried.rows[[r]], tried.columns[[c]]).any()]
         if not may:
             break
         row, column = rng.choice(may)
-        tried.put(row, column)
+        tried.place_row(row, column)
         moves = replay.apply_in_order(state, [(int(tried.rows[row]), int(tried.columns[column]))])
         assert len(moves) == 1, state.rejections
         assert np.allclose(tried.score, state.score)
-        assert np.allclose(tried.measure.imbalances(tried.score), state.imbalances())
+        assert np.allclose(tried.measure.compute_imbalances(tried.score),
+                           state.compute_imbalances())
 
 
 @clouds.examples(40)
@@ -86,19 +87,19 @@ def test_taking_moves_back_leaves_nothing(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried, rng = board(state), random.Random(knobs.seed)
-    before = tried.score.copy(), tried.bias.copy(), tried.value()
+    before = tried.score.copy(), tried.bias.copy(), tried.compute_value()
     plans = [{}]
     for _ in range(4):
         may = legal_on(tried)
         if may:
-            tried.put(*rng.choice(may))
+            tried.place_row(*rng.choice(may))
         plans.append(dict(tried.plan))
     for plan in reversed(plans):
-        tried.become(plan)
+        tried.replace_plan(plan)
         assert tried.plan == plan
     assert np.allclose(tried.score, before[0])
     assert np.array_equal(tried.bias, before[1])
-    assert math.isclose(tried.value(), before[2], abs_tol=1e-9)
+    assert math.isclose(tried.compute_value(), before[2], abs_tol=1e-9)
 
 
 @clouds.examples(60)
@@ -112,16 +113,16 @@ def test_the_predicted_overflow_of_an_addition_equals_the_later_one(knobs):
         may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))]
         if not may or not tried.tight:
             break
-        foreseen, before = tried.overflows(slice(None)), tried.overflow()
+        foreseen, before = tried.compute_overflow_changes(slice(None)), tried.compute_overflow()
         row, column = rng.choice(may)
-        fits, crowded = tried.fits(row, column), tried.crowded()
-        tried.put(row, column)
-        change = tried.overflow() - before
+        fits, crowded = tried.has_room(row, column), tried.is_crowded()
+        tried.place_row(row, column)
+        change = tried.compute_overflow() - before
         assert math.isclose(change, foreseen[column, row], abs_tol=1e-4)
         if fits and not crowded:
-            assert change <= 0.0 and not tried.crowded()
+            assert change <= 0.0 and not tried.is_crowded()
         if change > 0.0:
-            assert tried.crowded()
+            assert tried.is_crowded()
 
 
 @clouds.examples(60)
@@ -134,15 +135,15 @@ def test_an_order_that_the_board_finds_has_room_at_every_step(knobs):
     for _ in range(5):
         may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))]
         if may:
-            tried.put(*rng.choice(may))
-    plan, order = dict(tried.plan), tried.order()
+            tried.place_row(*rng.choice(may))
+    plan, order = dict(tried.plan), tried.order_rows()
     if order is None or not tried.scarce:
         return
-    assert sorted(order) == sorted(plan) and not tried.crowded()
-    tried.become({})
+    assert sorted(order) == sorted(plan) and not tried.is_crowded()
+    tried.replace_plan({})
     for row in order:
-        assert tried.fits(row, plan[row])
-        tried.put(row, plan[row])
+        assert tried.has_room(row, plan[row])
+        tried.place_row(row, plan[row])
 
 
 @clouds.examples(40)
@@ -156,9 +157,9 @@ def test_of_a_group_at_most_one_member_is_offered(knobs):
     if not may:
         return
     row, column = may[knobs.seed % len(may)]
-    tried.put(row, column)
+    tried.place_row(row, column)
     uuid = state.uuids[tried.rows[row]]
-    mates = {u for g in state.view.groups_of(uuid) for u in g.members}
+    mates = {u for g in state.view.list_groups_of(uuid) for u in g.members}
     assert not mates & {state.uuids[tried.rows[r]] for r, _ in legal_on(tried)}
 
 
@@ -169,12 +170,13 @@ def test_the_best_addition_is_the_smallest_smooth_value(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    found = soft_extremes.SmoothValues(tried).best(0.2, slice(None))
+    found = soft_extremes.SmoothValues(tried).choose_addition(0.2, slice(None))
     may = legal_on(tried)
     assert (found is None) == (not may)
     if found is not None:
-        scale, _ = soft_extremes.SmoothValues(tried).scale(
-            max(0.2, float(tried.measure.imbalances(tried.score).max()) / soft_extremes.SHARPEST))
+        scale, _ = soft_extremes.SmoothValues(tried).compute_scale(
+            max(0.2, float(tried.measure.compute_imbalances(tried.score).max())
+                / soft_extremes.SHARPEST))
         best = min(laid.smooth_value(tried, [pair], scale) for pair in may)
         assert laid.smooth_value(tried, [found], scale) <= best + 1e-4
 
@@ -186,9 +188,9 @@ def test_a_window_gives_the_same_as_all_rows(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    every = soft_extremes.SmoothValues(tried).best(0.2, slice(None))
+    every = soft_extremes.SmoothValues(tried).choose_addition(0.2, slice(None))
     order = np.random.default_rng(knobs.seed).permutation(len(tried.rows))
-    picked = soft_extremes.SmoothValues(tried).best(0.2, order)
+    picked = soft_extremes.SmoothValues(tried).choose_addition(0.2, order)
     assert (every is None) == (picked is None)
     if every is not None:
         assert laid.smooth_value(tried, [picked], 0.3) == pytest.approx(
@@ -230,10 +232,10 @@ def test_the_best_of_all_swaps_is_found():
     state = state_of(request)
     moves = swaps.best_swap(state)
     assert sorted(float(state.usage[0, state.index[m.instance_uuid]]) for m in moves) == [
-        0.05, 0.35] or state.combined() == pytest.approx(0.1)
+        0.05, 0.35] or state.compute_combined() == pytest.approx(0.1)
     best = min(abs((0.85 - a + b) - (0.35 + a - b))
                for a, b in itertools.product([0.5, 0.35], [0.3, 0.05]))
-    assert state.combined() == pytest.approx(best)
+    assert state.compute_combined() == pytest.approx(best)
 
 
 def test_a_swap_that_does_not_earn_its_price_is_left():
@@ -265,8 +267,8 @@ def test_only_the_excess_over_the_thresholds_counts_fully():
     level = np.full((1, 4), 0.5)
     above, below = level.copy(), level.copy()
     above[0, 0], below[0, 0] = 0.8, 0.6
-    assert start.excess(below) == 0.0 and start.excess(above) == pytest.approx(0.1)
-    assert start.value(below) == pytest.approx(measure.BELOW * 0.1)
+    assert start.compute_excess(below) == 0.0 and start.compute_excess(above) == pytest.approx(0.1)
+    assert start.compute_value(below) == pytest.approx(measure.BELOW * 0.1)
 
 
 @clouds.examples(30)

@@ -30,7 +30,7 @@ SPREAD = {'mode': 'spread', 'drains': False, 'objective': 'balanced'}
 def planned(knobs, moves=4):
     """A board with moves chosen at random, where there are any; None elsewhere."""
     board = laid.board(knobs, moves)
-    return board if board is not None and board.plan and not board.crowded() else None
+    return board if board is not None and board.plan and not board.is_crowded() else None
 
 
 def outcomes(board, seed, size):
@@ -38,7 +38,7 @@ def outcomes(board, seed, size):
     count = rng.randint(1, len(board.plan))
     ruins = [rng.sample(sorted(board.plan), count) for _ in range(5)]
     scales = np.array([rng.uniform(0.01, 0.3) for _ in ruins])
-    return variants.PlanVariants(board).tried(ruins, size, scales)
+    return variants.PlanVariants(board).try_ruins(ruins, size, scales)
 
 
 @clouds.examples(60)
@@ -49,15 +49,15 @@ def test_a_variant_is_worth_what_the_board_says_of_its_plan(knobs):
         return
     for found in outcomes(board, knobs.seed, 6):
         assert len(found.plan) <= 6
-        board.become(found.plan)
-        if board.crowded():
+        board.replace_plan(found.plan)
+        if board.is_crowded():
             assert found.value == math.inf
             continue
         if found.value < math.inf:
-            assert found.value == pytest.approx(board.value(), abs=1e-9)
+            assert found.value == pytest.approx(board.compute_value(), abs=1e-9)
             score = board.score
-            assert found.reached == (not board.measure.excess(score)
-                                     and not board.measure.refused(score))
+            assert found.reached == (not board.measure.compute_excess(score)
+                                     and not board.measure.mark_refused(score))
 
 
 @clouds.examples(40)
@@ -68,16 +68,16 @@ def test_a_variant_adds_permitted_moves_and_one_of_each_group(knobs):
         return
     before = dict(board.plan)
     for found in outcomes(board, knobs.seed, 6):
-        board.become({})
+        board.replace_plan({})
         for row, column in found.plan.items():
             assert np.isfinite(board.bias[column, row])
-            board.put(row, column)
-        board.become(before)
+            board.place_row(row, column)
+        board.replace_plan(before)
 
 
 def read_value(board, kept, additions):
-    board.become({**kept, **dict(additions)})
-    return board.value()
+    board.replace_plan({**kept, **dict(additions)})
+    return board.compute_value()
 
 
 @clouds.examples(40)
@@ -89,9 +89,9 @@ def test_one_addition_is_the_best_where_every_host_is_looked_at(knobs):
     row = sorted(board.plan)[0]
     plan, size = dict(board.plan), len(board.plan)
     scale = soft_extremes.STEP ** round(math.log(0.5) / math.log(soft_extremes.STEP))
-    found, = variants.PlanVariants(board).tried([[row]], size, np.array([scale]))
-    board.take(row)
-    best = soft_extremes.SmoothValues(board).best(scale * (1 - 1e-9), slice(None))
+    found, = variants.PlanVariants(board).try_ruins([[row]], size, np.array([scale]))
+    board.remove_row(row)
+    best = soft_extremes.SmoothValues(board).choose_addition(scale * (1 - 1e-9), slice(None))
     kept = {r: c for r, c in plan.items() if r != row}
     new = [pair for pair in found.plan.items() if kept.get(pair[0]) != pair[1]]
     if best is None:

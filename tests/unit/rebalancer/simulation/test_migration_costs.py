@@ -45,42 +45,46 @@ def test_without_measurements_memory_is_all_that_counts():
     known = of()
     copied = np.array([512.0, 0.1 + 0.2])
     dirty = np.array([1e12, 0.0])
-    assert known.expected({'a': 0, 'b': 1}, copied, dirty).tolist() == copied.tolist(), 'exactly'
-    assert known.one('a', 512, 0, 1e12) is None and known.rate is None
+    assert known.compute_expected_mib({'a': 0, 'b': 1}, copied,
+                                      dirty).tolist() == copied.tolist(), 'exactly'
+    assert known.expect_migration('a', 512, 0, 1e12) is None and known.rate is None
 
 
 def test_expected_time_is_copying_at_the_median_rate_plus_other_phases():
     known = of(measured(10, 20, 1000, other=3.0))
     assert (known.rate, known.overhead) == (50.0, 3.0)
-    assert known.one('a', 4000, 0, 0.0) == migration_costs.MigrationExpectation(83.0, 0.0)
+    assert known.expect_migration('a', 4000, 0, 0.0) == migration_costs.MigrationExpectation(83.0,
+                                                                                             0.0)
 
 
 def test_memory_written_during_a_migration_is_copied_again():
     known = of(measured(10, 10, 10))
-    one = known.one('a', 1000, 0, 50 * MIB)
+    one = known.expect_migration('a', 1000, 0, 50 * MIB)
     assert one.seconds == pytest.approx(20.0), '1 / (1 - 50 / 100)'
-    assert known.one('a', 1000, 0, 99e9).seconds == pytest.approx(10 * migration_costs.MOST_TIMES)
+    assert known.expect_migration('a', 1000, 0,
+                                  99e9).seconds == pytest.approx(10 * migration_costs.MOST_TIMES)
 
 
 def test_a_dirty_rate_above_measured_rates_is_a_risk():
     known = of(measured(*[10] * 4, *[5] * 4))  # 100 and 200 MiB/s
-    risks = [known.one('a', 1000, 0, mib * MIB).risk for mib in (0, 99, 100, 199, 200)]
+    risks = [known.expect_migration('a', 1000, 0, mib * MIB).risk for mib in (0, 99, 100, 199, 200)]
     assert risks == pytest.approx([0, 0, 0.4, 0.4, 0.8])
 
 
 def test_repeated_slow_migrations_raise_expected_duration():
     cloud = measured(*[10] * 9)
-    found = [of(cloud, measured(*[40] * times, uuid='a')).one('a', 1000, 0, 0.0).seconds
+    found = [of(cloud, measured(*[40] * times, uuid='a')).expect_migration('a', 1000, 0,
+                                                                           0.0).seconds
              for times in (0, 1, 2, 4)]
     assert found[0] == pytest.approx(10.0) and found == sorted(found) and found[-1] < 40
-    assert of(cloud, measured(40, uuid='a')).one('b', 1000, 0, 0.0).seconds == 10.0
+    assert of(cloud, measured(40, uuid='a')).expect_migration('b', 1000, 0, 0.0).seconds == 10.0
 
 
 def test_idle_instances_are_sent_faster_and_no_faster_than_a_limit():
     cloud = measured(*[100] * 9)
-    assert of(cloud, measured(50, 50, uuid='a')).one('a', 1000, 0, 0.0).seconds < 75
+    assert of(cloud, measured(50, 50, uuid='a')).expect_migration('a', 1000, 0, 0.0).seconds < 75
     many = measured(*[100] * 99)
-    assert of(many, measured(*[1] * 50, uuid='a')).one('a', 1000, 0, 0.0).seconds == (
+    assert of(many, measured(*[1] * 50, uuid='a')).expect_migration('a', 1000, 0, 0.0).seconds == (
         pytest.approx(100 * migration_costs.LEAST_TIMES))
 
 
@@ -93,7 +97,8 @@ def test_idle_instances_are_sent_faster_and_no_faster_than_a_limit():
 def test_only_an_unusually_long_timeout_counts_as_not_converging(attempt, risk):
     """Another that fails, or that an operator cancels, says nothing about its memory."""
     own = [dataclasses.replace(one, **attempt) for one in measured(1, uuid='a')]
-    assert of(measured(*[10] * 9), own).one('a', 1000, 0, 0.0).risk == pytest.approx(risk)
+    assert of(measured(*[10] * 9), own).expect_migration('a', 1000, 0,
+                                                         0.0).risk == pytest.approx(risk)
 
 
 def test_the_fixed_time_of_each_migration_is_not_part_of_the_rate():
@@ -101,8 +106,9 @@ def test_the_fixed_time_of_each_migration_is_not_part_of_the_rate():
     small, large = measured(*[8] * 20, memory_mb=1024), measured(39, 71, memory_mb=32 * 1024)
     found = of(small, large, measured(263, memory_mb=256 * 1024))
     assert found.rate == pytest.approx(1024, rel=0.1) and found.overhead == pytest.approx(7, abs=1)
-    assert found.one('a', 64 * 1024, 0, 0.0).seconds == pytest.approx(71, rel=0.1)
-    assert found.one('a', 64 * 1024, 0, 150.0 * MIB).risk < 0.1, 'the small ones were not slow'
+    assert found.expect_migration('a', 64 * 1024, 0, 0.0).seconds == pytest.approx(71, rel=0.1)
+    assert found.expect_migration('a', 64 * 1024, 0,
+                                  150.0 * MIB).risk < 0.1, 'the small ones were not slow'
 
 
 def test_where_larger_ones_took_no_longer_the_median_rate_is_taken():
@@ -114,7 +120,8 @@ def test_migrations_without_copied_memory_are_not_measured():
     own = measured(60, 60, uuid='a', memory_mb=0), measured(60, uuid='a', memory_mb=0,
                                                             arrived=False)
     found = of(measured(*[10] * 9), *own)
-    assert found.one('a', 1000, 0, 0.0) == migration_costs.MigrationExpectation(10.0, 0.0)
+    assert found.expect_migration('a', 1000, 0, 0.0) == migration_costs.MigrationExpectation(10.0,
+                                                                                             0.0)
 
 
 def test_disks_count_where_they_are_copied():
@@ -133,21 +140,22 @@ attempts = st.lists(st.builds(
 def test_costs_are_finite_and_bounded_for_any_measurements(found, dirty, copies_disk):
     known = migration_costs.MigrationCosts(found, copies_disk)
     index, rates = {'a': 0, 'b': 1, 'x': 2}, np.array(dirty)
-    times, risks = known.times(index, rates), known.risks(index, rates)
+    times, risks = known.compute_copy_factors(index, rates), known.compute_risks(index, rates)
     assert ((times >= migration_costs.LEAST_TIMES) & (times <= migration_costs.MOST_TIMES)).all()
     assert ((risks >= 0) & (risks <= migration_costs.MOST_RISK)).all()
-    expected = known.expected(index, np.array([1.0, 1e6, 0.0]), rates)
+    expected = known.compute_expected_mib(index, np.array([1.0, 1e6, 0.0]), rates)
     assert np.isfinite(expected).all() and expected[2] == 0.0
     again = migration_costs.MigrationCosts(found[::-1],
-                                           copies_disk).expected(index, np.array([1.0, 1e6, 0.0]),
-                                                                 rates)
+                                           copies_disk).compute_expected_mib(
+                                               index, np.array([1.0, 1e6, 0.0]),
+                                               rates)
     assert again.tolist() == pytest.approx(expected.tolist()), 'the order says nothing'
 
 
 @hypothesis.given(st.floats(0, 1e9), st.floats(0, 1e9), attempts)
 def test_more_writing_never_costs_less(one, other, found):
     known = migration_costs.MigrationCosts(found, False)
-    less, more = (known.expected({}, np.ones(1), np.array([rate]))[0]
+    less, more = (known.compute_expected_mib({}, np.ones(1), np.array([rate]))[0]
                   for rate in sorted((one, other)))
     assert less <= more or math.isclose(less, more)
 
@@ -164,7 +172,7 @@ def test_of_several_policies_the_highest_rate_counts():
 def calm_and_busy(**history):
     """Two that do the same good off host a: i1 writes to its memory all the time."""
     request = test_drains.cloud(1024, 1024)
-    policy = request.policies.enabled[0].name
+    policy = request.policies.enabled_policies[0].name
     known = request.scores.policies[policy]
     scores = {policy: dataclasses.replace(
         known, hosts={'a': 0.9, 'b': 0.1, 'c': 0.6}, fill={'a': 0.9, 'b': 0.1, 'c': 0.6},
@@ -194,7 +202,7 @@ def test_without_measurements_a_migration_costs_its_copied_size(knobs, local):
     found = sim.Simulation(r.cluster, r.scores, r.policies, r.history, options)
     for uuid, cost, size in zip(found.uuids, found.cost, found.size, strict=True):
         one = r.cluster.instances[uuid]
-        disk = disks.own_gb(one, r.cluster.sharing) * 1024 if local else 0
+        disk = disks.sum_local_gb(one, r.cluster.sharing) * 1024 if local else 0
         assert cost == size == one.memory_mb + disk
 
 
@@ -216,7 +224,7 @@ def test_drains_begin_with_the_largest_at_any_dirty_rate(mode):
     from kronos_nova.rebalancer.operations import drains
 
     request = test_drains.cloud(4096, 2048, 1024)
-    name = request.policies.enabled[0].name
+    name = request.policies.enabled_policies[0].name
     scores = model.ClusterScores({name: dataclasses.replace(
         request.scores.policies[name], dirty_rates={'i2': 500.0 * MIB})})
     options = dataclasses.replace(request.options, evacuate_disabled_hosts=True)

@@ -59,7 +59,8 @@ def states(store, tasks):
 def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
     _, tasks, _ = save(store, [pending(), pending()])
     assert claim(store, now=NOW + 60) is None
-    assert store.tasks.renew_claim('w', NOW) is None and states(store, tasks) == ['pending'] * 2
+    assert store.tasks.renew_task_claim('w', NOW) is None and states(store,
+                                                                     tasks) == ['pending'] * 2
     assert {f.instance_uuid for f in store.tasks.list_in_flight_moves()} == {t.instance_uuid
                                                                              for t in tasks}
     with pytest.raises(exception.StoreError, match=tasks[0].instance_uuid):

@@ -400,7 +400,7 @@ def a_requirement_outside_the_plan_is_refused(store):
 def a_silent_claim_passes_on_and_its_worker_is_fenced(store):
     save(store)
     row = claim(store, 'w1')
-    store.tasks.renew_claim('w1', NOW + 50)
+    store.tasks.renew_task_claim('w1', NOW + 50)
     assert claim(store, 'w2', NOW + 100) is None
     assert claim(store, 'w2', NOW + 110, per_scope=1).task == row.task
     assert not store.tasks.update_state(row.task.task_id, 'w1', [TaskState.CLAIMED],
@@ -724,14 +724,15 @@ def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
                                          measured=measured)
     assert came == breakers.PlanOutcome(plan_id, 0.2, 0.6, 0.9, breakers.PackOutcome(
         model.PackingDensity(5, 0.0), model.PackingDensity(4, 0.25), model.PackingDensity(4, 0.5)))
-    assert came.worse and store.outcomes.list_outcomes('blue', 9) == [came]
+    assert came.is_worse and store.outcomes.list_outcomes('blue', 9) == [came]
     second = pack(store, NOW + 100, load=0.4)
     came = store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 160, load=0.5,
                                          measured=measured)
     assert came.packing.growth == 1.25
     assert came.packing.realised == model.PackingDensity(5, pytest.approx(1.5 / 1.25 - 1))
-    assert not came.worse and store.outcomes.list_outcomes('blue',
-                                                           1) == [came] and came.plan_id == second
+    assert not came.is_worse and store.outcomes.list_outcomes('blue',
+                                                              1) == [
+                                                                  came] and came.plan_id == second
     assert store.outcomes.find_measured_imbalances([plan_id]) == {plan_id: 0.9}
 
 
@@ -766,7 +767,7 @@ def load_that_grows_everywhere_is_no_harm_of_a_plan(store):
         assert came == store.outcomes.list_outcomes('blue', 1)[0]
         assert came == breakers.PlanOutcome(plan_id, before, before * 0.4, 0.6)
         assert store.plans.find_plan(plan_id).plan.combined_before == 0.5
-        assert came.worse == (before == 0.5)
+        assert came.is_worse == (before == 0.5)
     spread(store, NOW, load=None)
     assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60, load=0.9).before == 0.5
     assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60, load=0.9) is None
@@ -792,7 +793,7 @@ def a_plan_of_which_a_part_moved_is_judged(store):
                           cooldown=0, instance_cooldown=0)
     end(store, claim(store))
     end(store, claim(store), TaskState.FAILED, error_type='MigrationFailed')
-    assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60).worse
+    assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60).is_worse
 
 
 def a_breaker_shortens_no_pause_of_an_operator(store):

@@ -61,7 +61,7 @@ def crowd(store, worker='w', heard=NOW, deadline=None):
             values = {'state': state.value}
             if state not in IDLE:
                 values.update(worker=worker, heartbeat_at=heard)
-            if state.terminal:
+            if state.is_terminal:
                 values.update(active_instance=None)
             with store.engine.begin() as connection:
                 connection.execute(sa.update(tables.task).where(
@@ -178,16 +178,16 @@ def an_end_changes_its_task_alone(store):
 
 def a_heartbeat_covers_all_tasks_in_flight(store):
     ids = crowd(store)
-    _, found = changed(store, lambda: store.tasks.renew_claim('w', NOW + 7))
+    _, found = changed(store, lambda: store.tasks.renew_task_claim('w', NOW + 7))
     assert found == {ids[scope, state]: {'heartbeat_at': NOW + 7}
                      for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
-    assert changed(store, lambda: store.tasks.renew_claim('other', NOW + 9)) == (None, {})
+    assert changed(store, lambda: store.tasks.renew_task_claim('other', NOW + 9)) == (None, {})
 
 
 def claims_that_are_given_back_are_ours_alone(store):
     ids = crowd(store)
-    assert changed(store, lambda: store.tasks.release_claims('other')) == (None, {})
-    _, found = changed(store, lambda: store.tasks.release_claims('w'))
+    assert changed(store, lambda: store.tasks.release_task_claims('other')) == (None, {})
+    _, found = changed(store, lambda: store.tasks.release_task_claims('w'))
     assert found == {ids[scope, state]: {'heartbeat_at': None}
                      for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
 
@@ -242,7 +242,7 @@ def a_claim_changes_its_task_alone(store):
 def quarantines_are_separate_and_only_ever_lengthened(store):
     def add(name, now, seconds, reason, kind='host'):
         with store.engine.begin() as connection:
-            quarantine.add(connection, kind, name, now, seconds, reason)
+            quarantine.begin_quarantine(connection, kind, name, now, seconds, reason)
 
     def at(now):
         return [(q.kind, q.name, q.since, q.until, q.reason)

@@ -281,8 +281,8 @@ UNDER_A_LEASE = {
     'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),
     'leases.release_lease': lambda store, lease: store.leases.release_lease(lease)}
 UNDER_A_CLAIM = {
-    'tasks.renew_claim': lambda store, row: store.tasks.renew_claim('zombie', NOW + 99),
-    'tasks.release_claims': lambda store, row: store.tasks.release_claims('zombie'),
+    'tasks.renew_task_claim': lambda store, row: store.tasks.renew_task_claim('zombie', NOW + 99),
+    'tasks.release_task_claims': lambda store, row: store.tasks.release_task_claims('zombie'),
     'tasks.update_state': lambda store, row: store.tasks.update_state(
         row.task.task_id, 'zombie', list(TaskState), TaskState.SUBMITTED, NOW, error='x'),
     'tasks.requeue_task': lambda store, row: store.tasks.requeue_task(
@@ -327,7 +327,7 @@ def _list_writing_methods(prefix, owner):
     return {prefix + name for name, method in inspect.getmembers(owner, inspect.isfunction)
             if not name.startswith('_') and re.search(
                 r'self\._run(_on)?\b(?!\(step, begin=)|\brun_(transaction|under_lease)\('
-                r'|\bopen_long_runner\(|schema\.upgrade\b', inspect.getsource(method))}
+                r'|\bopen_long_runner\(|schema\.upgrade_schema\b', inspect.getsource(method))}
 
 
 def each_writing_method_has_a_fence_in_these_lists(store):

@@ -167,7 +167,7 @@ def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     now = store.now()
     for n, ago in enumerate((0, 200, 100)):
         store.run_transaction(lambda c, n=n,
-                              ago=ago: requests.record_request(c, requests.StoredRequest(
+                              ago=ago: requests.record_request(c, requests.MigfraRequest(
                                   f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64,
                                   now - ago)))
     found = store.statistics.read_census().requests
@@ -180,7 +180,7 @@ def times_to_come_are_no_ages(store):
     """A clock of another machine is ahead of the database's."""
     now = store.now() + 500
     save(store, [lambda p, s: make_task(p, s, created_at=now)])
-    store.run_transaction(lambda c: requests.record_request(c, requests.StoredRequest(
+    store.run_transaction(lambda c: requests.record_request(c, requests.MigfraRequest(
         'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
     found = store.statistics.read_census()
     assert isinstance(found, store_stats.RowCensus)

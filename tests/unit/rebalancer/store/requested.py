@@ -31,7 +31,7 @@ KINDS = ('migrate vm', 'stop vm')
 
 
 def _request(request_id='r1', kind='stop vm', at=NOW):
-    return requests.StoredRequest(request_id, 'Größe 1', kind, '{"a": "ü"}', 'd' * 64, at)
+    return requests.MigfraRequest(request_id, 'Größe 1', kind, '{"a": "ü"}', 'd' * 64, at)
 
 
 def _receive(store, *found):
@@ -39,7 +39,8 @@ def _receive(store, *found):
 
 
 def _claim(store, worker='one', now=NOW, kinds=KINDS, limit=10):
-    return store.run_transaction(lambda c: requests.claim(c, worker, kinds, now, 60.0, limit))
+    return store.run_transaction(lambda c: requests.claim_requests(c, worker, kinds, now, 60.0,
+                                                                   limit))
 
 
 def a_request_is_kept_once_and_comes_back_as_it_was(store):
@@ -201,7 +202,7 @@ def an_ended_request_is_not_written_again(store):
 def an_open_request_cannot_be_delivered(store):
     _receive(store, _request())
     store.run_transaction(lambda c: requests.record_reply_delivery(c, 'r1', NOW))
-    assert store.run_transaction(lambda c: requests.get(c, 'r1')).told_at is None
+    assert store.run_transaction(lambda c: requests.read_request(c, 'r1')).told_at is None
 
 
 def purge_removes_delivered_requests_alone(store):

@@ -72,7 +72,8 @@ def over(store, row, state=TaskState.COMPLETED, now=NOW + 60, quarantine=None):
 def follower(store, task):
     """The one live task of the instance."""
     found = [row
-             for row in store.tasks.list_tasks_in_states([s for s in TaskState if not s.terminal])
+             for row in store.tasks.list_tasks_in_states([s for s in TaskState
+                                                          if not s.is_terminal])
              if row.task.instance_uuid == task.instance_uuid]
     assert len(found) == 1
     return found[0].task
@@ -109,7 +110,8 @@ def the_first_one_goes_back_when_the_second_one_fails(store):
     assert store.tasks.settle_swaps(NOW) == [], 'told once'
     ended(store, back, now=NOW + 120)
     swap, = store.tasks.settle_swaps(NOW)
-    assert swap.state == swaps.UNDONE and not swap.away and store.tasks.list_in_flight_moves() == ()
+    assert swap.state == swaps.UNDONE and not swap.members_away
+    assert store.tasks.list_in_flight_moves() == ()
     assert [d.verb for d in store.approvals.list_decisions(plan_id)][1:] == ['undoing', 'undone']
     assert b.instance_uuid in {q.name for q in store.quarantine.list_quarantines(NOW + 91)}
 
@@ -132,7 +134,7 @@ def a_failed_undo_is_stored_with_the_place_of_each_instance(store):
     ended(store, b, TaskState.CANCELLED)
     ended(store, follower(store, a), TaskState.FAILED, NOW + 90)
     swap, = store.tasks.settle_swaps(NOW)
-    assert swap.state == swaps.STUCK and [m.instance_uuid for m in swap.away] == [
+    assert swap.state == swaps.STUCK and [m.instance_uuid for m in swap.members_away] == [
         a.instance_uuid]
     said = store.approvals.list_decisions(plan_id)[-1]
     assert said.verb == 'stuck' and f'{a.instance_uuid} is on h2, was on h1' in said.reason

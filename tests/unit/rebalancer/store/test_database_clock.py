@@ -41,7 +41,7 @@ class Times:
     def synchronise(self):
         """After a while."""
         self.advance(database_clock.READ_SECONDS)
-        return self.clock.synchronise()
+        return self.clock.synchronise_clock()
 
     def advance(self, seconds):
         self.database += seconds
@@ -53,7 +53,7 @@ class Times:
 def times():
     found = Times()
     assert found.clock() == cases.NOW
-    assert found.clock.synchronise() is False and found.clock.find_problem() is None
+    assert found.clock.synchronise_clock() is False and found.clock.find_problem() is None
     return found
 
 
@@ -61,7 +61,7 @@ def test_before_the_first_reading_it_is_the_machines():
     times = Times()
     times.wall += 70
     assert times.clock() == cases.NOW + 70
-    times.clock.synchronise()
+    times.clock.synchronise_clock()
     assert times.clock() == cases.NOW
 
 
@@ -70,8 +70,8 @@ def test_a_step_of_the_machines_clock_is_reported_and_has_no_effect(times, secon
     times.wall += seconds
     times.advance(5)
     assert times.clock() == cases.NOW + 5
-    assert not times.clock.synchronise()
-    assert times.clock() == cases.NOW + 5 and times.clock.jump is None
+    assert not times.clock.synchronise_clock()
+    assert times.clock() == cases.NOW + 5 and times.clock.clock_jump is None
     word = 'ahead of' if seconds > 0 else 'behind'
     assert times.clock.find_problem() == (
         f'the clock of this machine is {abs(seconds)} s {word} the database\'s: set both by NTP')
@@ -88,12 +88,12 @@ def test_thirty_seconds_are_tolerated(times, seconds, is_wrong):
     assert (times.clock.find_problem() is not None) is is_wrong
     times.wall = times.database = times.database + seconds
     times.synchronise()
-    assert (times.clock.jump is not None) is is_wrong
+    assert (times.clock.clock_jump is not None) is is_wrong
 
 
 def test_small_corrections_of_the_database_are_followed(times):
     times.database += 2
-    times.clock.synchronise()
+    times.clock.synchronise_clock()
     assert times.clock() == cases.NOW, 'it was read a moment ago'
     times.synchronise()
     assert times.clock() == times.database == cases.NOW + 7
@@ -111,14 +111,14 @@ def test_a_jump_of_the_database_is_believed_when_it_lasts(times, seconds, caplog
     times.database += seconds
     times.wall += seconds  # SQLite: one clock for both
     assert times.synchronise() is False
-    assert times.clock() == cases.NOW + 5 and times.clock.jump == seconds
+    assert times.clock() == cases.NOW + 5 and times.clock.clock_jump == seconds
     assert f'jumped by {seconds:+d} s' in times.clock.find_problem()
     times.advance(JUMP - 6)
     assert times.synchronise() is False
     assert times.clock() == cases.NOW + 5 + JUMP - 1
     times.advance(1)
     assert times.synchronise() is True
-    assert times.clock() == times.database and times.clock.jump is None
+    assert times.clock() == times.database and times.clock.clock_jump is None
     assert times.clock.find_problem() is None and times.clock.may_end()
     assert f'jumped by {seconds:+d} s' in caplog.text
 
@@ -128,8 +128,8 @@ def test_clocks_that_differ_at_a_start_end_nothing_before_that_has_lasted(clock)
     """A process that starts while the database's clock is wrong has seen no jump."""
     times = Times()
     setattr(times, clock, cases.NOW + 3600)
-    times.clock.synchronise()
-    assert times.clock.jump is None and not times.clock.may_end()
+    times.clock.synchronise_clock()
+    assert times.clock.clock_jump is None and not times.clock.may_end()
     times.advance(JUMP - 1)
     assert not times.synchronise() and times.clock.may_end()
     assert times.clock.find_problem() is not None, 'nothing begins'
@@ -163,7 +163,7 @@ def test_another_jump_restarts_the_wait(times):
     times.database += 3600
     times.synchronise()
     times.advance(JUMP - 6)
-    assert times.synchronise() is False and times.clock.jump == 7200
+    assert times.synchronise() is False and times.clock.clock_jump == 7200
     times.advance(1)
     assert times.synchronise() is True
 
@@ -172,5 +172,5 @@ def test_without_the_database_time_goes_on(times):
     times.database = None
     times.monotonic += 40
     with pytest.raises(exception.StoreError):
-        times.clock.synchronise()
+        times.clock.synchronise_clock()
     assert times.clock() == cases.NOW + 40

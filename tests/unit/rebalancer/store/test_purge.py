@@ -75,7 +75,7 @@ def plan(store, scope, state, cools, quarantine):
     if state is TaskState.QUEUED:
         return
     row = store.tasks.claim_task('w', None, CLOCK.now, per_scope=999, total=999, claim_seconds=60)
-    if row is None or not state.terminal:
+    if row is None or not state.is_terminal:
         return
     cases.end(store, row, state, CLOCK.now,
               error_type=None if state is TaskState.COMPLETED else 'MigrationFailed',

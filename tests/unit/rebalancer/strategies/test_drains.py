@@ -62,10 +62,10 @@ def host(name, vcpus, memory, used):
 
 
 def request(cluster, budget=100):
-    policies = policy.parse({'policies': [{
+    policies = policy.parse_policies({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'threshold': 0.9, 'imbalance_query': 'q'}]}, 'f')
     scores = model.ClusterScores({'cpu': model.PolicyScores('cpu', untrusted='not measured here')})
-    return planner.PlanRequest(
+    return planner.PlanningInput(
         cluster=cluster, scores=scores, policies=policies, strategies=clouds.STRATEGIES,
         history=model.MoveHistory(), budget=budget, options=model.PlanningOptions(
             dry_run=False, evacuate_disabled_hosts=True, max_drain_fraction=0.9))
@@ -165,7 +165,7 @@ def simulate(cluster):
                                 asked.options)
     for name, service in cluster.services.items():
         if not service.enabled:
-            simulation.drain(name)
+            simulation.begin_drain(name)
     return simulation
 
 

@@ -58,13 +58,13 @@ def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
     moves = []
     for n in rng.sample(range(len(simulation.uuids)), min(5, len(simulation.uuids))):
         h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
-        moves.append(outlook.apply(simulation.move(n, h, model.Phase.PACK)))
+        moves.append(outlook.apply_move(simulation.build_move(n, h, model.Phase.PACK)))
     plan = model.Plan('scope', moves=tuple(moves))
     fresh = outlooks.FillForecast(simulation_of(clouds.moved(request, plan)))
     assert np.allclose(levels(outlook), levels(fresh), atol=1e-6)
     assert (outlook.counts == fresh.counts).all()
     for move in rng.sample(moves, len(moves)):
-        outlook.undo(move)
+        outlook.undo_move(move)
     assert np.allclose(levels(outlook), before, atol=1e-6)
     assert expected.tolist() == outlook.expected.tolist(), 'undone moves leave no rounding behind'
 
@@ -72,7 +72,7 @@ def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
 def levels(outlook):
     """What each host would be at with each instance on it, and without its own."""
     hosts = np.arange(len(outlook.simulation.hosts))
-    return np.array([[*outlook.loaded(n, hosts), outlook.unloaded(n)]
+    return np.array([[*outlook.compute_loaded_levels(n, hosts), outlook.compute_unloaded_level(n)]
                      for n in range(len(outlook.simulation.uuids))])
 
 
@@ -85,7 +85,7 @@ def test_a_host_is_relieved_or_emptied_or_left_alone(knobs):
     plan = planner.plan(request)
     gone = {m.instance_uuid for m in plan.moves}
     for host in {m.from_host for m in plan.moves}:
-        over = outlook.excess(outlook.simulation.host_index[host]).max() > 0
+        over = outlook.compute_excess(outlook.simulation.host_index[host]).max() > 0
         left = [i for i in request.cluster.instances.values()
                 if i.host == host and i.uuid not in gone]
         assert over or host in plan.draining or not left, (host, plan)
@@ -121,15 +121,15 @@ def test_packing_settles_and_moves_nothing_to_and_fro(knobs):
 def test_no_drain_fills_a_host_above_its_ceiling_at_the_foreseen_peak(knobs):
     request = foreseeing(clouds.request(knobs), knobs.seed)
     outlook = outlooks.FillForecast(simulation_of(request))
-    if any(outlook.excess(h).max() > 0 for h in range(len(outlook.simulation.hosts))):
+    if any(outlook.compute_excess(h).max() > 0 for h in range(len(outlook.simulation.hosts))):
         return  # relief may, where nothing else helps
     plan = planner.plan(request)
     after = outlooks.FillForecast(simulation_of(clouds.moved(request, plan)))
     simulation = after.simulation
     for host in {m.to_host for m in plan.moves}:
-        n = int(simulation.on_host(host)[0])
+        n = int(simulation.list_on_host(host)[0])
         h = simulation.place[n]
-        share = after.unloaded(n), after.loaded(n, np.array([h]))[0]
+        share = after.compute_unloaded_level(n), after.compute_loaded_levels(n, np.array([h]))[0]
         spread = np.sqrt(after._variances[:, h])
         peak = (after.expected[:, h] + after._deviations[:, 0] * spread) / simulation.capacity[:, h]
         assert (peak <= after._ceilings[:, 0] + 1e-9).all(), (host, share, plan)
@@ -164,7 +164,7 @@ def test_a_plan_predicts_the_later_hosts_in_use_and_overload(knobs):
     cluster = request.cluster
     touched = {host for m in plan.moves for host in (m.from_host, m.to_host)}
     measured = pack_prediction.measure_packing(cluster, request.scores, request.policies)
-    found = measured.packing(touched, math.inf, 1.0)
+    found = measured.select_packing(touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_before.hosts_in_use
     assert found.overload == pytest.approx(plan.packing_before.overload)
     policies = {}
@@ -181,7 +181,8 @@ def test_a_plan_predicts_the_later_hosts_in_use_and_overload(knobs):
         uuid: dataclasses.replace(each, host=goals.get(uuid, each.host))
         for uuid, each in cluster.instances.items()})
     found = pack_prediction.measure_packing(
-        later, dataclasses.replace(request.scores, policies=policies), request.policies).packing(
+        later, dataclasses.replace(request.scores, policies=policies),
+        request.policies).select_packing(
             touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_after.hosts_in_use
     assert found.overload == pytest.approx(plan.packing_after.overload, abs=1e-9)
