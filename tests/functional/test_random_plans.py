@@ -229,7 +229,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         self.engine = engine.Engine(self.conf, collector=self, source=self.load,
                                     store=self.store)
 
-    def collect(self, now: float) -> model.Cluster:
+    def collect_cluster(self, now: float) -> model.Cluster:
         """Collect the cloud for the engine, and draw load for it."""
         self.cluster = collector.CloudCollector(self.conf, self.connection).collect_cluster(now)
         self.load.draw(self.rng, self.cluster)
