@@ -44,7 +44,7 @@ THERE_AND_BACK = textwrap.dedent('''
     from tests.unit.rebalancer.messaging import test_messages
     opts.register(cfg.CONF)
     cfg.CONF(['--config-file', sys.argv[1]], project='kronos')
-    bus = transport.get(cfg.CONF)
+    bus = transport.get_transport(cfg.CONF)
     woken, heard = threading.Event(), queue.Queue()
     wakes = listeners.WakeUps(bus, ['prod'], 'x', woken.set)
     results = listeners.ResultServers(bus, ['prod'], lambda e, r: heard.put(e), 'pool')

@@ -78,6 +78,8 @@ _LEASES = 'kronos_nova.rebalancer.store.leases:LeaseRepository'
 _PLANS = 'kronos_nova.rebalancer.store.plan_repository:PlanRepository'
 _TASK_ROWS = 'kronos_nova.rebalancer.store.task_repository:TaskRepository'
 _TASKS = 'kronos_nova.rebalancer.store.tasks'
+_CLAIMS = 'kronos_nova.rebalancer.store.task_claims'
+_ENDINGS = 'kronos_nova.rebalancer.store.task_endings'
 _DRIVER = 'kronos_nova.rebalancer.executors.nova:NovaExecutor'
 _BUS = 'kronos_nova.rebalancer.messaging.senders'
 
@@ -88,8 +90,8 @@ ENGINE = {
     'after-lease': Point(f'{_LEASES}.acquire_lease', AFTER, _found, nth=3),
     'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER,
                         in_transaction=True),
-    'after-collect': Point('kronos_nova.rebalancer.clients.collector:CloudCollector.collect', AFTER,
-                           nth=2),
+    'after-collect': Point(
+        'kronos_nova.rebalancer.clients.collector:CloudCollector.collect_cluster', AFTER, nth=2),
     'before-plan': Point(f'{_PLANS}.save_plan', BEFORE, _has_tasks),
     'in-plan': Point('kronos_nova.rebalancer.store.plans:save_plan', AFTER, _has_tasks,
                      in_transaction=True),
@@ -97,8 +99,8 @@ ENGINE = {
     'after-first-cast': Point(f'{_BUS}:TaskCaster.__call__', AFTER),
 }
 EXECUTOR = {
-    'before-claim': Point(f'{_TASKS}:claim', BEFORE, in_transaction=True),
-    'in-claim': Point(f'{_TASKS}:claim', AFTER, _found, in_transaction=True),
+    'before-claim': Point(f'{_CLAIMS}:claim_task', BEFORE, in_transaction=True),
+    'in-claim': Point(f'{_CLAIMS}:claim_task', AFTER, _found, in_transaction=True),
     'after-claim': Point(f'{_TASK_ROWS}.claim_task', AFTER, _found),
     'after-pre-flight': Point(f'{_DRIVER}.pre_flight', AFTER),
     'in-submitting': Point(f'{_TASKS}:update_state', AFTER, _to('submitting'), in_transaction=True),
@@ -108,10 +110,10 @@ EXECUTOR = {
     'after-post': Point(f'{_DRIVER}.submit', AFTER),
     'in-submitted': Point(f'{_TASKS}:update_state', AFTER, _to('submitted'), in_transaction=True),
     'after-submitted': Point(f'{_TASK_ROWS}.update_state', AFTER, _to('submitted')),
-    'watching': Point(f'{_DRIVER}.look', BEFORE),
+    'watching': Point(f'{_DRIVER}.read_progress', BEFORE),
     'before-post-flight': Point(f'{_DRIVER}.post_flight', BEFORE),
     'after-post-flight': Point(f'{_DRIVER}.post_flight', AFTER),
-    'in-end': Point(f'{_TASKS}:finish_task', AFTER, _found, in_transaction=True),
+    'in-end': Point(f'{_ENDINGS}:finish_task', AFTER, _found, in_transaction=True),
     'after-end': Point(f'{_TASK_ROWS}.finish_task', AFTER, _found),
     'after-news': Point(f'{_BUS}:ResultNotifier.__call__', AFTER),
 }

@@ -1,0 +1,29 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import ast
+"""The functions at which the tests of crashes stop a daemon, named by text."""
+
+import functools
+import importlib
+
+import pytest
+
+from tests.integration.crash import child
+
+POINTS = [point for points in child.POINTS.values() for point in points.values()]
+
+
+@pytest.mark.parametrize('where', sorted({point.where for point in POINTS}))
+def test_crash_point_names_function(where):
+    module, _, path = where.partition(':')
+    assert callable(functools.reduce(getattr, path.split('.'), importlib.import_module(module)))
