@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import ast
 """The functions at which the tests of crashes stop a daemon, named by text."""
 
 import functools
