@@ -191,7 +191,7 @@ def call_hook() -> dict[str, Any]:
         seen.append([path.name for path in directory.iterdir()])
         return base.MigrationStage.FAILED
 
-    bench.driver.answers['look'] = [note]
+    bench.driver.answers['read_progress'] = [note]
     bench.plan(lambda plan_id, scope: cases.make_task(plan_id, scope, max_retries=0, alternates=()))
     bench.passes(3, by=workers.Worker(
         bench.store, bench.driver, benches.SETTINGS, clock=lambda: bench.now,
