@@ -26,12 +26,11 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import allocation_cleanup
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import overcommitment
+from kronos_nova.rebalancer.executors import submitted_migration
 from kronos_nova.rebalancer.store import attempt_phases
 
 POLICY = 'os_compute_api:os-migrate-server:migrate:host'
@@ -48,46 +47,18 @@ def is_under_way(instance: model.Instance) -> bool:
     return instance.task_state in RESIZING or instance.status == statuses.UNCONFIRMED
 
 
-class ColdMigration:
-    """Steps that differ from those of a live migration."""
+class ColdMigration(submitted_migration.SubmittedMigration):
+    """Steps of a cold migration after its submission."""
 
-    def __init__(self, nova: nova_api.NovaApi, placement: placement_api.PlacementApi) -> None:
-        self._nova = nova
-        self._placement = placement
+    RECORD_TYPE = nova_api.MIGRATION
+    ACTION = nova_api.MIGRATE
 
-    def read_progress(self, task: model.Task, after: int,
-                      known: str | None = None) -> base.MigrationProgress:
-        """Return the progress of the task's cold migration.
-
-        :param after: the id of the instance's newest migration before ours.
-        :param known: the UUID of our migration, once an earlier call has found it.
-        :raises ApiError: Nova or Placement could not be read.
-        """
-        uuid = task.instance_uuid
-        migrations = self._nova.list_migrations(uuid)
-        migration = self._find_own_migration(migrations, task, after, known)
-        server = nova_responses.find_instance(self._nova, task)
-        if migration is None and (server is None or not is_under_way(server)):
-            # The migration may have begun and ended between the two reads.
-            migrations = self._nova.list_migrations(uuid)
-            migration = self._find_own_migration(migrations, task, after, known)
-        if migration is None and known is None:
-            migration = nova_responses.find_migration_from_elsewhere(
-                self._nova, migrations, task, after, nova_api.MIGRATION, nova_api.MIGRATE)
-        if migration is None:
-            return self._judge_absence(migrations, server, after)
-        task, source = nova_responses.adopt_source_host(task, migration)
-        return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
-                                   source=source)
+    def _is_under_way(self, server: model.Instance) -> bool:
+        return is_under_way(server)
 
     def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
                          server: model.Instance | None,
                          migrations: list[nova_api.Migration]) -> base.MigrationProgress:
-        """Return the progress of our cold migration.
-
-        :param task: with the source of the migration.
-        :raises ApiError: Nova or Placement could not be read.
-        """
         reference = migration.uuid
         match migration.status:
             case 'confirmed':
@@ -107,29 +78,14 @@ class ColdMigration:
         # The instance has no task state while Nova confirms.
         if server.task_state not in RESIZING and migration.status != 'confirming':
             return self._judge_left_record(task, migration, server)
-        stage = (base.MigrationStage.WAITING if migration.status in nova_responses.WAITING
-                 else base.MigrationStage.RUNNING)
-        return base.MigrationProgress(stage, api.format_printable(migration.status), reference,
-                                      phase=attempt_phases.OF_STATUS.get(migration.status),
-                                      version=nova_responses.find_version(migration))
+        return self._describe_running(migration)
 
-    def _judge_left_record(self, task: model.Task, migration: nova_api.Migration,
-                           server: model.Instance) -> base.MigrationProgress:
-        found = endings.judge_record(task, migration, server)
-        if found.ending is not base.MigrationStage.FAILED:
-            return found
-        return dataclasses.replace(
-            found, held=allocation_cleanup.find_held_allocation(self._nova, self._placement, task,
-                                                                migration))
-
-    @staticmethod
-    def _find_own_migration(migrations: list[nova_api.Migration], task: model.Task,
+    def _find_own_migration(self, migrations: list[nova_api.Migration], task: model.Task,
                             after: int, known: str | None = None) -> nova_api.Migration | None:
         return nova_responses.find_own_migration(migrations, task, after, nova_api.MIGRATION, known)
 
-    @staticmethod
-    def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                       after: int) -> base.MigrationProgress:
+    def _judge_absence(self, migrations: list[nova_api.Migration], task: model.Task,
+                       server: model.Instance | None, after: int) -> base.MigrationProgress:
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')
         foreign = [m for m in migrations if m.id > after and not m.has_ended]

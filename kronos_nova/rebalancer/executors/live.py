@@ -21,13 +21,12 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import allocation_cleanup
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import overcommitment
-from kronos_nova.rebalancer.store import attempt_phases
+from kronos_nova.rebalancer.executors import submitted_migration
 
 #: Text of Nova's InvalidSharedStorage: the request excludes disk copies, and the instance
 #: has disks to copy.
@@ -40,45 +39,19 @@ ABORT_POLICY = 'os_compute_api:servers:migrations:delete'
 ABORTABLE = frozenset({'queued', 'preparing', 'running'})
 
 
-class LiveMigration:
-    """Steps that differ from those of a cold migration."""
+class LiveMigration(submitted_migration.SubmittedMigration):
+    """Steps of a live migration after its submission."""
 
-    def __init__(self, nova: nova_api.NovaApi, placement: placement_api.PlacementApi) -> None:
-        self._nova = nova
-        self._placement = placement
+    RECORD_TYPE = ACTION = nova_api.LIVE_MIGRATION
 
-    def look(self, task: model.Task, after: int,
-             known: str | None = None) -> base.MigrationProgress:
-        """Return the progress of the task's live migration.
+    def _is_under_way(self, server: model.Instance) -> bool:
+        return server.task_state == collector.MIGRATING
 
-        :param after: the id of the instance's newest migration before ours.
-        :param known: the UUID of our migration, once an earlier call has found it.
-        :raises ApiError: Nova or Placement could not be read.
-        """
-        migrations = self._nova.list_migrations(task.instance_uuid)
-        migration = self._find_ours(migrations, task, after, known)
-        server = nova_responses.find_instance(self._nova, task)
-        if migration is None and (
-                server is None or server.task_state != collector.MIGRATING):
-            # The migration may have begun and ended between the two reads.
-            migrations = self._nova.list_migrations(task.instance_uuid)
-            migration = self._find_ours(migrations, task, after, known)
-        if migration is None and known is None:
-            migration = nova_responses.find_migration_from_elsewhere(
-                self._nova, migrations, task, after, nova_api.LIVE_MIGRATION,
-                nova_api.LIVE_MIGRATION)
-        if migration is None:
-            return self._find_foreign(migrations, task, server, after) or self._judge_absence(
-                migrations, server, after)
-        task, source = nova_responses.adopt_source_host(task, migration)
-        return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
-                                   source=source)
-
-    def _find_ours(self, migrations: list[nova_api.Migration], task: model.Task, after: int,
-                   known: str | None) -> nova_api.Migration | None:
+    def _find_own_migration(self, migrations: list[nova_api.Migration], task: model.Task,
+                            after: int, known: str | None = None) -> nova_api.Migration | None:
         """Find our live migration.
 
-        Until a look has found it, the requesting user tells it from one that an operator began by
+        Until a read has found it, the requesting user tells it from one that an operator began by
         hand between the same hosts: Nova names the user of the newest.
         """
         found = nova_responses.find_own_migration(migrations, task, after, reference=known)
@@ -100,11 +73,6 @@ class LiveMigration:
     def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
                          server: model.Instance | None,
                          migrations: list[nova_api.Migration]) -> base.MigrationProgress:
-        """Return the progress of our live migration.
-
-        :param task: with the source of the migration.
-        :raises ApiError: Nova or Placement could not be read.
-        """
         reference = migration.uuid
         match migration.status:
             case 'completed' | 'failed' | 'error' if (
@@ -128,16 +96,8 @@ class LiveMigration:
         if migration.has_ended:
             return self._judge_failure(task, migration, server, migrations)
         if server.task_state != collector.MIGRATING:
-            found = endings.judge_record(task, migration, server)
-            if found.ending is not base.MigrationStage.FAILED:
-                return found
-            return dataclasses.replace(found, held=allocation_cleanup.find_held_allocation(
-                self._nova, self._placement, task, migration))
-        stage = (base.MigrationStage.WAITING if migration.status in nova_responses.WAITING
-                 else base.MigrationStage.RUNNING)
-        return base.MigrationProgress(stage, api.format_printable(migration.status), reference,
-                                      phase=attempt_phases.OF_STATUS.get(migration.status),
-                                      version=nova_responses.find_version(migration))
+            return self._judge_left_record(task, migration, server)
+        return self._describe_running(migration)
 
     def _find_patience(self, task: model.Task) -> float:
         """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
@@ -159,9 +119,11 @@ class LiveMigration:
                                       f'{found.uuid}, and Nova has no migration of ours',
             ending=base.MigrationStage.COMPLETED)
 
-    @staticmethod
-    def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                       after: int) -> base.MigrationProgress:
+    def _judge_absence(self, migrations: list[nova_api.Migration], task: model.Task,
+                       server: model.Instance | None, after: int) -> base.MigrationProgress:
+        moved = self._find_foreign(migrations, task, server, after)
+        if moved is not None:
+            return moved
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')
         if server.task_state != collector.MIGRATING:
@@ -245,7 +207,6 @@ class LiveMigration:
                                         + self._nova.api.describe_refusal(response, ABORT_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        """Verify that the instance is well on ``to_host``: see :class:`base.Executor`."""
         server = nova_responses.read_moved_instance(self._nova, task)
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(

@@ -33,13 +33,13 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
-from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import live
 from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import preflight_check
 from kronos_nova.rebalancer.executors import preflight_reader
+from kronos_nova.rebalancer.executors import submitted_migration
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
 RESET_POLICY = 'os_compute_api:os-admin-actions:reset_state'
@@ -104,10 +104,10 @@ class NovaExecutor(base.Executor):
             response, cold.POLICY if task.method.is_cold else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
-        verdict = nova_responses.build_refusal(task, said)
+        refusal = nova_responses.build_refusal(task, said)
         match status:
             case 400:
-                return nova_responses.find_cell_error(self._nova, task, said) or verdict
+                return nova_responses.find_cell_error(self._nova, task, said) or refusal
             case 401:
                 return exception.ServiceUnavailable(
                     instance_uuid=uuid, service=self._nova.api.service,
@@ -115,17 +115,17 @@ class NovaExecutor(base.Executor):
             case 404:
                 return nova_responses.build_deleted_error(task)
             case 409:
-                return self._judge_conflict(task, verdict)
-        if isinstance(verdict, exception.InstanceRefused):
-            return verdict
+                return self._judge_conflict(task, refusal)
+        if isinstance(refusal, exception.InstanceRefused):
+            return refusal
         return exception.NovaClientError(
             instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
     def _judge_conflict(self, task: model.Task,
-                        verdict: exception.MigrationError) -> exception.MigrationError:
+                        refusal: exception.MigrationError) -> exception.MigrationError:
         """Return the error that HTTP 409 means.
 
-        :param verdict: the error if the instance itself is well.
+        :param refusal: the error if the instance itself is well.
         """
         uuid = task.instance_uuid
         try:
@@ -147,15 +147,13 @@ class NovaExecutor(base.Executor):
                 problem=f'it became {instance.task_state or instance.status} in the last moment')
         if not statuses.is_method_accepted(task.method, instance.status):
             return preflight_check.build_method_error(task, instance)
-        return verdict
+        return refusal
 
     def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
-        after, known = nova_responses.newest_before(task,
-                                                    marker), nova_responses.find_reference(marker)
+        after = nova_responses.newest_before(task, marker)
+        known = nova_responses.find_reference(marker)
         try:
-            if task.method.is_cold:
-                return self._cold.read_progress(task, after, known)
-            return self._live.look(task, after, known)
+            return self._choose_kind(task).read_progress(task, after, known)
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
 
@@ -180,12 +178,12 @@ class NovaExecutor(base.Executor):
     def trace_late_request(self, task: model.Task, marker: str,
                            known: Collection[str]) -> model.Task:
         after = nova_responses.newest_before(task, marker)
-        kind = nova_api.MIGRATION if task.method.is_cold else nova_api.LIVE_MIGRATION
+        record_type = self._choose_kind(task).RECORD_TYPE
         try:
             migrations = self._nova.list_migrations(task.instance_uuid)
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
-        newest = max((m for m in migrations if m.id > after and m.type == kind
+        newest = max((m for m in migrations if m.id > after and m.type == record_type
                       and m.to_host in (None, task.to_host) and m.uuid not in known),
                      key=lambda m: (not m.has_ended, m.to_host is not None, m.id), default=None)
         if newest is None or newest.from_host is None:
@@ -217,4 +215,7 @@ class NovaExecutor(base.Executor):
                                         + self._nova.api.describe_refusal(response, RESET_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        (self._cold if task.method.is_cold else self._live).post_flight(task)
+        self._choose_kind(task).post_flight(task)
+
+    def _choose_kind(self, task: model.Task) -> submitted_migration.SubmittedMigration:
+        return self._cold if task.method.is_cold else self._live
