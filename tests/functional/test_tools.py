@@ -16,7 +16,6 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import json
 import os
 import re
@@ -407,7 +406,6 @@ class TestAgain(ToolsCase):
 
     def drain_by_an_engine(self) -> None:
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
-        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
         with self.store.engine.begin() as connection:
             connection.exec_driver_sql('DELETE FROM cooldown')
         self.assertEqual(1, len(self.plan()['moves']))

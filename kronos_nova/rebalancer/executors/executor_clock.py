@@ -30,7 +30,7 @@ class ExecutorClock:
     def __call__(self) -> float:
         return self._clock()
 
-    def synchronise(self) -> bool:
+    def synchronise_clock(self) -> bool:
         """Read the database's clock; return whether the time given out has jumped.
 
         :raises StoreError: the database is away.

@@ -186,7 +186,7 @@ class Worker:
 
         :raises StoreError: the database is away.
         """
-        if self._clock.synchronise():
+        if self._clock.synchronise_clock():
             self._flights.forget_times()
         if self._health is not None:
             problem = self._clock.find_problem()
