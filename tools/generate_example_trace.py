@@ -143,6 +143,7 @@ def made() -> recorded_trace.RecordedTrace:
 
 def same(one: recorded_trace.RecordedTrace, other: recorded_trace.RecordedTrace) -> bool:
     return (one.window == other.window and one.scopes == other.scopes
+            and one.cluster.hosts == other.cluster.hosts
             and one.cluster.instances == other.cluster.instances
             and one.cluster.groups == other.cluster.groups
             and sorted(one.answers) == sorted(other.answers)
@@ -159,7 +160,9 @@ def main() -> int:
             return 0
         print(f'{target} is not what this program writes; run it without --check')
         return 1
-    trace.write_trace(target, wanted, policies.load_policies(str(EXAMPLE / 'calm.yaml')))
+    # Another NumPy writes other bytes of the same trace.
+    if not os.path.exists(target) or not same(trace.read_trace(target), wanted):
+        trace.write_trace(target, wanted, policies.load_policies(str(EXAMPLE / 'calm.yaml')))
     (EXAMPLE / 'output.txt').write_text(output())
     return 0
 

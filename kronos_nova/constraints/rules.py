@@ -62,9 +62,10 @@ class CloudFact(enum.Enum):
 class RetryClass(enum.Enum):
     """The executor's reaction to a rejection right before a move."""
 
-    #: Try the next alternate; the instance is not at fault.
+    #: Try the next alternate; after the last one the task ends. The instance is not at fault.
     ELSEWHERE = 'elsewhere'
-    #: Try the next alternate; Placement has no room here.
+    #: Try the next alternate; after the last one try all again, ``retry_backoff`` later: room may
+    #: come.
     NO_ROOM = 'no-room'
     #: Try the same destination later.
     PASSING = 'passing'

@@ -21,6 +21,7 @@ from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks
@@ -123,8 +124,12 @@ def find_migration(row: rows.TaskRow) -> str:
 
 
 def describe_next_step(row: rows.TaskRow) -> str:
-    """Describe an operator's next step for a migration that is late or does not change."""
+    """Describe an operator's next step for a task that failed, is late or does not change."""
     task, migration = row.task, find_migration(row)
+    if task.state is TaskState.FAILED:
+        return (f'openstack server event list {task.instance_uuid}; when the cause is gone: kronos '
+                f'quarantine list, and kronos plan retry {task.plan_id} --move '
+                f'{task.instance_uuid} --reason TEXT')
     if task.state not in resolutions.RESOLVABLE:
         return ''
     resolve = (f'kronos task resolve {task.task_id} --as completed (or failed) --reason TEXT, once '

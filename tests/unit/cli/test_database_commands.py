@@ -217,6 +217,21 @@ def test_task_show_has_novas_migration_and_the_next_step(run, store, fields, sai
         assert f'kronos task resolve {task.task_id} --as completed' in shown['Next step']
 
 
+def test_task_show_says_how_to_go_on_after_a_failure(run, store):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    row = cases.claim(store, now=now)
+    task = row.task
+    cases.end(store, row, model.TaskState.FAILED, now)
+    step = listed(run, 'task', 'show', task.task_id)['Next step']
+    retry = step[step.index('kronos plan retry'):].replace('TEXT', 'repaired').split()
+    assert retry[3:6] == [task.plan_id, '--move', task.instance_uuid]
+    assert f'openstack server event list {task.instance_uuid}' in step
+    assert store.tasks.find_task(task.task_id).task.state is model.TaskState.FAILED
+    assert run(*retry[1:])[0] == 1, 'Nova is away, and the arguments exist'
+    assert run(*retry[1:], '--tomorrow')[0] == 2
+
+
 def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
     now = time.time()
     plan_id, (task, waits), _ = cases.save(store, [

@@ -158,7 +158,8 @@ def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
     plan = planner.plan(planner.PlanningInput(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
         strategies=(spread.Spread(),), history=model.MoveHistory(), budget=20,
-        options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False)))
+        options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False,
+                                      minimum_gain=0.0001)))  # with others, other moves are best
     assert 'ceiling' not in plan.rejections
     assert plan.combined_after < 0.4 * plan.combined_before
 
