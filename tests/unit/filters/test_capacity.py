@@ -36,7 +36,7 @@ def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):
         ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
     door = nova_fakes.FakeDoor(snapshot, **options)
     if 'answered' in options:
-        door.scores.answered = options['answered']
+        door.scores.has_queried_source = options['answered']
     with door.opened():
         found = capacity.KronosCapacityFilter().filter_all(
             nova_fakes.hosts(*hosts), spec or nova_fakes.spec())
