@@ -40,6 +40,7 @@ PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 SIMULATION = 'tests/simulation'
+HYPERVISORS = 'tests/hypervisors'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
@@ -394,6 +395,11 @@ def deploy(tally: Tally) -> None:
     pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
 
 
+def libvirt(tally: Tally) -> None:
+    """our migrations on two hosts of libvirt and QEMU, as root"""
+    pytest(tally, HYPERVISORS, name='libvirt', minutes=25)
+
+
 def deploy_older(tally: Tally) -> None:
     """Render and check the role with older series of kolla-ansible."""
     for series in OLDER_KOLLAS:
@@ -512,7 +518,12 @@ def simulate_long(tally: Tally) -> None:
 
 def run_marked(tally: Tally) -> None:
     """Run the tests that are marked long but for those that have a step of their own."""
-    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
+    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}',
+           f'--ignore={HYPERVISORS}', name='long', minutes=120)
+
+
+def try_hypervisors(tally: Tally) -> None:
+    pytest(tally, *EVERY_TEST, HYPERVISORS, name='long-libvirt', minutes=120)
 
 
 def run_long_functional(tally: Tally) -> None:
@@ -615,15 +626,15 @@ LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,
     'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
     'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'pythons': try_all_on_pythons,
-    'tox': try_tox_environments}
+    'tox': try_tox_environments, 'libvirt': try_hypervisors}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
-                 long)
+                 libvirt, long)
 }
 #: A gate runs the older Novas as jobs of their own (.zuul.yaml).
-DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'long'))
+DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'libvirt', 'long'))
 
 
 def arguments() -> argparse.Namespace:
@@ -631,8 +642,8 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "novas" and "long". A gate '
-                    'adds jobs for older Novas ("novas") and lower bounds (in "long").',
+        description='Run the tests: the parts named, or all but "novas", "libvirt" and "long". '
+                    'A gate adds jobs for older Novas ("novas") and lower bounds (in "long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)

@@ -85,7 +85,7 @@ def cores(hosts: Iterable[str], guests: Iterable[tuple[str, scenario.Flavor]]) -
     used = dict.fromkeys(hosts, load.BASE.cpu)
     for host, flavor in guests:
         used[host] += USES[flavor].cpu
-    return {host: value / up.Size.vcpus for host, value in used.items()}
+    return {host: value / up.Size.host.vcpus for host, value in used.items()}
 
 
 class Burst:

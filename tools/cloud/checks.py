@@ -20,6 +20,7 @@ import shutil
 from tools.cloud import errors
 from tools.cloud import rabbitmq
 from tools.cloud import run
+from tools.cloud.hypervisors.base import Hypervisor
 
 #: program -> Debian package
 PROGRAMS = {
@@ -33,8 +34,8 @@ PROGRAMS = {
 }
 PYTHON_PACKAGES = ('nova', 'openstack-placement', 'keystone', 'glance', 'waitress', 'PyMySQL',
                    'prometheus_client')
-#: measured: 1.2 GB of services and 55 MB per nova-compute, rounded up
-BASE_MIB, HOST_MIB = 1300, 70
+#: Measured: 1.2 GB of services, rounded up; a hypervisor names what each host needs.
+BASE_MIB = 1300
 DISK_MIB = 1500
 
 
@@ -55,14 +56,14 @@ def available_memory_mib() -> int:
     return available
 
 
-def machine(directory: pathlib.Path, hosts: int) -> None:
+def machine(directory: pathlib.Path, hosts: int, hypervisor: Hypervisor) -> None:
     """Check programs, Python packages, memory and disk.
 
     :raises errors.NotPossibleHere: names the missing part and the remedy
     """
     path = f'{os.environ.get("PATH", "")}:{run.PATH}'
     missing = sorted({
-        package for program, package in PROGRAMS.items()
+        package for program, package in {**PROGRAMS, **hypervisor.programs}.items()
         if shutil.which(program, path=path) is None
     })
     if missing:
@@ -80,7 +81,7 @@ def machine(directory: pathlib.Path, hosts: int) -> None:
             f'Python packages are missing: {" ".join(absent)}: start through tools/sandbox, '
             'which installs them into .venv'
         )
-    needed, there = BASE_MIB + HOST_MIB * hosts, available_memory_mib()
+    needed, there = BASE_MIB + hypervisor.host_memory_mib * hosts, available_memory_mib()
     if there < needed:
         raise errors.NotPossibleHere(
             f'{hosts} hosts need {needed} MiB of memory and {there} MiB are available: '

@@ -149,24 +149,31 @@ class Cloud:
         body = {'flavor': {'name': name, 'vcpus': vcpus, 'ram': ram_mb, 'disk': disk_gb}}
         return str(self._nova('POST', '/flavors', body)['flavor']['id'])
 
-    def ensure_image(self, name: str) -> str:
-        """The id of a tiny raw image, which is made unless one has this name."""
+    def find_image(self, name: str) -> str | None:
+        """The id of the active image of this name."""
         for image in self.call('GET', 'glance', f'/v2/images?name={name}')['images']:
             if image['status'] == 'active':
                 return str(image['id'])
-        image = self.call(
-            'POST', 'glance', '/v2/images',
-            {
-                'name': name, 'disk_format': 'raw', 'container_format': 'bare',
-                'visibility': 'public',
-            },
-        )
+        return None
+
+    def create_image(self, name: str, data: bytes, **properties: str) -> str:
+        """Upload a public image and return its id.
+
+        :param properties: disk_format, container_format and what else Nova reads.
+        """
+        image = self.call('POST', 'glance', '/v2/images',
+                          {'name': name, 'visibility': 'public', **properties})
         self.session.put(
             f'http://127.0.0.1:{self._ports["glance"]}/v2/images/{image["id"]}/file',
-            data=b'x' * 1024,
+            data=data,
             headers={'Content-Type': 'application/octet-stream'},
         )
         return str(image['id'])
+
+    def ensure_image(self, name: str) -> str:
+        """The id of a tiny raw image, which is made unless one has this name."""
+        return self.find_image(name) or self.create_image(
+            name, b'x' * 1024, disk_format='raw', container_format='bare')
 
 
 def poll(

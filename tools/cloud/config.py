@@ -29,6 +29,9 @@ NOVA_FILTERS = (
 )
 KRONOS_FILTERS = ('KronosCapacityFilter', 'KronosPlacementFilter')
 
+#: Job of an exporter -> its usual port, which the label instance names.
+EXPORTER_PORTS = {'node': 9100, 'libvirt': 9177}
+
 Sections = Mapping[str, Mapping[str, object]]
 
 
@@ -41,10 +44,6 @@ class Cloud:
     venv: pathlib.Path
     etc: pathlib.Path
     data: pathlib.Path
-    vcpus: int
-    memory_mb: int
-    disk_gb: int
-    migration_seconds: float
     schedulers: int = 1
 
     def url(self, name: str) -> str:
@@ -217,11 +216,22 @@ def nova(cloud: Cloud, kronos: Sections | None) -> str:
     return render(sections)
 
 
-def computes(cloud: Cloud) -> str:
-    """What all nova-computes share; as anywhere, they are not told of any database."""
+def merge(*several: Sections) -> dict[str, dict[str, object]]:
+    """Merge sections; of an option that several have, the last counts."""
+    merged: dict[str, dict[str, object]] = {}
+    for sections in several:
+        for name, options in sections.items():
+            merged.setdefault(name, {}).update(options)
+    return merged
+
+
+def computes(cloud: Cloud, more: Sections) -> str:
+    """nova-compute.conf of all nova-computes: no database, as anywhere.
+
+    :param more: options of the hypervisor.
+    """
     sections = _nova(cloud)
     sections['DEFAULT'] |= {
-        'compute_driver': 'sandbox.SandboxDriver',
         # no agent answers for a port, so no service waits for one
         'vif_plugging_is_fatal': 'false',
         'vif_plugging_timeout': 0,
@@ -230,27 +240,34 @@ def computes(cloud: Cloud) -> str:
     }
     sections['compute'] = {'live_migration_wait_for_vif_plug': 'false'}
     sections['vnc'] = {'enabled': 'false'}
-    sections['sandbox'] = {
-        'vcpus': cloud.vcpus,
-        'memory_mb': cloud.memory_mb,
-        'disk_gb': cloud.disk_gb,
-        'migration_seconds': cloud.migration_seconds,
-    }
-    return render(sections)
+    return render(merge(sections, more))
 
 
-def compute(cloud: Cloud, host: str) -> str:
-    """Further options of one nova-compute."""
-    return render({
+def compute(cloud: Cloud, host: str, more: Sections) -> str:
+    """Further options of one nova-compute.
+
+    :param more: options of the hypervisor for this host.
+    """
+    return render(merge({
         'DEFAULT': {'host': host, 'state_path': cloud.data / 'state' / host},
         'oslo_concurrency': {'lock_path': cloud.data / 'locks' / host},
-    })
+    }, more))
 
 
-def prometheus(exporter_port: int, hosts: Sequence[str], scrape_seconds: int = 1) -> str:
-    """One node and one libvirt target per host, as a real deployment has them.
+@dataclasses.dataclass(frozen=True)
+class ScrapeTarget:
+    """An exporter of a host: its job of :data:`EXPORTER_PORTS`, its real port and its path."""
 
-    All are served by one process, so ``instance``, else the address, is stated.
+    job: str
+    host: str
+    port: int
+    path: str
+
+
+def prometheus(targets: Sequence[ScrapeTarget], scrape_seconds: int = 1) -> str:
+    """Prometheus's file: one node and one libvirt target per host, as real deployments have.
+
+    All have the address of this machine, so the file states ``instance``.
     """
     lines = [
         'global:',
@@ -258,15 +275,16 @@ def prometheus(exporter_port: int, hosts: Sequence[str], scrape_seconds: int = 1
         f'  scrape_timeout: {scrape_seconds}s',
         'scrape_configs:',
     ]
-    for job, port in (('node', 9100), ('libvirt', 9177)):
+    for job, port in EXPORTER_PORTS.items():
         lines += [f'- job_name: {job}', '  static_configs:']
-        for host in hosts:
-            lines += [
-                f"  - targets: ['127.0.0.1:{exporter_port}']",
-                '    labels:',
-                f'      __metrics_path__: /{host}/{job}',
-                f"      instance: '{host}:{port}'",
-            ]
+        for target in targets:
+            if target.job == job:
+                lines += [
+                    f"  - targets: ['127.0.0.1:{target.port}']",
+                    '    labels:',
+                    f'      __metrics_path__: {target.path}',
+                    f"      instance: '{target.host}:{port}'",
+                ]
     return '\n'.join(lines) + '\n'
 
 

@@ -19,6 +19,7 @@ import pathlib
 import sys
 
 from tools.cloud import errors
+from tools.cloud import state
 from tools.cloud.layout import CHECKOUT
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
@@ -52,6 +53,10 @@ def parser() -> argparse.ArgumentParser:
                        help='how long a live migration runs (default 2)')
     start.add_argument('--base-port', type=int,
                        help='use consecutive ports from here (default: any free ones)')
+    start.add_argument('--hypervisor', choices=state.HYPERVISORS, default=state.HYPERVISORS[0],
+                       help='simulated hosts (fake, the default), or libvirt and QEMU')
+    start.add_argument('--disks', choices=state.DISKS, default=state.DISKS[0],
+                       help='where libvirt hosts keep disks (default shared)')
     start.add_argument('--stock-scheduler', action='store_true',
                        help="nova-scheduler without this project's filters and weigher")
     commands.add_parser('status', help='processes, memory, ports, services')
@@ -76,12 +81,15 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
     layout = Layout(pathlib.Path(arguments.dir).expanduser().absolute())
     if arguments.command == 'up':
         from tools.cloud import up
+        from tools.cloud.hypervisors import base
 
         size = up.Size(
             hosts=arguments.hosts,
-            migration_seconds=arguments.migration_seconds,
+            host=base.HostSize(migration_seconds=arguments.migration_seconds),
             base_port=arguments.base_port,
             kronos=not arguments.stock_scheduler,
+            hypervisor=arguments.hypervisor,
+            disks=arguments.disks,
         )
         up.up(layout, size, progress)
         progress.say(f'login: . {layout.openrc}    logs: {layout.log}')

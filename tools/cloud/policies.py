@@ -16,15 +16,18 @@ from typing import Any
 
 import yaml
 
-PRESET = 'spread-inovex'
-#: the presets' range fits scrapes every minute; here they come every second
-PRESET_RANGE, RANGE = '[5m]', '[6s]'
-RANGE_SECONDS = 6
+#: Hypervisor of the sandbox -> the preset for its exporters.
+PRESETS = {'fake': 'spread-inovex', 'libvirt': 'spread-kumina'}
+#: The presets' range fits scrapes every minute; here they come every second, and the
+#: simulated counters are exact.
+PRESET_RANGE = '[5m]'
+RANGES = {'fake': 6, 'libvirt': 15}
 
 
-def shortened(preset: str, budget: int) -> str:
+def shortened(preset: str, budget: int, seconds: int) -> str:
     """The preset's text with our range and budget of moves, and nothing else changed.
 
+    :param seconds: the range of every rate.
     :raises ValueError: the preset has no range to shorten
     """
     if PRESET_RANGE not in preset:
@@ -33,7 +36,7 @@ def shortened(preset: str, budget: int) -> str:
     for policy in document['policies']:
         for field, value in policy.items():
             if isinstance(value, str):
-                policy[field] = value.replace(PRESET_RANGE, RANGE)
+                policy[field] = value.replace(PRESET_RANGE, f'[{seconds}s]')
         policy['max_migrations_per_cycle'] = budget
     return yaml.safe_dump(document, sort_keys=False, width=1000)
 

@@ -12,6 +12,7 @@
 
 """Processes that are ours for certain: by pid, start time and a mark in their environment."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 import contextlib
 import dataclasses
@@ -57,15 +58,27 @@ def is_alive(process: Process) -> bool:
 def marked(directory: pathlib.Path) -> list[Process]:
     """Every process, of any parent, that was started for this directory.
 
-    One that is just being executed has no environment yet and is not found.
+    One that is just being executed has no environment yet and is not found. libvirtd
+    hands QEMU only few variables: one is the directory of temporary files, which for
+    processes of a host lies below ours.
     """
-    wanted = f'{MARK}={directory}'.encode()
+    return _list_by_environment(
+        lambda variable: variable == f'{MARK}={directory}'.encode()
+        or variable.startswith(f'TMPDIR={directory}/data/'.encode()))
+
+
+def list_with_variable(name: str, value: str) -> list[Process]:
+    """List every process that has this environment variable with this value."""
+    return _list_by_environment(f'{name}={value}'.encode().__eq__)
+
+
+def _list_by_environment(is_wanted: Callable[[bytes], bool]) -> list[Process]:
     found = []
     for entry in pathlib.Path('/proc').iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if wanted not in (entry / 'environ').read_bytes().split(b'\0'):
+            if not any(map(is_wanted, (entry / 'environ').read_bytes().split(b'\0'))):
                 continue
             name = (entry / 'comm').read_text().strip()
         except OSError:  # gone meanwhile, or another user's

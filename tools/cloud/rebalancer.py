@@ -21,14 +21,13 @@ from typing import Any
 
 from tools.cloud import config
 from tools.cloud import errors
+from tools.cloud import hypervisors
 from tools.cloud import policies
 from tools.cloud import processes
 from tools.cloud.run import Run
 from tools.cloud.run import tail
 
 EXECUTOR = 'kronos-executor'
-#: hypervisor_type of Nova's fake virt driver
-HYPERVISOR_TYPES = 'fake'
 
 
 def database(run: Run) -> str:
@@ -36,10 +35,10 @@ def database(run: Run) -> str:
     return f'sqlite:///{run.layout.kronos}/kronos.sqlite'
 
 
-def configuration(run: Run) -> str:
-    """kronos.conf of engine, executor and tools."""
+def build_sections(run: Run) -> config.Sections:
+    """Return the options of engine, executor and tools."""
     keystone = {**config.password_auth(run.ports, 'admin', 'admin')}
-    return config.render({
+    return {
         'DEFAULT': {
             'transport_url': config.transport_url(run.ports),
             'use_stderr': 'true',
@@ -47,12 +46,12 @@ def configuration(run: Run) -> str:
         'engine': {
             'dry_run': 'false',
             'policies_file': run.layout.policies,
-            'hypervisor_types': HYPERVISOR_TYPES,
+            'hypervisor_types': hypervisors.get_hypervisor(run.state.hypervisor).hypervisor_type,
             'evaluation_interval': 10,
             'cooldown': 0,
             # Guests that have just booted may be moved at once.
             'instance_cooldown': 0,
-            'settle_seconds': policies.RANGE_SECONDS,
+            'settle_seconds': policies.RANGES[run.state.hypervisor],
             'snapshot_dir': run.layout.kronos,
         },
         'executor': {
@@ -65,13 +64,17 @@ def configuration(run: Run) -> str:
         'nova': keystone,
         'database': {'connection': database(run)},
         'cache': config.cache(run.ports),
-    })
+    }
 
 
-def write_configuration(run: Run) -> None:
+def write_configuration(run: Run, more: config.Sections | None = None) -> None:
+    """Write kronos.conf.
+
+    :param more: further options.
+    """
     file = run.layout.kronos_conf
     file.touch(mode=0o600)
-    file.write_text(configuration(run))
+    file.write_text(config.render(config.merge(build_sections(run), more or {})))
 
 
 def command(run: Run, name: str, *arguments: str) -> list[str]:

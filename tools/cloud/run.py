@@ -100,6 +100,7 @@ class Run:
         # until it is reaped a child's /proc entry stays, so this never reads another's
         started = processes.start_time(child.pid) or 0
         self.state.processes.append(processes.Process(name, child.pid, started))
+        self.state.commands[name] = list(command), dict(env or {})
         self.state.save(self.layout.state)
 
     def task(
@@ -177,6 +178,29 @@ class Run:
 
         self.wait(f'{name} answers on {self.url(name)}', ready)
 
+    def forget(self, *names: str) -> None:
+        """Remove processes from the state that have ended, or are to end, as they should."""
+        for name in names:
+            child = self._children.pop(name, None)
+            if child is not None:
+                child.wait()
+        self.state.processes = [p for p in self.state.processes if p.name not in names]
+        self.state.save(self.layout.state)
+
+    def kill(self, name: str) -> None:
+        """End a process and its children at once, as kill -9 does, and forget it."""
+        [process] = [p for p in self.state.processes if p.name == name]
+        if processes.is_alive(process):
+            # It was started as the leader of a session of its own.
+            os.killpg(process.pid, signal.SIGKILL)
+        processes.stop([process], grace=0)
+        self.forget(name)
+
+    def restart(self, name: str) -> None:
+        """Start a process again as it was started before."""
+        command, env = self.state.commands[name]
+        self.spawn(name, command, env)
+
     def stop_one(self, name: str, grace: float) -> int | None:
         """Stop a process that this run has started itself, and forget it.
 
@@ -190,8 +214,7 @@ class Run:
             child.kill()
             child.wait()
             code = None
-        self.state.processes = [p for p in self.state.processes if p.name != name]
-        self.state.save(self.layout.state)
+        self.forget(name)
         return code
 
     def stop(self) -> list[processes.Process]:

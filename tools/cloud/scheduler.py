@@ -49,14 +49,15 @@ def write_policies(run: Run) -> None:
 
     budget = max(FEWEST_MOVES, len(run.state.hosts) // 2)
     run.layout.policies.write_text(
-        policies.shortened(presets.read_preset(policies.PRESET), budget))
+        policies.shortened(presets.read_preset(policies.PRESETS[run.state.hypervisor]), budget,
+                           policies.RANGES[run.state.hypervisor]))
 
 
 def sections(run: Run, refresh_seconds: int = 1) -> config.Sections:
     """The sections of nova.conf that our plug-ins read."""
     return {
         'kronos': {'policies_file': run.layout.policies, 'refresh_interval': refresh_seconds,
-                   'settle_seconds': policies.RANGE_SECONDS},
+                   'settle_seconds': policies.RANGES[run.state.hypervisor]},
         'prometheus': {'url': run.url('prometheus'),
                        'staleness_threshold': max(30, 3 * refresh_seconds)},
         'filter_scheduler': {'kronos_weight_multiplier': WEIGHT_MULTIPLIER},

@@ -85,7 +85,7 @@ class Stage:
         """Wait until Prometheus' CPU scores are what the load amounts to; returns them."""
         raw = json.loads(self._run.layout.load.read_text())
         expected = scenario.expected_cpu(
-            up.Size.vcpus, self._run.state.hosts, exporter.guests(self.cloud.servers()), raw)
+            up.Size.host.vcpus, self._run.state.hosts, exporter.guests(self.cloud.servers()), raw)
         query, label = policies.query(self._run.layout.policies.read_text(), 'cpu')
         seen: dict[str, float] = {}
 

@@ -22,13 +22,18 @@ from tools.cloud.processes import boot_id
 from tools.cloud.processes import Process
 
 VERSION = 1
+#: Choices of ``--hypervisor`` and of ``--disks``; the first is the default.
+HYPERVISORS = ('fake', 'libvirt')
+DISKS = ('shared', 'local')
 
 
 @dataclasses.dataclass
 class State:
     """Ports by service name, hosts, and processes in the order of their start.
 
-    ``kronos`` tells whether nova-scheduler has this project's plug-ins.
+    ``commands`` has the command line and the own environment variables of each process, by
+    its name. ``kronos`` tells whether nova-scheduler has this project's plug-ins; ``hypervisor``
+    and ``disks`` are the options of ``up``.
     """
 
     ports: dict[str, int]
@@ -36,8 +41,12 @@ class State:
     created: float
     complete: bool = False
     kronos: bool = True
+    hypervisor: str = HYPERVISORS[0]
+    disks: str = DISKS[0]
     boot: str = dataclasses.field(default_factory=boot_id)
     processes: list[Process] = dataclasses.field(default_factory=list)
+    commands: dict[str, tuple[list[str], dict[str, str]]] = dataclasses.field(
+        default_factory=dict)
     version: int = VERSION
 
     def save(self, path: pathlib.Path) -> None:

@@ -25,6 +25,7 @@ import time
 from tools.cloud import checks
 from tools.cloud import config
 from tools.cloud import errors
+from tools.cloud import hypervisors
 from tools.cloud import mariadb
 from tools.cloud import memcached
 from tools.cloud import ports
@@ -37,6 +38,8 @@ from tools.cloud import seed
 from tools.cloud import state
 from tools.cloud.client import ApiError
 from tools.cloud.client import Cloud
+from tools.cloud.hypervisors.base import HostSize
+from tools.cloud.hypervisors.base import Hypervisor
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 from tools.cloud.run import interrupts_ignored
@@ -52,12 +55,11 @@ class Size:
     """How big a cloud is wanted."""
 
     hosts: int = 6
-    vcpus: int = 16
-    memory_mb: int = 65536
-    disk_gb: int = 1000
-    migration_seconds: float = 2.0
+    host: HostSize = HostSize()
     base_port: int | None = None
     kronos: bool = True
+    hypervisor: str = 'fake'
+    disks: str = 'shared'
     #: Worker processes of nova-scheduler, and how often each asks Prometheus.
     schedulers: int = 1
     refresh_seconds: int = 1
@@ -109,17 +111,19 @@ def up(layout: Layout, size: Size, progress: Progress) -> Run:
     """
     with locked(layout):
         refuse_second(layout)
-        checks.machine(layout.root, size.hosts)
+        hypervisor = hypervisors.get_hypervisor(size.hypervisor)
+        checks.machine(layout.root, size.hosts, hypervisor)
         if size.kronos:
             scheduler.check()
-        chosen = ports.choose(base=size.base_port)
+        hosts = host_names(size.hosts)
+        chosen = ports.choose((*ports.NAMES, *hypervisor.list_ports(hosts)), size.base_port)
         layout.create()
-        run = Run(layout, state.State(chosen, host_names(size.hosts), time.time(),
-                                      kronos=size.kronos))
+        run = Run(layout, state.State(chosen, hosts, time.time(), kronos=size.kronos,
+                                      hypervisor=size.hypervisor, disks=size.disks))
         run.state.save(layout.state)
         terminate = signal.signal(signal.SIGTERM, _raise_interrupt)
         try:
-            _start(run, size, progress)
+            _start(run, size, hypervisor, progress)
             run.state.complete = True
             run.state.save(layout.state)
         except BaseException as e:
@@ -149,17 +153,13 @@ def describe(run: Run, size: Size) -> config.Cloud:
         venv=pathlib.Path(sys.prefix),
         etc=run.layout.etc,
         data=run.layout.data,
-        vcpus=size.vcpus,
-        memory_mb=size.memory_mb,
-        disk_gb=size.disk_gb,
-        migration_seconds=size.migration_seconds,
         schedulers=size.schedulers,
     )
 
 
-def _start(run: Run, size: Size, progress: Progress) -> None:
+def _start(run: Run, size: Size, hypervisor: Hypervisor, progress: Progress) -> None:
     cloud = describe(run, size)
-    write_files(run, cloud, size)
+    write_files(run, cloud, size, hypervisor)
     rabbitmq.start(run)
     memcached.start(run)
     mariadb.start(run)
@@ -167,8 +167,8 @@ def _start(run: Run, size: Size, progress: Progress) -> None:
     _databases(run, progress)
     rabbitmq.wait(run)
     progress.step('RabbitMQ serves')
-    _nova(run, size)
-    _metrics(run, size)
+    _nova(run, hypervisor)
+    prometheus.start(run, config.prometheus(hypervisor.start_exporters(run, size.host)))
     client = Cloud(run.ports)
     for name in ('placement', 'glance', 'neutron', 'nova'):
         run.wait_http(name)
@@ -176,14 +176,14 @@ def _start(run: Run, size: Size, progress: Progress) -> None:
     wait_services(run, client, progress)
     prometheus.wait_targets(run, run.state.hosts)
     progress.step(f'Prometheus scrapes {2 * len(run.state.hosts)} targets')
-    client.ensure_image(IMAGE)
+    hypervisor.ensure_image(client, run, IMAGE)
     for flavor in FLAVORS:
         client.ensure_flavor(*flavor)
     run.check_alive()
     progress.step('image and flavors are there: UP')
 
 
-def write_files(run: Run, cloud: config.Cloud, size: Size) -> None:
+def write_files(run: Run, cloud: config.Cloud, size: Size, hypervisor: Hypervisor) -> None:
     """Every configuration file, and the directories that the services expect."""
     etc, data, hosts = run.layout.etc, run.layout.data, run.state.hosts
     for directory in ('locks', 'images/staging', 'images/tasks', 'state/controller'):
@@ -198,11 +198,13 @@ def write_files(run: Run, cloud: config.Cloud, size: Size) -> None:
         'placement.conf': config.placement(cloud),
         'glance-api.conf': config.glance(cloud),
         'nova.conf': config.nova(cloud, kronos),
-        'nova-compute.conf': config.computes(cloud),
+        'nova-compute.conf': config.computes(
+            cloud, hypervisor.build_compute_options(size.host)),
     }
     for host in hosts:
         (data / 'state' / host).mkdir()
-        files[f'{host}.conf'] = config.compute(cloud, host)
+        files[f'{host}.conf'] = config.compute(
+            cloud, host, hypervisor.build_host_options(run, host))
     for name, text in files.items():
         (etc / name).write_text(text)
     run.layout.openrc.touch(mode=0o600)
@@ -249,15 +251,11 @@ def _databases(run: Run, progress: Progress) -> None:
     run.wait_http('keystone')
 
 
-def _nova(run: Run, size: Size) -> None:
+def _nova(run: Run, hypervisor: Hypervisor) -> None:
     etc, bin_directory = run.layout.etc, pathlib.Path(sys.prefix, 'bin')
     conf = ['--config-file', str(etc / 'nova.conf')]
     run.spawn('nova-conductor', [f'{bin_directory}/nova-conductor', *conf])
-    run.spawn(
-        'nova-computes',
-        [sys.executable, '-m', 'tools.cloud.computes', str(etc), str(run.layout.log),
-         *run.state.hosts],
-    )
+    hypervisor.start_computes(run)
     # its debug lines name each filter and weigher, and their answers for each host
     run.spawn('nova-scheduler', [f'{bin_directory}/nova-scheduler', *conf, '--debug'])
     # Nova hands the first file to Paste, so the second is the one it reads options from
@@ -266,15 +264,6 @@ def _nova(run: Run, size: Size) -> None:
     )
     _api(run, 'nova', 'nova.wsgi.osapi_compute', OS_NOVA_CONFIG_DIR=str(etc),
          OS_NOVA_CONFIG_FILES='api-paste.ini;nova.conf')
-
-
-def _metrics(run: Run, size: Size) -> None:
-    run.spawn(
-        'exporter',
-        [sys.executable, '-m', 'tools.cloud.exporter', str(run.layout.state),
-         str(run.layout.load), str(size.vcpus), str(size.memory_mb)],
-    )
-    prometheus.start(run, config.prometheus(run.ports['exporter'], run.state.hosts))
 
 
 def wait_services(run: Run, client: Cloud, progress: Progress) -> None:

@@ -22,6 +22,8 @@ import yaml
 from tests import ci
 from tools.cloud import config
 from tools.cloud import ports
+from tools.cloud.hypervisors.base import HostSize
+from tools.cloud.hypervisors.simulated import SimulatedHypervisor
 
 FORBIDDEN_IN_COMPUTES = ('database', 'api_database')
 
@@ -36,10 +38,6 @@ def cloud():
         venv=pathlib.Path('/venv'),
         etc=pathlib.Path('/etc-of-it'),
         data=pathlib.Path('/data-of-it'),
-        vcpus=16,
-        memory_mb=65536,
-        disk_gb=1000,
-        migration_seconds=2.0,
     )
 
 
@@ -101,19 +99,25 @@ def test_our_sections_join_those_that_are_there(cloud, tmp_path):
 
 
 def test_nova_computes_get_no_database_options(cloud):
-    lines = config.computes(cloud).splitlines()
-    assert '[sandbox]' in lines
+    more = SimulatedHypervisor().build_compute_options(HostSize())
+    lines = config.computes(cloud, more).splitlines()
+    assert {'[sandbox]', 'compute_driver = sandbox.SandboxDriver'} <= set(lines)
     assert not {f'[{section}]' for section in FORBIDDEN_IN_COMPUTES} & set(lines)
 
 
 def test_each_compute_has_its_own_state(cloud):
-    first, second = (config.compute(cloud, host) for host in ('compute-01', 'compute-02'))
+    first, second = (config.compute(cloud, host, {}) for host in ('compute-01', 'compute-02'))
     assert 'state_path = /data-of-it/state/compute-01' in first
     assert 'compute-01' not in second
 
 
+def list_targets(*hosts):
+    return [config.ScrapeTarget(job, host, 29100, f'/{host}/{job}')
+            for job in ('node', 'libvirt') for host in hosts]
+
+
 def test_prometheus_has_two_targets_per_host_with_instances_of_their_own(tmp_path):
-    text = config.prometheus(29100, ['compute-01', 'compute-02'])
+    text = config.prometheus(list_targets('compute-01', 'compute-02'))
     jobs = yaml.safe_load(text)['scrape_configs']
     labels = [c['labels'] for job in jobs for c in job['static_configs']]
     assert {(label['instance'], label['__metrics_path__']) for label in labels} == {
@@ -123,7 +127,7 @@ def test_prometheus_has_two_targets_per_host_with_instances_of_their_own(tmp_pat
 
 def test_promtool_accepts_the_prometheus_configuration(tmp_path):
     file = tmp_path / 'prometheus.yml'
-    file.write_text(config.prometheus(29100, ['compute-01']))
+    file.write_text(config.prometheus(list_targets('compute-01')))
     done = subprocess.run([ci.program('promtool', 'prometheus'), 'check', 'config', file],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -131,8 +135,8 @@ def test_promtool_accepts_the_prometheus_configuration(tmp_path):
 
 def test_every_file_stays_on_loopback(cloud):
     texts = [config.keystone(cloud), config.placement(cloud), config.glance(cloud),
-             config.nova(cloud, {}), config.computes(cloud), config.openrc(cloud),
-             config.prometheus(29100, ['compute-01'])]
+             config.nova(cloud, {}), config.computes(cloud, {}), config.openrc(cloud),
+             config.prometheus(list_targets('compute-01'))]
     for text in texts:
         for line in text.splitlines():
             assert '://' not in line or '127.0.0.1' in line or 'file://' in line, line

@@ -30,6 +30,8 @@ from tools.cloud import progress
 from tools.cloud import state
 from tools.cloud import tables
 from tools.cloud import up
+from tools.cloud.hypervisors.libvirt import LibvirtHypervisor
+from tools.cloud.hypervisors.simulated import SimulatedHypervisor
 
 
 def command(tmp_path, *arguments):
@@ -74,20 +76,23 @@ def test_too_little_memory_is_refused_with_both_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, 'PROGRAMS', {})
     monkeypatch.setattr(checks, 'available_memory_mib', lambda: 1000)
     with pytest.raises(errors.NotPossibleHere, match='6 hosts need 1720 MiB .* 1000 MiB'):
-        checks.machine(tmp_path, 6)
+        checks.machine(tmp_path, 6, SimulatedHypervisor())
 
 
 def test_missing_programs_are_refused_with_their_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, 'PROGRAMS', {'no-such-program': 'its-package'})
-    with pytest.raises(errors.NotPossibleHere, match='apt-get install its-package'):
-        checks.machine(tmp_path, 6)
+    monkeypatch.setattr(LibvirtHypervisor, 'programs', {'no-such-emulator': 'its-emulator'})
+    with pytest.raises(errors.NotPossibleHere, match='apt-get install its-emulator its-package'):
+        checks.machine(tmp_path, 6, LibvirtHypervisor())
+    with pytest.raises(errors.NotPossibleHere, match='apt-get install its-package$'):
+        checks.machine(tmp_path, 6, SimulatedHypervisor())
 
 
 def test_missing_python_packages_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, 'PROGRAMS', {})
     monkeypatch.setattr(checks, 'PYTHON_PACKAGES', ('no-such-distribution',))
     with pytest.raises(errors.NotPossibleHere, match='no-such-distribution'):
-        checks.machine(tmp_path, 6)
+        checks.machine(tmp_path, 6, SimulatedHypervisor())
 
 
 def test_a_table_aligns_and_cleans_what_tenants_wrote():

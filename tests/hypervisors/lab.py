@@ -1,0 +1,311 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The helpers of these tests: guests with a heartbeat, and daemons on a sandbox of libvirt."""
+
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from typing import Any
+
+from tools.cloud import client
+from tools.cloud import config
+from tools.cloud import hypervisors
+from tools.cloud import mariadb
+from tools.cloud import policies
+from tools.cloud import processes
+from tools.cloud import prometheus
+from tools.cloud import rebalancer
+from tools.cloud import up
+from tools.cloud.hypervisors.libvirt import LibvirtHypervisor
+from tools.cloud.run import Run
+
+HEARTBEAT = re.compile(
+    rb'HB boot=(?P<boot>[0-9a-f]{8}) up=(?P<up>[0-9.]+) seq=(?P<seq>[0-9]+) '
+    rb'cpu=(?P<cpu>[0-9]+) dirty=(?P<dirty>[0-9@]+) passes=(?P<passes>[0-9]+)\r?\n')
+#: QEMU asks once a second whether a terminal is open, and drops what it writes before.
+OPEN_SECONDS = 1.5
+#: A migration may lose the interrupt on which the guest's serial port waits to write more;
+#: any input brings another one.
+SILENCE_SECONDS = 3
+FLAVOR = ('nano', 1, 192, 1)
+#: Options of every test: cycles soon after one another, and a drain of one host of two.
+OPTIONS: config.Sections = {
+    'engine': {
+        'cold_migrate_stopped': 'true',
+        'evacuate_disabled_hosts': 'true',
+        'max_drain_fraction': 0.6,
+        'max_down_fraction': 0.6,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Heartbeat:
+    """A line of a guest's console: which boot of the guest, its age, its counter."""
+
+    boot: str
+    up: float
+    seq: int
+    cpu: int
+    passes: int
+
+
+class Guest:
+    """A server that runs the test guest."""
+
+    def __init__(self, lab: 'Lab', uuid: str) -> None:
+        self._lab = lab
+        self.uuid = uuid
+        self.domain = str(self.read()['OS-EXT-SRV-ATTR:instance_name'])
+
+    def read(self) -> dict[str, Any]:
+        """Return Nova's record of the server."""
+        return self._lab.cloud.server(self.uuid)
+
+    def find_host(self) -> str:
+        """Return the host that Nova names."""
+        return str(self.read()['OS-EXT-SRV-ATTR:host'])
+
+    def list_domain_states(self) -> dict[str, str]:
+        """Return the hosts whose libvirt knows the guest, and the state there."""
+        answers = {host: self._lab.hypervisor.run_virsh(self._lab.run, host, 'domstate',
+                                                        self.domain)
+                   for host in self._lab.run.state.hosts}
+        return {host: done.stdout.strip() for host, done in answers.items()
+                if done.returncode == 0}
+
+    def assert_same_boot(self, before: Heartbeat) -> None:
+        """Assert that the guest has run on since: its boot is the same, its clock went on."""
+        now = self.read_heartbeat()
+        assert now.boot == before.boot
+        assert now.up > before.up
+        assert now.seq > before.seq
+
+    def talk(self, line: str = '', until: re.Pattern[bytes] = HEARTBEAT,
+             seconds: float = 30) -> re.Match[bytes]:
+        """Send a line to the guest's console and return the first answer that fits.
+
+        :raises TimeoutError: none came within ``seconds``
+        """
+        [host] = [host for host, state in self.list_domain_states().items()
+                  if state == 'running']
+        done = self._lab.hypervisor.run_virsh(self._lab.run, host, 'ttyconsole', self.domain)
+        terminal = os.open(done.stdout.strip(), os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            deadline = time.monotonic() + seconds
+            time.sleep(OPEN_SECONDS)
+            with contextlib.suppress(BlockingIOError):
+                os.read(terminal, 1 << 16)
+            if line:
+                os.write(terminal, line.encode() + b'\n')
+            text, wake = b'', time.monotonic() + SILENCE_SECONDS
+            while time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    text += os.read(terminal, 1 << 16)
+                if match := until.search(text):
+                    return match
+                if time.monotonic() > wake:
+                    wake += SILENCE_SECONDS
+                    os.write(terminal, b'\n')
+                time.sleep(0.05)
+        finally:
+            os.close(terminal)
+        raise TimeoutError(f'{self.domain} on {host} wrote no {until.pattern!r} within '
+                           f'{seconds:.0f} s but {text[-300:]!r}')
+
+    def read_heartbeat(self) -> Heartbeat:
+        """Return a heartbeat of now.
+
+        :raises TimeoutError: the guest writes none
+        """
+        match = self.talk()
+        return Heartbeat(match['boot'].decode(), float(match['up']), int(match['seq']),
+                         int(match['cpu']), int(match['passes']))
+
+    def load_processor(self, percent: int) -> None:
+        """Let the guest use so much of one processor."""
+        self.talk(f'cpu {percent}', re.compile(rb'HB [^\n]*cpu=%d ' % percent))
+
+    def rewrite_memory(self, size_mib: int, rate_mib: int) -> None:
+        """Let the guest rewrite memory, ``rate_mib`` each second; 0 ends that."""
+        self.talk(f'dirty {size_mib} {rate_mib}',
+                  re.compile(rb'HB [^\n]*dirty=%d@%d ' % (size_mib, rate_mib)))
+
+    def write_disk(self, size_mib: int) -> str:
+        """Write data to the guest's disk and return their MD5."""
+        return self.talk(f'disk {size_mib}', re.compile(rb'DISK ([0-9a-f]{32})'))[1].decode()
+
+    def sum_disk(self, size_mib: int) -> str:
+        """Return the MD5 of the first MiB of the guest's disk."""
+        return self.talk(f'sum {size_mib}', re.compile(rb'DISK ([0-9a-f]{32})'))[1].decode()
+
+
+class Lab:
+    """A sandbox of libvirt that is up."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.cloud = client.Cloud(run.ports)
+        self.hypervisor = LibvirtHypervisor()
+        assert hypervisors.get_hypervisor(run.state.hypervisor).hypervisor_type == 'QEMU'
+        self._image = self.cloud.find_image(up.IMAGE)
+        self._flavor = self.cloud.ensure_flavor(*FLAVOR)
+
+    @property
+    def hosts(self) -> list[str]:
+        return self.run.state.hosts
+
+    def configure(self, more: config.Sections) -> None:
+        """Write kronos.conf with further options; daemons read it when they start."""
+        rebalancer.write_configuration(self.run, config.merge(OPTIONS, more))
+
+    def reset(self) -> None:
+        """Stop our daemons, delete guests and plans, enable hosts: the next test starts anew."""
+        for program in ('kronos-migfra', 'kronos-engine', 'kronos-executor'):
+            if self.is_running(program):
+                self.stop(program)
+        for server in self.cloud.servers():
+            self.cloud.delete(server['id'])
+        self.wait(lambda: not self.cloud.servers(), 'every server is deleted')
+        groups = self.cloud.call('GET', 'nova', '/v2.1/os-server-groups?all_projects=True')
+        for group in groups['server_groups']:
+            self.cloud.call('DELETE', 'nova', f'/v2.1/os-server-groups/{group["id"]}')
+        for service in self.cloud.compute_services('nova-compute'):
+            if service['status'] == 'disabled':
+                self.cloud.set_service(service['host'], 'enabled')
+        for file in self.run.layout.kronos.glob('kronos.sqlite*'):
+            file.unlink()
+        self.configure({})
+        self.run_program('kronos-manage', 'db', 'sync')
+
+    # -- guests ----------------------------------------------------------------
+
+    def boot(self, name: str, host: str | None = None, **extra: Any) -> Guest:
+        """Boot a guest, by Nova's scheduler or on a host, and wait for its heartbeat."""
+        if host is not None:
+            extra['host'] = host
+        uuid = self.cloud.boot(name, self._flavor, str(self._image), **extra)
+        self.wait(lambda: self.cloud.server(uuid)['status'] != 'BUILD', f'{name} is built')
+        server = self.cloud.server(uuid)
+        assert server['status'] == 'ACTIVE', server.get('fault')
+        guest = Guest(self, uuid)
+        guest.read_heartbeat()
+        return guest
+
+    def stop_guest(self, guest: Guest) -> None:
+        """Stop a guest and wait until it is SHUTOFF; it obeys no ACPI, so it is powered off."""
+        self.cloud.call('POST', 'nova', f'/v2.1/servers/{guest.uuid}/action', {'os-stop': None})
+        self.wait(lambda: guest.read()['status'] == 'SHUTOFF', f'{guest.uuid} is stopped')
+
+    def start_guest(self, guest: Guest) -> None:
+        """Start a stopped guest and wait for its heartbeat."""
+        self.cloud.call('POST', 'nova', f'/v2.1/servers/{guest.uuid}/action', {'os-start': None})
+        self.wait(lambda: guest.read()['status'] == 'ACTIVE', f'{guest.uuid} is started')
+        guest.read_heartbeat()
+
+    def read_pins(self, guest: Guest) -> list[str]:
+        """Return the processors of the host for each processor of a guest, by libvirt."""
+        done = self.hypervisor.run_virsh(self.run, guest.find_host(), 'vcpupin', guest.domain)
+        return [line.split()[1] for line in done.stdout.splitlines()
+                if line.strip()[:1].isdigit()]
+
+    def create_server_group(self, name: str, policy: str, members: Sequence[str]) -> None:
+        """Make a group of servers that run already, which Nova's API cannot."""
+        group = self.cloud.call('POST', 'nova', '/v2.1/os-server-groups',
+                                {'server_group': {'name': name, 'policy': policy}})
+        [[key]] = mariadb.execute(self.run, [
+            'SELECT id FROM nova_api.instance_groups '
+            f"WHERE uuid = '{group['server_group']['id']}'"])
+        mariadb.execute(self.run, [
+            'INSERT INTO nova_api.instance_group_member (created_at, instance_uuid, group_id) '
+            f"VALUES (UTC_TIMESTAMP(), '{uuid}', {key})" for uuid in members])
+
+    def list_allocations(self, uuid: str) -> set[str]:
+        """Return the hosts on which Placement holds something for a server."""
+        names = {p['uuid']: p['name'] for p in self.cloud.resource_providers()}
+        found = self.cloud.call('GET', 'placement', f'/allocations/{uuid}')['allocations']
+        return {names[provider] for provider in found}
+
+    def has_cpu_gap(self, busy: str, idle: str, gap: float = 0.2) -> bool:
+        """Ask Prometheus whether the processors of one host are so much busier."""
+        text = self.run.layout.policies.read_text()
+        scores = prometheus.query(self.run, *policies.query(text, 'cpu'))
+        return scores.get(busy, 0.0) - scores.get(idle, 1.0) > gap
+
+    def assert_runs_once(self, guest: Guest, host: str) -> None:
+        """Assert that Nova, libvirt and Placement agree on one host of a running guest."""
+        assert guest.find_host() == host
+        assert guest.list_domain_states() == {host: 'running'}
+        assert self.list_allocations(guest.uuid) == {host}
+
+    def list_residents(self) -> dict[str, dict[str, str]]:
+        """Return the domains of each host and their states, by libvirt alone."""
+        residents = {}
+        for host in self.hosts:
+            listed = self.hypervisor.run_virsh(self.run, host, 'list', '--all').stdout
+            rows = [line.split(maxsplit=2) for line in listed.splitlines() if line.strip()]
+            residents[host] = {domain: state.strip() for _, domain, state in rows}
+        return residents
+
+    def wait(self, ready: Any, what: str, timeout: float = 180) -> None:
+        """Wait until ``ready``, while every daemon lives.
+
+        :raises TimeoutError: it was not so within ``timeout`` seconds
+        """
+        def check() -> bool:
+            self.run.check_alive()
+            return bool(ready())
+
+        client.poll(check, what, timeout)
+
+    # -- this project's programs -------------------------------------------------
+
+    def start(self, program: str) -> None:
+        """Start a daemon of this project, with libvirt for Python as nova-compute has it."""
+        self.run.spawn(program, rebalancer.command(self.run, program),
+                       env=self.hypervisor.build_python_path(self.run))
+
+    def stop(self, program: str) -> None:
+        """Stop a daemon, as its service does."""
+        assert self.run.stop_one(program, grace=30) is not None, f'{program} had to be killed'
+
+    def is_running(self, program: str) -> bool:
+        return any(p.name == program and processes.is_alive(p)
+                   for p in self.run.state.processes)
+
+    def run_program(self, program: str, *arguments: str) -> None:
+        """Run one of our programs until it ends well; its output goes to its log."""
+        self.run.task(program, [*rebalancer.command(self.run, program), *arguments])()
+
+    def ask(self, *arguments: str, status: int = 0) -> str:
+        """Run a subcommand of kronos and return its output; its exit status is as expected."""
+        found, output = rebalancer.ask(self.run, *arguments)
+        assert found == status, f'kronos {" ".join(arguments)}: {found}\n{output}'
+        return output
+
+    def wait_for_tasks(self, count: int = 1, state: str = 'completed') -> None:
+        """Wait until so many tasks ended well, or as ``state`` says, and none otherwise."""
+        def ended() -> bool:
+            tasks = self.list_tasks()
+            failed = [task for task in tasks
+                      if task['state'] in {'failed', 'cancelled'} - {state}]
+            assert not failed, failed
+            return sum(task['state'] == state for task in tasks) >= count
+
+        self.wait(ended, f'{count} tasks are {state}')
+
+    def list_tasks(self) -> list[dict[str, Any]]:
+        return rebalancer.tasks(self.run)
