@@ -97,6 +97,9 @@ class LibvirtHypervisor:
         return {
             'DEFAULT': {
                 'compute_driver': 'libvirt.LibvirtDriver',
+                # Else Nova makes qcow2 of a raw disk that has moved cold, and the guest reads
+                # that as raw.
+                'use_cow_images': 'false',
                 # The test guest does not obey the power button.
                 'shutdown_timeout': 5,
             },
