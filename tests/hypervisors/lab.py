@@ -15,6 +15,7 @@
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import time
@@ -306,6 +307,16 @@ class Lab:
             return sum(task['state'] == state for task in tasks) >= count
 
         self.wait(ended, f'{count} tasks are {state}')
+
+    def list_open_tasks(self) -> list[dict[str, Any]]:
+        """Return the tasks that are not over, as kronos task list shows them."""
+        return list(json.loads(self.ask('task', 'list', '-f', 'json')))
+
+    def wait_for_services(self) -> None:
+        """Wait until Nova lists all its services as up."""
+        self.wait(lambda: all(service['state'] == 'up'
+                              for service in self.cloud.compute_services()),
+                  "Nova's services are up")
 
     def list_tasks(self) -> list[dict[str, Any]]:
         return rebalancer.tasks(self.run)

@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Daemons that die at a point of a migration: every task ends, and the guest runs once."""
+
+import dataclasses
+import time
+
+import pytest
+
+from tools.cloud import mariadb
+
+pytestmark = pytest.mark.long
+
+SOURCE, DESTINATION = 'compute-01', 'compute-02'
+#: Status of Nova's migration record at which the daemon dies; "finished" awaits the
+#: confirmation of a cold migration.
+LIVE = ('queued', 'preparing', 'running', 'post-migrating')
+COLD = ('migrating', 'finished')
+#: Process of the sandbox that dies, and the points where its death matters.
+DEATHS = {
+    'kronos-executor': (*LIVE, *COLD),
+    'kronos-engine': ('running',),
+    'rabbitmq': ('preparing', 'running'),
+    'mariadb': ('preparing', 'running'),
+    'nova-conductor': ('preparing', 'running'),
+    f'nova-compute-{SOURCE}': (*LIVE, 'finished'),
+    f'nova-compute-{DESTINATION}': ('preparing', 'running', 'post-migrating', 'finished'),
+    f'libvirtd-{SOURCE}': ('running',),
+    f'libvirtd-{DESTINATION}': ('running',),
+}
+#: Seconds after which a daemon is started again.
+AWAY_SECONDS = 3
+#: A task ends within so many seconds, or an operator ends it.
+TASK_SECONDS = 900
+
+
+@dataclasses.dataclass(frozen=True)
+class Death:
+    """A daemon that dies as soon as a migration has a status."""
+
+    daemon: str
+    status: str
+
+    def __str__(self):
+        return f'{self.daemon}-{self.status}'
+
+
+def wait_for_status(lab, uuid, status, seconds=120):
+    """Return the last status of the server's migrations that came no later than ``status``.
+
+    :returns: False when the migration ended first, as a quick one may.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = {row for [row] in mariadb.execute(lab.run, [
+            f"SELECT status FROM nova.migrations WHERE instance_uuid = '{uuid}'"])}
+        if status in found:
+            return True
+        if found & {'completed', 'confirmed', 'error', 'failed'}:
+            return False
+        time.sleep(0.005)
+    raise TimeoutError(f'no migration of {uuid} within {seconds} s')
+
+
+def settle(lab):
+    """Wait until every task ended; an operator ends those that never do."""
+    try:
+        lab.wait(lambda: not lab.list_open_tasks(), 'every task ended', TASK_SECONDS)
+    except TimeoutError:
+        for task in lab.list_open_tasks():
+            lab.ask('task', 'resolve', task['Task'], '--as', 'failed', '--reason',
+                    'a host never came back')
+
+
+def list_running(lab, guest):
+    return [host for host, state in guest.list_domain_states().items()
+            if state in ('running', 'paused')]
+
+
+CASES = [Death(daemon, status) for daemon, statuses in DEATHS.items() for status in statuses]
+
+
+@pytest.mark.timeout(TASK_SECONDS + 600)
+@pytest.mark.parametrize('death', CASES, ids=str)
+def test_task_ends_and_guest_runs_once_after_a_daemon_died(daemons, death):
+    guest = daemons.boot('guest', SOURCE)
+    if death.status in COLD:
+        daemons.stop_guest(guest)
+    else:
+        guest.rewrite_memory(64, 30)
+    daemons.ask('drain', 'start', SOURCE, '--reason', 'a new kernel')
+    assert wait_for_status(daemons, guest.uuid, death.status), \
+        f'the migration ended before it was {death.status}'
+    daemons.run.kill(death.daemon)
+    time.sleep(AWAY_SECONDS)
+    daemons.run.restart(death.daemon)
+    settle(daemons)
+    daemons.wait_for_services()
+    assert_one_place(daemons, guest, death)
+
+
+def assert_one_place(lab, guest, death):
+    """Assert that Nova, libvirt and Placement name one place of the guest, soon at least."""
+    if death.status in COLD:
+        lab.wait(lambda: guest.read()['OS-EXT-STS:task_state'] is None, 'Nova has ended its work')
+        host = guest.find_host()
+        assert list_running(lab, guest) == []
+        assert guest.list_domain_states() == {host: 'shut off'}
+    else:
+        lab.wait(lambda: list_running(lab, guest) == [guest.find_host()],
+                 'the guest runs where Nova says, and nowhere else')
+        host = guest.find_host()
+    lab.wait(lambda: lab.list_allocations(guest.uuid) == {host},
+             'Placement has one allocation')
