@@ -52,9 +52,9 @@ class MigrationDeadlines:
             return False
         wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
-            LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
-                        'watched until Nova says how it ended. See its migration in Nova.',
-                        row.task.instance_uuid, row.task.task_id)
+            LOG.warning('%s: %s: it is past its deadline; it keeps its slot and is watched until '
+                        'Nova says how it ended. See its migration in Nova.',
+                        model.format_task(row.task), exception.MigrationTimeout.wire_type)
         if (row.error, row.task.state) == (wanted, TaskState.UNKNOWN):
             return True
         return self._outcomes.update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
@@ -89,13 +89,13 @@ class MigrationDeadlines:
             accepted = self._driver.abort(
                 task, self._driver.bind_marker(row.marker or '', row.reference))
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is tried again.', task.task_id,
+            LOG.warning('%s: %s It is tried again.', model.format_task(task),
                         exception.format_sentence(e))
             return
         if accepted:
             flight.has_been_aborted = True
-            LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
-                        'being aborted', task.instance_uuid, task.task_id)
+            LOG.warning('%s: its live migration is past its deadline and is being aborted',
+                        model.format_task(task))
 
     def is_own_abort(self, row: rows.TaskRow, progress: base.MigrationProgress,
                      flight: in_flight_migrations.InFlightMigration) -> bool:
@@ -128,5 +128,5 @@ class MigrationDeadlines:
         try:
             return self._driver.reset_state(task)
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s', task.task_id, exception.format_sentence(e))
+            LOG.warning('%s: %s', model.format_task(task), exception.format_sentence(e))
             return False

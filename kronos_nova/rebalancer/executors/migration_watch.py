@@ -55,8 +55,8 @@ def read_phase_seconds(driver: base.Executor, row: rows.TaskRow) -> Mapping[str,
     try:
         return driver.read_phase_seconds(row.task, row.reference)
     except Exception as e:
-        LOG.debug('Task %s: its phase durations come from polling alone: %s',
-                  row.task.task_id, e)
+        LOG.debug('%s: its phase durations come from polling alone: %s',
+                  model.format_task(row.task), e)
         return {}
 
 
@@ -91,7 +91,7 @@ class MigrationWatch:
             if progress.stage is base.MigrationStage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', task.task_id,
+            LOG.warning('%s: %s It is looked at again.', model.format_task(task),
                         exception.format_sentence(e))
             if isinstance(e, exception.ServiceUnavailable):
                 self._services.record_failure(e, task, self._clock())
@@ -101,7 +101,7 @@ class MigrationWatch:
         except exception.MigrationError as e:
             self._handle_unverified(self._record_phase(row, progress), flight, e)
         except Exception as e:
-            LOG.error('Task %s: %s', task.task_id, base.build_unexpected_error(task, e))
+            LOG.error('%s: %s', model.format_task(task), base.build_unexpected_error(task, e))
             self._deadlines.check_deadline(row)
         else:
             self._services.record_success(service_breakers.WATCHING, self._clock())
@@ -183,8 +183,8 @@ class MigrationWatch:
             return
         state = row.task.state
         if state is not TaskState.SUBMITTED:
-            LOG.info('Instance %s: task %s: its migration is found in Nova (%s)',
-                     row.task.instance_uuid, row.task.task_id, progress.stage)
+            LOG.info('%s: its migration is found in Nova (%s)', model.format_task(row.task),
+                     progress.stage)
             state = TaskState.SUBMITTED
         if changed or state is not row.task.state:
             self._outcomes.update_task(
@@ -199,9 +199,8 @@ class MigrationWatch:
         task, now = row.task, self._clock()
         since = migration_uncertainty.find_doubt_since(row, progress.stage)
         if since is None:
-            LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
-                     'that changes within %.0f s', task.instance_uuid, task.task_id,
-                     progress.detail, progress.patience)
+            LOG.info('%s: %s; the task ends by where the instance is unless that changes within '
+                     '%.0f s', model.format_task(task), progress.detail, progress.patience)
             self._outcomes.record_doubt(row, progress.stage, now, reference=progress.reference)
             return
         if now - since <= progress.patience:
@@ -209,8 +208,8 @@ class MigrationWatch:
         row = dataclasses.replace(row, marks=())
         match progress.ending:
             case base.MigrationStage.COMPLETED:
-                LOG.warning('Instance %s: task %s is completed: %s. See nova-manage placement '
-                            'audit', task.instance_uuid, task.task_id, progress.detail)
+                LOG.warning('%s: completed: %s. See nova-manage placement audit',
+                            model.format_task(task), progress.detail)
                 self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.CANCELLED:
                 self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
@@ -226,11 +225,11 @@ class MigrationWatch:
         try:
             self._driver.confirm(row.task, self._bind_marker(row))
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', row.task.task_id,
+            LOG.warning('%s: %s It is looked at again.', model.format_task(row.task),
                         exception.format_sentence(e))
             return
-        LOG.info('Instance %s: task %s: its cold migration to %s is confirmed',
-                 row.task.instance_uuid, row.task.task_id, row.task.to_host)
+        LOG.info('%s: its cold migration to %s is confirmed', model.format_task(row.task),
+                 row.task.to_host)
 
     def _handle_absence(self, row: rows.TaskRow) -> None:
         now = self._clock()
@@ -239,9 +238,8 @@ class MigrationWatch:
             state = row.task.state
             if state is TaskState.SUBMITTING:
                 state = TaskState.UNKNOWN
-                LOG.warning('Instance %s: task %s: it is not known whether its migration was '
-                            'asked for, and Nova shows none; it is watched for %.0f s',
-                            row.task.instance_uuid, row.task.task_id,
+                LOG.warning('%s: it is not known whether its migration was asked for, and Nova '
+                            'shows none; it is watched for %.0f s', model.format_task(row.task),
                             self._settings.absent_seconds)
             self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, now, state)
         elif now - since > self._settings.absent_seconds:
@@ -271,12 +269,12 @@ class MigrationWatch:
 
     def _log_settling(self, task: model.Task, progress: base.MigrationProgress) -> None:
         if progress.stage is base.MigrationStage.UNTOLD:
-            LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
-                     'why yet; repeating the question for up to %.0f s', task.instance_uuid,
-                     task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
+            LOG.info('%s: its migration to %s failed (%s), and Nova has not said why yet; '
+                     'repeating the question for up to %.0f s', model.format_task(task),
+                     task.to_host, progress.detail, self._settings.settling_seconds)
         else:
-            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
-                     task.instance_uuid, task.task_id, task.to_host, progress.detail)
+            LOG.info('%s: its migration to %s failed; before anything else, %s',
+                     model.format_task(task), task.to_host, progress.detail)
 
     def _handle_unverified(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
                            error: exception.MigrationError) -> None:

@@ -87,8 +87,8 @@ class PreFlightCheck:
         self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
         if zones[0] != zones[1]:
-            LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
-                     task.instance_uuid, task.from_host, task.to_host, *zones)
+            LOG.info('%s: the move from %s to %s is one from zone %s to zone %s',
+                     model.format_task(task), task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _list_planned_aggregates(self, task: model.Task, known: base.StoredFacts) -> list[str]:

@@ -118,19 +118,17 @@ class StrayMigrations:
         finally:
             for task in (request.row.task for request in self._requests.values()
                          if request.has_been_told and not request.has_been_aborted):
-                LOG.error('Instance %s: task %s: this executor stops before it could abort a late '
-                          'migration to %s. See openstack server migration list --server %s, and '
-                          'abort it.', task.instance_uuid, task.task_id, task.to_host,
-                          task.instance_uuid)
+                LOG.error('%s: this executor stops before it could abort a late migration to %s. '
+                          'See openstack server migration list --server %s, and abort it.',
+                          model.format_task(task), task.to_host, task.instance_uuid)
 
     def _log_late_request(self, request: _LostRequest) -> None:
         """Log once that the request came too late."""
         if not request.has_been_told:
             task, request.has_been_told = request.row.task, True
-            LOG.error('Instance %s: task %s: the request to migrate it to %s came too late: the '
-                      'task %s meanwhile. Its migration is aborted, if Nova has begun it.',
-                      task.instance_uuid, task.task_id, task.to_host,
-                      self._describe_course(request.row))
+            LOG.error('%s: the request to migrate the instance to %s came too late: the task %s '
+                      'meanwhile. Its migration is aborted, if Nova has begun it.',
+                      model.format_task(task), task.to_host, self._describe_course(request.row))
 
     def _list_watchers(self, row: rows.TaskRow) -> list[rows.TaskRow]:
         """Return the tasks whose executors watch the same move: this task or another one."""
@@ -172,15 +170,15 @@ class StrayMigrations:
                 return False
             self._log_end(task, progress)
         except exception.MigrationError as e:
-            LOG.warning('Task %s: its late migration: %s It is tried again.', task.task_id,
+            LOG.warning('%s: its late migration: %s It is tried again.', model.format_task(task),
                         exception.format_sentence(e))
             return False
         except exception.StoreError:
             raise
         except Exception:
-            LOG.exception('Instance %s: task %s: unexpected error; please report it. Its late '
-                          'migration to %s is not watched any more: look at the migrations of the '
-                          'instance.', task.instance_uuid, task.task_id, task.to_host)
+            LOG.exception('%s: unexpected error; please report it. Its late migration to %s is '
+                          'not watched any more: look at the migrations of the instance.',
+                          model.format_task(task), task.to_host)
         return True
 
     def _find_patience(self, progress: base.MigrationProgress) -> float:
@@ -191,23 +189,21 @@ class StrayMigrations:
 
     def _log_end(self, task: model.Task, progress: base.MigrationProgress) -> None:
         if progress.stage is base.MigrationStage.COMPLETED:
-            LOG.error('Instance %s: task %s: its late migration %s has moved it to %s before it '
-                      'could be aborted. Look where the instance belongs.', task.instance_uuid,
-                      task.task_id, progress.reference, task.to_host)
+            LOG.error('%s: its late migration %s has moved the instance to %s before it could be '
+                      'aborted. Look where the instance belongs.', model.format_task(task),
+                      progress.reference, task.to_host)
         elif progress.stage is base.MigrationStage.UNCONFIRMED:
-            LOG.error('Instance %s: task %s: its late cold migration %s waits on %s and cannot be '
-                      'aborted. Revert it: openstack server resize revert %s',
-                      task.instance_uuid, task.task_id, progress.reference, task.to_host,
-                      task.instance_uuid)
+            LOG.error('%s: its late cold migration %s waits on %s and cannot be aborted. Revert '
+                      'it: openstack server resize revert %s', model.format_task(task),
+                      progress.reference, task.to_host, task.instance_uuid)
         elif progress.broken and not (self._resets_state and self._driver.reset_state(task)):
-            LOG.error('Instance %s: task %s: Nova put it into ERROR when its late migration %s was '
+            LOG.error('%s: Nova put the instance into ERROR when its late migration %s was '
                       'aborted, and the guest runs on %s. Make it active again: openstack server '
-                      'set --state active %s', task.instance_uuid, task.task_id, progress.reference,
+                      'set --state active %s', model.format_task(task), progress.reference,
                       progress.place or task.from_host, task.instance_uuid)
         else:
-            LOG.warning('Instance %s: task %s: its late migration %s has ended: %s',
-                        task.instance_uuid, task.task_id, progress.reference,
-                        progress.detail or progress.stage)
+            LOG.warning('%s: its late migration %s has ended: %s', model.format_task(task),
+                        progress.reference, progress.detail or progress.stage)
 
     def _find_known(self, row: rows.TaskRow) -> set[str]:
         """Return the UUIDs of the migrations that the instance's tasks name."""
@@ -224,5 +220,5 @@ class StrayMigrations:
         if not self._driver.abort(task, marker):
             return
         request.has_been_aborted = True
-        LOG.warning('Instance %s: task %s: its late migration to %s is being aborted',
-                    task.instance_uuid, task.task_id, task.to_host)
+        LOG.warning('%s: its late migration to %s is being aborted', model.format_task(task),
+                    task.to_host)

@@ -85,10 +85,9 @@ class TaskSubmission:
     def start_task(self, row: rows.TaskRow) -> None:
         """Run pre-flight, then begin the hooks; a task without hooks is submitted."""
         if self._hooks.has_interrupted_hooks(row):
-            LOG.warning('Instance %s: task %s goes back to the queue: the executor that ran its '
+            LOG.warning('%s: it goes back to the queue: the executor that ran its '
                         'pre-migration hooks did not request the migration; running the '
-                        'post-migration hooks first',
-                        row.task.instance_uuid, row.task.task_id)
+                        'post-migration hooks first', model.format_task(row.task))
             self._outcomes.return_task(row)
             return
         marker = self._run_pre_flight(row)
@@ -139,8 +138,7 @@ class TaskSubmission:
         self._services.record_success((service_breakers.PLACEMENT,), now)
         pause = self._store.pauses.find_pause(task.aggregate, now) or self.find_hold(now)
         if pause is not None:
-            LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
-                     task.task_id, pause)
+            LOG.info('%s: it goes back to the queue: %s', model.format_task(task), pause)
         if self._stopping.is_set() or pause is not None:
             self._outcomes.return_task(row)
             return None
@@ -201,7 +199,7 @@ class TaskSubmission:
 
     def _submit_task(self, row: rows.TaskRow, may_send: Callable[[], bool]) -> None:
         task = row.task
-        problem: Exception | None = None
+        problem: exception.MigrationError | None = None
         try:
             if not may_send():
                 raise exception.HeldUp(
@@ -215,13 +213,13 @@ class TaskSubmission:
         except Exception as e:
             problem = base.build_unexpected_error(task, e)
         else:
-            LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
-                     '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
-                     task.phase, task.task_id, reference)
+            LOG.info('%s: %s migration from %s to %s requested (%s, request %s)',
+                     model.format_task(task), task.method, task.from_host, task.to_host,
+                     task.phase, reference)
         if problem is not None:
-            LOG.warning('Task %s: %s', task.task_id, problem)
-            fields = {'error': str(problem), 'error_type': getattr(problem, 'wire_type', None)}
-            return self._keep_request(row, TaskState.UNKNOWN, **fields)
+            LOG.warning('%s: %s: %s', model.format_task(task), problem.wire_type, problem)
+            return self._keep_request(row, TaskState.UNKNOWN, error=str(problem),
+                                      error_type=problem.wire_type)
         self._keep_request(row, TaskState.SUBMITTED, reference=reference)
         return self._services.record_success(service_breakers.WATCHING, self._clock())
 

@@ -26,6 +26,7 @@ import time
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
@@ -241,8 +242,8 @@ class Worker:
         if agenda.abandoned:
             for row in self._store.tasks.adopt_tasks(self.name, self._settings.scopes, now,
                                                      self._settings.claim_seconds):
-                LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '
-                            'silent', row.task.instance_uuid, row.task.task_id, row.task.state)
+                LOG.warning('%s: %s, it is taken over from an executor that went silent',
+                            model.format_task(row.task), row.task.state)
         mine: list[rows.TaskRow] = []
         if agenda.mine or agenda.abandoned:
             mine = self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT, worker=self.name)

@@ -194,8 +194,8 @@ def test_a_move_between_zones_is_logged(ready: Ready, caplog: pytest.LogCaptureF
         **ready.cluster.services, 'host2': model.Service('host2', zone='az2')})
     ready.driver._conf.set_override('restrict_to_az', False, 'engine')
     ready.go()
-    assert caplog.messages == ['Instance vm: the move from host1 to host2 is one from zone az1 to '
-                               'zone az2']
+    assert caplog.messages == [f'{model.format_task(novas.TASK)}: the move from host1 to host2 is '
+                               'one from zone az1 to zone az2']
 
 
 # Slots that others take.

@@ -474,12 +474,12 @@ def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench
     bench.plan()
     bench.passes(6)
     said = [r.message for r in caplog.records if ' failed' in r.message]
-    uuid, task_id = bench.tasks[0].instance_uuid, bench.tasks[0].task_id
+    about = model.format_task(bench.tasks[0])
     assert said == [
-        f'Instance {uuid}: task {task_id}: its migration to h2 failed (Nova: migration error), '
-        'and Nova has not said why yet; repeating the question for up to 300 s',
-        f'Instance {uuid}: task {task_id}: its migration to h2 failed; before anything else, its '
-        'allocation is still there', said[0]]
+        f'{about}: its migration to h2 failed (Nova: migration error), and Nova has not said why '
+        'yet; repeating the question for up to 300 s',
+        f'{about}: its migration to h2 failed; before anything else, its allocation is still there',
+        said[0]]
 
 
 def test_leftover_allocations_end_the_task_without_another_request(bench):
