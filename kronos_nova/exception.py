@@ -264,6 +264,15 @@ class AmbiguousSubmit(MigrationError):
     wire_type = 'NovaClientError'
 
 
+class UnexpectedError(MigrationError):
+    """An exception that the executor does not know: a fault of its driver, or a defect of ours."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: the executor failed unexpectedly (%(problem)s); report '
+               'this with the log')
+    code = 'kronos.migration.unexpected'
+    wire_type = 'UnexpectedError'
+
+
 class RepinError(KronosException):
     """vCPUs of an instance could not be pinned."""
 

@@ -20,31 +20,45 @@ a crash.
 import abc
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import enum
 from typing import Any, Self
 
 from oslo_config import cfg
+from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.executors import nova_error_classes
 
-
-class UnexpectedError(exception.MigrationError):
-    """An exception outside the contract of the driver: a fault of the driver."""
-
-    code = 'kronos.migration.unexpected'
-    wire_type = 'UnexpectedError'
+LOG = logging.getLogger(__name__)
 
 
-def build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedError:
-    return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
-        f'the executor driver failed unexpectedly ({type(error).__name__}: '
-        f'{secret_mask.mask_text(str(error))}); '
-        'report this with the log'))
+def report_unexpected_error(task: model.Task, error: Exception) -> exception.UnexpectedError:
+    """Log an exception with its traceback; return the error that the task's row gets for it."""
+    found = exception.UnexpectedError(
+        instance_uuid=task.instance_uuid,
+        problem=f'{type(error).__name__}: {secret_mask.mask_text(str(error))}')
+    LOG.error('%s: %s: %s', model.format_task(task), found.wire_type, found, exc_info=error)
+    return found
+
+
+@contextlib.contextmanager
+def check_contract(task: model.Task) -> Iterator[None]:
+    """Hold calls of a driver to the errors of its contract.
+
+    :raises UnexpectedError: for every other exception, which is logged.
+    """
+    try:
+        yield
+    except (exception.MigrationError, exception.StoreError):
+        raise
+    except Exception as e:
+        raise report_unexpected_error(task, e) from e
 
 
 class MigrationStage(enum.StrEnum):

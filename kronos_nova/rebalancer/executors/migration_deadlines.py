@@ -86,9 +86,10 @@ class MigrationDeadlines:
                 or not self._is_past_deadline(row)):
             return
         try:
-            accepted = self._driver.abort(
-                task, self._driver.bind_marker(row.marker or '', row.reference))
-        except exception.NovaClientError as e:
+            with base.check_contract(task):
+                accepted = self._driver.abort(
+                    task, self._driver.bind_marker(row.marker or '', row.reference))
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
             LOG.warning('%s: %s It is tried again.', model.format_task(task),
                         exception.format_sentence(e))
             return
@@ -126,7 +127,8 @@ class MigrationDeadlines:
         if not self._settings.reset_state_after_abort:
             return False
         try:
-            return self._driver.reset_state(task)
-        except exception.NovaClientError as e:
+            with base.check_contract(task):
+                return self._driver.reset_state(task)
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
             LOG.warning('%s: %s', model.format_task(task), exception.format_sentence(e))
             return False

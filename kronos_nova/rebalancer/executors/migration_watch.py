@@ -81,7 +81,8 @@ class MigrationWatch:
         task, read_at = row.task, self._monotonic()
         progress: base.MigrationProgress | None = None
         try:
-            progress = self._driver.read_progress(task, self._bind_marker(row))
+            with base.check_contract(task):
+                progress = self._driver.read_progress(task, self._bind_marker(row))
             if progress.source is not None:
                 # Nova carries our request out from where it found the instance.
                 task = dataclasses.replace(task, from_host=progress.source)
@@ -89,7 +90,10 @@ class MigrationWatch:
             if progress.stage.is_terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.COMPLETED:
-                self._driver.post_flight(task)
+                with base.check_contract(task):
+                    self._driver.post_flight(task)
+        except exception.UnexpectedError:
+            self._deadlines.check_deadline(row)
         except exception.NovaClientError as e:
             LOG.warning('%s: %s It is looked at again.', model.format_task(task),
                         exception.format_sentence(e))
@@ -100,9 +104,6 @@ class MigrationWatch:
             self._outcomes.record_failure(row, e)
         except exception.MigrationError as e:
             self._handle_unverified(self._record_phase(row, progress), flight, e)
-        except Exception as e:
-            LOG.error('%s: %s', model.format_task(task), base.build_unexpected_error(task, e))
-            self._deadlines.check_deadline(row)
         else:
             self._services.record_success(service_breakers.WATCHING, self._clock())
             self._handle_progress(self._record_phase(row, progress), flight, progress, read_at)
@@ -223,8 +224,9 @@ class MigrationWatch:
         Nova refuses a second confirmation, so a repetition by a successor is harmless.
         """
         try:
-            self._driver.confirm(row.task, self._bind_marker(row))
-        except exception.NovaClientError as e:
+            with base.check_contract(row.task):
+                self._driver.confirm(row.task, self._bind_marker(row))
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
             LOG.warning('%s: %s It is looked at again.', model.format_task(row.task),
                         exception.format_sentence(e))
             return

@@ -126,12 +126,10 @@ class TaskSubmission:
         task = row.task
         known = self._read_known_facts(task)
         try:
-            marker = self._driver.pre_flight(task, known)
+            with base.check_contract(task):
+                marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
             self._handle_failure(row, e)
-            return None
-        except Exception as e:
-            self._outcomes.record_failure(row, base.build_unexpected_error(task, e))
             return None
         now = self._clock()
         # Only a request shows whether Nova takes requests, too.
@@ -178,7 +176,8 @@ class TaskSubmission:
         task = row.task
         self._keeper.record_step()
         try:
-            self._driver.log_in(task)
+            with base.check_contract(task):
+                self._driver.log_in(task)
         except exception.MigrationError as e:
             return self._handle_failure(row, e)
         now, began = self._clock(), self._monotonic()
@@ -199,27 +198,22 @@ class TaskSubmission:
 
     def _submit_task(self, row: rows.TaskRow, may_send: Callable[[], bool]) -> None:
         task = row.task
-        problem: exception.MigrationError | None = None
         try:
             if not may_send():
                 raise exception.HeldUp(
                     instance_uuid=task.instance_uuid,
                     problem='this executor stood still before it could ask for the migration')
-            reference: str | None = self._driver.submit(task, may_send)
-        except exception.AmbiguousSubmit as e:
-            problem = e
+            with base.check_contract(task):
+                reference = self._driver.submit(task, may_send)
+        except (exception.AmbiguousSubmit, exception.UnexpectedError) as e:
+            if isinstance(e, exception.AmbiguousSubmit):
+                LOG.warning('%s: %s: %s', model.format_task(task), e.wire_type, e)
+            return self._keep_request(row, TaskState.UNKNOWN, error=str(e), error_type=e.wire_type)
         except exception.MigrationError as e:
             return self._handle_failure(row, e)
-        except Exception as e:
-            problem = base.build_unexpected_error(task, e)
-        else:
-            LOG.info('%s: %s migration from %s to %s requested (%s, request %s)',
-                     model.format_task(task), task.method, task.from_host, task.to_host,
-                     task.phase, reference)
-        if problem is not None:
-            LOG.warning('%s: %s: %s', model.format_task(task), problem.wire_type, problem)
-            return self._keep_request(row, TaskState.UNKNOWN, error=str(problem),
-                                      error_type=problem.wire_type)
+        LOG.info('%s: %s migration from %s to %s requested (%s, request %s)',
+                 model.format_task(task), task.method, task.from_host, task.to_host, task.phase,
+                 reference)
         self._keep_request(row, TaskState.SUBMITTED, reference=reference)
         return self._services.record_success(service_breakers.WATCHING, self._clock())
 

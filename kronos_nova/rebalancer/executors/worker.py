@@ -215,14 +215,30 @@ class Worker:
                 return False
             self.keeper.record_step()
             if row.task.state is TaskState.CLAIMED:
-                self._submission.continue_task(row)
+                self._run_step(row, self._submission.continue_task)
                 continue
             flight = self._flights.find_migration(row.task.task_id)
             if flight.is_due(now):
                 flight.next_look = now + self._settings.look_interval
-                self._watch.watch_task(row, flight)
+                self._run_step(row, functools.partial(self._watch.watch_task, flight=flight))
         # Tasks that ended above may have let others begin.
         return not self._stopping.is_set() and self._begin_task(any(agenda))
+
+    def _run_step(self, row: rows.TaskRow, step: Callable[[rows.TaskRow], None]) -> None:
+        """Run a step of one task; a defect of ours in it does not end the pass of the others.
+
+        A task for which Nova may have been asked is looked at again.
+        """
+        try:
+            step(row)
+        except exception.StoreError:
+            raise
+        except Exception as e:
+            error = base.report_unexpected_error(row.task, e)
+            found = self._store.tasks.find_task(row.task.task_id)
+            if found is not None and (found.task.state, found.worker) == (
+                    TaskState.CLAIMED, self.name):
+                self._outcomes.record_failure(found, error)
 
     def _end_late_tasks(self, agenda: worker_todo.WorkerTodo, now: float) -> None:
         """End the tasks that were not begun in time.
@@ -273,7 +289,7 @@ class Worker:
         if row is None:
             return False
         self.keeper.record_step()
-        self._submission.start_task(row)
+        self._run_step(row, self._submission.start_task)
         return True
 
     def _is_held(self) -> bool:
