@@ -23,7 +23,6 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import in_flight_migrations
-from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import worker_collaborators
 from kronos_nova.rebalancer.store import rows
 
@@ -39,6 +38,7 @@ class MigrationDeadlines:
     def __init__(self, shared: worker_collaborators.WorkerCollaborators) -> None:
         self._driver, self._settings = shared.driver, shared.settings
         self._outcomes, self._clock = shared.outcomes, shared.clock
+        self._monotonic = shared.monotonic
 
     def check_deadline(self, row: rows.TaskRow) -> bool:
         """Set a task to unknown once it is past its deadline.
@@ -107,19 +107,21 @@ class MigrationDeadlines:
             return flight.has_been_aborted or progress.aborted_by is None
         return endings.is_own_abort(row, progress, flight.has_been_aborted)
 
-    def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
+    def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                        flight: in_flight_migrations.InFlightMigration) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(
-            row, base.MigrationStage.CANCELLED)
-        if progress.patience and since is None:
-            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED, now,
+        lasted = flight.measure_doubt(row, base.MigrationStage.CANCELLED, self._clock,
+                                      self._monotonic())
+        if progress.patience and lasted is None:
+            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED,
                                         reference=row.reference)
             return False
-        return since is None or now - since > progress.patience
+        return lasted is None or lasted > progress.patience
 
-    def end_aborted_task(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+    def end_aborted_task(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                         flight: in_flight_migrations.InFlightMigration) -> None:
         """End a task whose migration we aborted, once Nova has done with the instance."""
-        if self.has_abort_ended(row, progress):
+        if self.has_abort_ended(row, progress, flight):
             reset = progress.broken and self._reset_state(row.task)
             self._outcomes.record_failure(row, endings.build_abort_error(row, progress, reset))
 

@@ -18,6 +18,7 @@ source, so Nova carries out the late request from the instance's current host. T
 sent the request aborts its migration.
 """
 
+from collections.abc import Callable
 import dataclasses
 
 from oslo_log import log as logging
@@ -43,7 +44,7 @@ class _LostRequest:
     """A request whose task was lost.
 
     ``row``: the task's row at the time of the request. ``ends_since``: when the driver first found
-    that the migration is no longer under way.
+    that the migration is no longer under way. Both times are monotonic.
     """
 
     row: rows.TaskRow
@@ -68,33 +69,35 @@ class StrayMigrations:
     another host, or followed an earlier migration.
 
     :param seconds: a request without a migration for so long has begun none.
+    :param monotonic: returns seconds that no change of a clock affects.
     :param resets_state: make an instance active again that Nova puts into ERROR because its late
         migration was aborted.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, seconds: float,
-                 resets_state: bool = False) -> None:
+                 monotonic: Callable[[], float], resets_state: bool = False) -> None:
         self._store = store
         self._driver = driver
         self._seconds = seconds
+        self._monotonic = monotonic
         self._resets_state = resets_state
         self._requests: dict[str, _LostRequest] = {}
 
-    def reread_lost_task(self, row: rows.TaskRow, now: float) -> None:
+    def reread_lost_task(self, row: rows.TaskRow) -> None:
         """Read a task again that was lost during its request.
 
         :param row: the row at the time of the request, with its marker.
         :raises StoreError: the database is away.
         """
-        self.keep_lost_request(row, now)
+        self.keep_lost_request(row)
         if not self._list_watchers(row):
             self._log_late_request(self._requests[row.task.task_id])
 
-    def keep_lost_request(self, row: rows.TaskRow, now: float) -> None:
+    def keep_lost_request(self, row: rows.TaskRow) -> None:
         """Keep the request for :meth:`abort_late_migrations`: the database cannot be read now."""
-        self._requests[row.task.task_id] = _LostRequest(row, now)
+        self._requests[row.task.task_id] = _LostRequest(row, self._monotonic())
 
-    def abort_late_migrations(self, now: float) -> None:
+    def abort_late_migrations(self) -> None:
         """Look at each late migration and abort it, until it has ended.
 
         :raises StoreError: the database is away.
@@ -105,16 +108,16 @@ class StrayMigrations:
                 continue
             if not watchers:
                 self._log_late_request(request)
-            if self._has_ended(request, now):
+            if self._has_ended(request):
                 del self._requests[task_id]
 
-    def close(self, now: float) -> None:
+    def close(self) -> None:
         """Look at each for the last time, and log those that an operator has to abort.
 
         :raises StoreError: the database is away.
         """
         try:
-            self.abort_late_migrations(now)
+            self.abort_late_migrations()
         finally:
             for task in (request.row.task for request in self._requests.values()
                          if request.has_been_told and not request.has_been_aborted):
@@ -147,8 +150,8 @@ class StrayMigrations:
             return f'went on to {current.task.to_host}'
         return f'followed migration {current.reference}'
 
-    def _has_ended(self, request: _LostRequest, now: float) -> bool:
-        task, marker = request.row.task, request.row.marker or ''
+    def _has_ended(self, request: _LostRequest) -> bool:
+        task, marker, now = request.row.task, request.row.marker or '', self._monotonic()
         try:
             known = self._find_known(request.row)
             # Nova carries the request out from the instance's current host.

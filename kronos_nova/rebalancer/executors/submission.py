@@ -225,9 +225,9 @@ class TaskSubmission:
         """
         try:
             if not self._outcomes.update_task(row, state, [TaskState.SUBMITTING], **fields):
-                self._strays.reread_lost_task(row, self._clock())
+                self._strays.reread_lost_task(row)
         except exception.StoreError:
-            self._strays.keep_lost_request(row, self._clock())
+            self._strays.keep_lost_request(row)
             raise
 
 

@@ -99,7 +99,7 @@ class Worker:
         self.keeper = claim_keeper.TaskClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
         self._strays = stray_migrations.StrayMigrations(
-            store, driver, settings.absent_seconds, settings.reset_state_after_abort)
+            store, driver, settings.absent_seconds, monotonic, settings.reset_state_after_abort)
         self._services = service_breakers.ServiceBreakers(store, announce, settings.retry_backoff)
         self._stopping = threading.Event()
         self._flights = in_flight_migrations.InFlightMigrations()
@@ -159,7 +159,7 @@ class Worker:
             LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
                         self.name, self._settings.claim_seconds, e)
         try:
-            self._strays.close(self._clock())
+            self._strays.close()
         except exception.StoreError as e:
             LOG.warning('Executor %s: %s', self.name, e)
 
@@ -209,7 +209,7 @@ class Worker:
         self._flights.forget_all_but(task_ids)
         self._hooks.drop_foreign_hooks(task_ids)
         self._hooks.run_pending_hooks(now, agenda.owed or agenda.late)
-        self._strays.abort_late_migrations(now)
+        self._strays.abort_late_migrations()
         for row in mine:
             if self._stopping.is_set():
                 return False
