@@ -25,6 +25,7 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import enum
+import time
 from typing import Any, Self
 
 from oslo_config import cfg
@@ -124,12 +125,13 @@ class MigrationProgress:
 class StoredFacts:
     """Facts from our database that Nova does not know, read just before pre-flight.
 
-    ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
+    ``now``: epoch seconds by the executor's clock; a driver reads no other one. ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
     being emptied. ``flights``: other tasks that have begun or are about to. ``scopes``: those that
     an engine plans now. ``slotless``: instances whose task has lost its slots, because Nova has
     not changed its migration for a long time.
     """
 
+    now: float = dataclasses.field(default_factory=time.time)
     history: model.MoveHistory = dataclasses.field(default_factory=model.MoveHistory)
     draining: frozenset[str] = frozenset()
     flights: tuple[model.InFlightMove, ...] = ()

@@ -19,7 +19,6 @@ migrations that have just ended.
 from collections.abc import Mapping
 import dataclasses
 import json
-import time
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -59,7 +58,7 @@ class PreFlightCheck:
         The marker is JSON: ``migration_id``, the id of the instance's newest migration before ours,
         and ``time``, when we read it (for people).
         """
-        now = time.time()
+        now = known.now
         try:
             found = self._reader.read(task, now)
         except api.ApiError as exc:

@@ -158,12 +158,13 @@ class TaskSubmission:
         """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
-        others = [row.task for row in found]
+        others, now = [row.task for row in found], self._clock()
         return base.StoredFacts(
+            now=now,
             slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
-                self._store.history.read_history(task.aggregate, self._clock()), cooling={}),
+                self._store.history.read_history(task.aggregate, now), cooling={}),
             draining=self._store.plans.list_draining_hosts(),
             flights=tuple(
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,

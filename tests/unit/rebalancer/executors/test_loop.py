@@ -350,6 +350,12 @@ def test_the_driver_knows_hosts_that_drain_in_any_scope(bench):
     assert bench.driver.known.history.draining == {'h7'}
 
 
+def test_the_driver_gets_the_time_of_the_executors_clock(bench):
+    bench.plan()
+    benches.Clocks(bench).passes(1)
+    assert bench.driver.known.now == cases.NOW, 'not that of this machine'
+
+
 @pytest.mark.parametrize('ahead', [-86400, 7 * 3600, 86400])
 def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead, caplog):
     bench.plan(cases.make_task, elsewhere)
