@@ -125,10 +125,11 @@ class MigrationProgress:
 class StoredFacts:
     """Facts from our database that Nova does not know, read just before pre-flight.
 
-    ``now``: epoch seconds by the executor's clock; a driver reads no other one. ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
-    being emptied. ``flights``: other tasks that have begun or are about to. ``scopes``: those that
-    an engine plans now. ``slotless``: instances whose task has lost its slots, because Nova has
-    not changed its migration for a long time.
+    ``now``: epoch seconds by the executor's clock; a driver reads no other one. ``history`` has no
+    cooldowns: the task's own planning has set one. ``draining``: hosts that are being emptied.
+    ``flights``: other tasks that have begun or are about to. ``scopes``: those that an engine plans
+    now. ``slotless``: instances whose task has lost its slots, because Nova has not changed its
+    migration for a long time.
     """
 
     now: float = dataclasses.field(default_factory=time.time)

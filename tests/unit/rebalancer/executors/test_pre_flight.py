@@ -269,7 +269,7 @@ def test_record_that_does_not_change_takes_no_slot(ready: Ready) -> None:
             ready.go()
     ahead = base.StoredFacts(now=time.time() + 86400.0)
     ready.changed['host1'] = [dataclasses.replace(other, updated_at=ahead.now - 60.0)]
-    assert ready.refused(known=ahead)[1] == 'no-slot', 'the clock of this machine counts for nothing'
+    assert ready.refused(known=ahead)[1] == 'no-slot', 'this machine has another clock'
     ready.changed['host1'] = [dataclasses.replace(other, updated_at=time.time() - 60.0)]
     ready.go(known=ahead)
     flight = model.InFlightMove('b', 'host1', 'host3', source='task')
