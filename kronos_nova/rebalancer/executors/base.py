@@ -93,7 +93,8 @@ class MigrationProgress:
     None where that is unknown.
 
     ``place``: the host of an instance that is ``broken``, or whose migration was ``aborted``.
-    ``aborted``: an operator or we aborted the migration. ``aborted_by``: the user who did, if Nova
+    ``aborted``: an operator or we aborted the migration, None where Nova does not let us read
+    that. ``aborted_by``: the user who did, if Nova
     names one that is not ours. ``patience`` of ``CANCELLED``, and of
     ``FAILED`` where the migration was ``aborted``: seconds for which Nova may still put the
     instance into ERROR.
@@ -116,7 +117,7 @@ class MigrationProgress:
     patience: float = 0.0
     held: str | None = None
     place: str | None = None
-    aborted: bool = False
+    aborted: bool | None = False
     aborted_by: str | None = None
     source: str | None = None
 

@@ -122,7 +122,9 @@ class MigrationDeadlines:
                          flight: in_flight_migrations.InFlightMigration) -> None:
         """End a task whose migration we aborted, once Nova has done with the instance."""
         if self.has_abort_ended(row, progress, flight):
-            reset = progress.broken and self._reset_state(row.task)
+            # Where Nova does not tell of aborts, a successor does not know that it accepted ours.
+            known = flight.has_been_aborted or progress.aborted is not None
+            reset = progress.broken and known and self._reset_state(row.task)
             self._outcomes.record_failure(row, endings.build_abort_error(row, progress, reset))
 
     def _reset_state(self, task: model.Task) -> bool:
