@@ -208,6 +208,20 @@ class InstanceInError(MigrationError):
     retriable = False
 
 
+class AbortSuspected(MigrationError):
+    """The instance is in ERROR on its source, perhaps because its migration was aborted.
+
+    Nova does not let us read the actions of the instance.
+    """
+
+    msg_fmt = ('Instance %(instance_uuid)s is in ERROR: %(problem)s. Nova does not let the user of '
+               '[nova] read os-instance-actions, so this may be the work of an abort. See its '
+               'events and the nova-compute log of both hosts; if its guest runs, make it active '
+               'again: openstack server set --state active %(instance_uuid)s')
+    code = 'kronos.migration.abort_suspected'
+    retriable = False
+
+
 class MigrationTimeout(MigrationError):
     code = 'kronos.migration.timeout'
     wire_type = 'MigrationTimeout'
@@ -262,6 +276,15 @@ class AmbiguousSubmit(MigrationError):
                '(%(problem)s). It may be running; it is looked up before anything else is done.')
     code = 'kronos.migration.ambiguous'
     wire_type = 'NovaClientError'
+
+
+class UnexpectedError(MigrationError):
+    """An exception that the executor does not know: a fault of its driver, or a defect of ours."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: the executor failed unexpectedly (%(problem)s); report '
+               'this with the log')
+    code = 'kronos.migration.unexpected'
+    wire_type = 'UnexpectedError'
 
 
 class RepinError(KronosException):

@@ -14,7 +14,7 @@
 """Write etc/kronos/nova-policy.yaml and placement-policy.yaml, from the rules of
 the installed Nova and Placement.
 
-    tools/generate_policies.py          writes them
+    python tools/generate_policies.py          writes them
 
 Nova ties some of our reads to context_is_admin, which no other rule grants.
 So our roles must fulfil it, and every rule of Nova that asks for it is written

@@ -12,8 +12,8 @@
 
 """Write the picture of the rooms from the contract in setup.cfg and the real imports, or check it.
 
-    tools/generate_rooms.py           writes doc/source/contributor/rooms.dot
-    tools/generate_rooms.py --check   exits 1 if it is out of date
+    python tools/generate_rooms.py           writes doc/source/contributor/rooms.dot
+    python tools/generate_rooms.py --check   exits 1 if it is out of date
 
 An arrow leads from a room to a room that it imports. Where a longer way leads there too, the
 direct arrow is left out.
@@ -110,7 +110,7 @@ def main() -> int:
         return 0
     name = PICTURE.relative_to(TOP)
     if '--check' in sys.argv[1:]:
-        print(f'{name} is out of date: run tools/generate_rooms.py')
+        print(f'{name} is out of date: run python tools/generate_rooms.py')
         return 1
     PICTURE.write_text(wanted)
     print(f'wrote {name}')

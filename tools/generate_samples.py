@@ -12,8 +12,8 @@
 
 """Write the sample configuration files of etc/kronos, or check them.
 
-    tools/generate_samples.py           writes them
-    tools/generate_samples.py --check   exits 1, with a diff, if one is out of date
+    python tools/generate_samples.py           writes them
+    python tools/generate_samples.py --check   exits 1, with a diff, if one is out of date
 """
 
 import difflib
@@ -59,7 +59,7 @@ def main() -> int:
         name = str(sample.relative_to(TOP))
         sys.stdout.writelines(difflib.unified_diff(
             found.splitlines(True), wanted.splitlines(True), name, f'{name} (generated)'))
-        print(f'{name} is out of date: run tools/generate_samples.py')
+        print(f'{name} is out of date: run python tools/generate_samples.py')
     return 1 if stale else 0
 
 

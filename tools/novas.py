@@ -77,8 +77,8 @@ def make(series: str) -> str | None:
 
 def main() -> int:
     if not sys.argv[1:] or not all(overlay(series).exists() for series in sys.argv[1:]):
-        print('usage: tools/novas.py SERIES..., each with its tools/nova-SERIES-constraints.txt',
-              file=sys.stderr)
+        print('usage: python tools/novas.py SERIES..., each with its '
+              'tools/nova-SERIES-constraints.txt', file=sys.stderr)
         return 2
     # pip waits for the network and the disk most of the time.
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -18,7 +18,7 @@ so many plans have been made, each cloud in a process of its own, and prints the
 sums. What Nova refused, and any server group that was broken at any moment, is
 shown with the seed that repeats it; then the exit status is 1::
 
-    tools/random_plans.py --plans 500 --first-seed 1
+    python tools/random_plans.py --plans 500 --first-seed 1
 """
 
 import argparse

@@ -12,7 +12,7 @@
 
 """Runs the simulation of the whole rebalancer for many seeds, and counts.
 
-    tools/simulate_faults.py --seeds 100000 --first 2000
+    python tools/simulate_faults.py --seeds 100000 --first 2000
 
 prints what went wrong how often, how often each invariant was looked at, and
 the seeds that broke one, if any (exit status 1). With ``--keep FILE`` the counts
@@ -171,7 +171,7 @@ def describe(args, counts, checks, seconds, broken, known):
     last = args.first + args.seeds - 1
     lines = [
         COUNTED,
-        f'``tools/simulate_faults.py --seeds {args.seeds} --first {args.first}`` (seeds '
+        f'``python tools/simulate_faults.py --seeds {args.seeds} --first {args.first}`` (seeds '
         f'{args.first} to {last})',
         f'broke {len(broken) or "nothing"}. A seed took {seconds:.2f} s of one processor.',
         f'The engines began {counts["cycles"]:,} cycles, and planned',

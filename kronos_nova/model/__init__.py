@@ -47,6 +47,7 @@ from kronos_nova.model.plan import Rejection as Rejection
 from kronos_nova.model.plan import ScoreChange as ScoreChange
 from kronos_nova.model.plan import Swap as Swap
 from kronos_nova.model.task import Attempt as Attempt
+from kronos_nova.model.task import format_task as format_task
 from kronos_nova.model.task import MoveMethod as MoveMethod
 from kronos_nova.model.task import Task as Task
 from kronos_nova.model.task import TaskHook as TaskHook

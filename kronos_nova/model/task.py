@@ -156,3 +156,8 @@ class TaskResult:
     retry_count: int = 0
     completed_at: float = 0.0
     attempts: tuple[Attempt, ...] = ()
+
+
+def format_task(task: Task | TaskResult) -> str:
+    """Return a task and its instance, as every log line about a task begins."""
+    return f'task {task.task_id} (instance {task.instance_uuid})'

@@ -41,7 +41,7 @@ def test_page_shows_layers_of_import_contract():
 
 def test_picture_shows_current_imports():
     assert generate_rooms.PICTURE.read_text() == generate_rooms.draw(), (
-        'run tools/generate_rooms.py')
+        'run python tools/generate_rooms.py')
 
 
 def test_implied_arrows_are_dropped():

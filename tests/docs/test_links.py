@@ -99,3 +99,20 @@ def test_contents_list_every_page():
             listed |= {(page.parent / name).resolve().with_suffix('.rst')
                        for name in re.findall(r'^   ([\w./-]+)$', block, re.MULTILINE)}
     assert set(PAGES) - listed == {SOURCE / 'index.rst'}
+
+
+@pytest.mark.parametrize('path', FILES[:-1], ids=ids(FILES[:-1]))
+def test_programs_of_tools_are_called_with_python(path):
+    """They are not executable."""
+    assert re.findall(r'(?:^ *\$? *|``)tools/\w+\.py', path.read_text(), re.MULTILINE) == []
+
+
+def test_checklist_of_a_filter_names_each_list_of_enabled_filters():
+    checklist = (TOP / 'CONTRIBUTING.rst').read_text()
+    named = set(PATH.findall(checklist.partition('* - filter\n')[2].partition('* - weigher\n')[0]))
+    lists = {str(path.relative_to(TOP)) for place in (
+        'devstack', 'deploy', 'tools', 'tests/functional', 'doc/source/install')
+        for path in (TOP / place).rglob('*.*') if path.suffix in {'.sh', '.conf', '.py', '.rst'}
+        and re.search(r"KronosCapacityFilter'?,\s*'?KronosPlacementFilter'?[\])\s\"]",
+                      path.read_text()) and not path.name.startswith('test_')}
+    assert len(lists) == 5 and lists <= named

@@ -55,7 +55,7 @@ def documented(title):
 def test_command_prints_table_of_page(shown):
     out, _report = shown
     assert out.rstrip() == (EXAMPLE / 'output.txt').read_text().rstrip(), (
-        'the planner plans otherwise now: run tools/generate_example_trace.py')
+        'the planner plans otherwise now: run python tools/generate_example_trace.py')
 
 
 def test_every_key_of_a_candidate_is_documented(shown):

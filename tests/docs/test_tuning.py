@@ -81,7 +81,7 @@ def test_command_of_tune_prints_table_of_page():
     assert done.returncode == 0, done.stderr
     assert f'{done.stdout.rstrip()}\n{done.stderr}' == (
         TOP / directory / 'output.txt').read_text(), (
-        'boots are placed otherwise now: run tools/generate_example_tune.py')
+        'boots are placed otherwise now: run python tools/generate_example_tune.py')
 
 
 def test_example_trace_matches_its_generator():

@@ -14,6 +14,9 @@
 
 import collections
 import os
+from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -217,3 +220,13 @@ def test_real_collector_and_source_read_world():
         assert set(samples.imbalance.series) == set(run.cloud.hosts)
         assert samples.age == 5
     assert database.START <= run.now
+
+
+def test_first_seed_of_a_process_counts_as_a_later_one_does():
+    """Else the counts of tools/simulate_faults.py follow the number of its processes."""
+    program = ('from tools import simulate_faults as found\n'
+               'first, later = (found.simulate(219, 1)[:2] for _ in range(2))\n'
+               'assert first == later, [one - other for one, other in zip(first, later)]\n')
+    done = subprocess.run([sys.executable, '-W', 'ignore', '-c', program], check=False,
+                          cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -214,14 +214,14 @@ def log_result(result: model.TaskResult,
     :param find_max_retries: returns the retries that the task of a failure is allowed.
     """
     if result.success:
-        LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
+        LOG.info('%s: moved from %s to %s in %.0f s', model.format_task(result),
                  result.from_host, result.to_host, result.duration_seconds)
         return
     allowed = find_max_retries(result)
     if result.retry_count < allowed:
-        LOG.debug('Instance %s: the move from %s to %s failed (%s): %s; retry %d of %d follows',
-                  result.instance_uuid, result.from_host, result.to_host, result.error_type,
+        LOG.debug('%s: the move from %s to %s failed: %s: %s; retry %d of %d follows',
+                  model.format_task(result), result.from_host, result.to_host, result.error_type,
                   result.error, result.retry_count + 1, allowed)
     else:
-        LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
+        LOG.info('%s: the move from %s to %s failed: %s: %s', model.format_task(result),
                  result.from_host, result.to_host, result.error_type, result.error)

@@ -91,8 +91,8 @@ class ScopePlanner:
         if lease is not None:
             lapsed = self._store.approvals.cancel_lapsed_tasks(lease, self._store.now())
             for task in lapsed:
-                LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
-                            'it in time', task.instance_uuid, task.task_id, task.plan_id)
+                LOG.warning('%s: cancelled: no operator approved it in time (plan %s)',
+                            model.format_task(task), task.plan_id)
             self._listeners.announce_decisions(lease, self._store, now, lapsed)
         cluster = preconditions.merge_flights(
             cluster, live, tuple(self._store.tasks.list_in_flight_moves())).replace_scope(scope,

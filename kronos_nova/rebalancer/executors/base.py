@@ -20,31 +20,46 @@ a crash.
 import abc
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import enum
+import time
 from typing import Any, Self
 
 from oslo_config import cfg
+from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.executors import nova_error_classes
 
-
-class UnexpectedError(exception.MigrationError):
-    """An exception outside the contract of the driver: a fault of the driver."""
-
-    code = 'kronos.migration.unexpected'
-    wire_type = 'UnexpectedError'
+LOG = logging.getLogger(__name__)
 
 
-def build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedError:
-    return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
-        f'the executor driver failed unexpectedly ({type(error).__name__}: '
-        f'{secret_mask.mask_text(str(error))}); '
-        'report this with the log'))
+def report_unexpected_error(task: model.Task, error: Exception) -> exception.UnexpectedError:
+    """Log an exception with its traceback; return the error that the task's row gets for it."""
+    found = exception.UnexpectedError(
+        instance_uuid=task.instance_uuid,
+        problem=f'{type(error).__name__}: {secret_mask.mask_text(str(error))}')
+    LOG.error('%s: %s: %s', model.format_task(task), found.wire_type, found, exc_info=error)
+    return found
+
+
+@contextlib.contextmanager
+def check_contract(task: model.Task) -> Iterator[None]:
+    """Hold calls of a driver to the errors of its contract.
+
+    :raises UnexpectedError: for every other exception, which is logged.
+    """
+    try:
+        yield
+    except (exception.MigrationError, exception.StoreError):
+        raise
+    except Exception as e:
+        raise report_unexpected_error(task, e) from e
 
 
 class MigrationStage(enum.StrEnum):
@@ -78,7 +93,8 @@ class MigrationProgress:
     None where that is unknown.
 
     ``place``: the host of an instance that is ``broken``, or whose migration was ``aborted``.
-    ``aborted``: an operator or we aborted the migration. ``aborted_by``: the user who did, if Nova
+    ``aborted``: an operator or we aborted the migration, None where Nova does not let us read
+    that. ``aborted_by``: the user who did, if Nova
     names one that is not ours. ``patience`` of ``CANCELLED``, and of
     ``FAILED`` where the migration was ``aborted``: seconds for which Nova may still put the
     instance into ERROR.
@@ -101,7 +117,7 @@ class MigrationProgress:
     patience: float = 0.0
     held: str | None = None
     place: str | None = None
-    aborted: bool = False
+    aborted: bool | None = False
     aborted_by: str | None = None
     source: str | None = None
 
@@ -110,12 +126,14 @@ class MigrationProgress:
 class StoredFacts:
     """Facts from our database that Nova does not know, read just before pre-flight.
 
-    ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
-    being emptied. ``flights``: other tasks that have begun or are about to. ``scopes``: those that
-    an engine plans now. ``slotless``: instances whose task has lost its slots, because Nova has
-    not changed its migration for a long time.
+    ``now``: epoch seconds by the executor's clock; a driver reads no other one. ``history`` has no
+    cooldowns: the task's own planning has set one. ``draining``: hosts that are being emptied.
+    ``flights``: other tasks that have begun or are about to. ``scopes``: those that an engine plans
+    now. ``slotless``: instances whose task has lost its slots, because Nova has not changed its
+    migration for a long time.
     """
 
+    now: float = dataclasses.field(default_factory=time.time)
     history: model.MoveHistory = dataclasses.field(default_factory=model.MoveHistory)
     draining: frozenset[str] = frozenset()
     flights: tuple[model.InFlightMove, ...] = ()

@@ -37,9 +37,8 @@ class DryRunExecutor(base.Executor):
 
     def submit(self, task: model.Task,
                may_send: Callable[[], bool] = lambda: True) -> str | None:
-        LOG.info('Instance %s: dry run: would be moved (%s) from %s to %s (%s, task %s)',
-                 task.instance_uuid, task.method, task.from_host, task.to_host, task.phase,
-                 task.task_id)
+        LOG.info('%s: dry run: would be moved (%s) from %s to %s (%s)', model.format_task(task),
+                 task.method, task.from_host, task.to_host, task.phase)
         return None
 
     def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:

@@ -106,15 +106,18 @@ def is_own_abort(row: rows.TaskRow, progress: base.MigrationProgress, accepted: 
     """Return whether Nova puts the instance into ERROR because we aborted its migration.
 
     Nova raises libvirt's "job canceled" again after its rollback, and then writes ERROR,
-    while the guest runs on its source (32.2.1, 33.0.2, 34.0.0).
+    while the guest runs on its source (32.2.1, 33.0.2, 34.0.0). Where Nova does not tell of aborts,
+    that we asked for one is enough.
     Source: nova.compute.manager, _do_live_migration.
 
+    :param row: that of a task whose migration an executor asked Nova to abort.
     :param accepted: this executor asked for the abort, and Nova accepted it.
     """
     return ((progress.broken or progress.patience > 0.0)
             and progress.place == row.task.from_host
             and (accepted or (progress.aborted_by is None and (
-                progress.aborted or _ABORTED.search(progress.detail) is not None))))
+                progress.aborted is not False
+                or _ABORTED.search(progress.detail) is not None))))
 
 
 def is_foreign_abort(row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
@@ -122,7 +125,7 @@ def is_foreign_abort(row: rows.TaskRow, progress: base.MigrationProgress) -> boo
 
     An abort that is not our own (:func:`is_own_abort`) is an operator's.
     """
-    return ((progress.broken or progress.patience > 0.0) and progress.aborted
+    return ((progress.broken or progress.patience > 0.0) and progress.aborted is True
             and progress.place == row.task.from_host)
 
 
@@ -165,7 +168,9 @@ def build_failure_error(row: rows.TaskRow,
         return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
                                         rule=progress.rule, problem=progress.detail)
     if progress.broken:
-        return exception.InstanceInError(
+        error = (exception.AbortSuspected if progress.aborted is None
+                 and progress.place == row.task.from_host else exception.InstanceInError)
+        return error(
             instance_uuid=row.task.instance_uuid,
             problem=f'its migration from {row.task.from_host} to {row.task.to_host} failed '
                     f'({progress.detail})')

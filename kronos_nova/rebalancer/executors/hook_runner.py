@@ -215,9 +215,8 @@ class HookRunner:
         self.record_ownership(now)
         if self._is_held_up():
             # Another executor may have taken the task over and ended the hook already.
-            LOG.warning('Instance %s: task %s: this executor was held up before it could call '
-                        'hook %s; it starts again', row.task.instance_uuid, row.task.task_id,
-                        wanted.name)
+            LOG.warning('%s: this executor was held up before it could call hook %s; it starts '
+                        'again', model.format_task(row.task), wanted.name)
             return False
         before.name, before.call = wanted.name, call
         before.until = now + self._chosen.deadline
@@ -236,7 +235,7 @@ class HookRunner:
         # A hook that the task requests is never left out silently.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):
             raise found
-        LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
+        LOG.warning('%s: %s It goes on ([hooks] on_failure).', model.format_task(task),
                     exception.format_sentence(found))
 
     def drop_foreign_hooks(self, mine: Iterable[str]) -> None:
@@ -320,23 +319,21 @@ class HookRunner:
     def _put_off(self, owed: owing.PendingHook, call: base.HookCall, error: Exception) -> None:
         """Schedule the hook for a later call or give it up, and log which."""
         tries, said = owed.tries + 1, _format_failure(error)
-        uuid = owed.task.instance_uuid
+        task = model.format_task(owed.task)
         if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
             if self._store.hooks.delete_hook(owed.owed_id, self._worker):
-                LOG.error('Instance %s: task %s: hook %s was called %d times after the '
-                          'migration, and failed: it %s. It is given up. %s', uuid,
-                          owed.task.task_id, owed.hook.name, tries, said,
+                LOG.error('%s: hook %s was called %d times after the migration, and failed: it '
+                          '%s. It is given up. %s', task, owed.hook.name, tries, said,
                           self._format_remedy(owed.hook.name, call))
             return
         wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
         if self._store.hooks.postpone_hook(dataclasses.replace(
                 owed, tries=tries, not_before=self._clock() + wait, error=said), self._worker):
-            LOG.warning('Instance %s: task %s: hook %s after the migration %s; it is called '
-                        'again in %.0f s (%d of %d)', uuid, owed.task.task_id, owed.hook.name,
-                        said, wait, tries, self._chosen.after_tries)
+            LOG.warning('%s: hook %s after the migration %s; it is called again in %.0f s (%d of '
+                        '%d)', task, owed.hook.name, said, wait, tries, self._chosen.after_tries)
             if tries == self._chosen.after_tries:
-                LOG.error('Instance %s: hook %s is not given up, but has failed %d times: it %s. '
-                          '%s', uuid, owed.hook.name, tries, said,
+                LOG.error('%s: hook %s is not given up, but has failed %d times: it %s. '
+                          '%s', task, owed.hook.name, tries, said,
                           self._format_remedy(owed.hook.name, call))
 
     def _gives_up(self, name: str) -> bool:

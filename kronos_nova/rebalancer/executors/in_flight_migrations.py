@@ -18,7 +18,11 @@ The database does not have this: a successor begins without it.
 from collections.abc import Collection
 import dataclasses
 
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import executor_clock
+from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import unchanged_records
+from kronos_nova.rebalancer.store import rows
 
 
 @dataclasses.dataclass(slots=True)
@@ -26,18 +30,40 @@ class InFlightMigration:
     """Memory about the migration of one task, since its latest request.
 
     ``next_look``: when the watch looks at the migration again, by the database's clock; None: at
-    once. ``unverified_since``: since when the instance looks wrong although Nova says completed.
-    ``has_been_aborted``: Nova has accepted our abort. ``seen``: the version of Nova's record.
+    once. ``unverified_since``: since when the instance looks wrong although Nova says completed,
+    by monotonic time. ``has_been_aborted``: Nova has accepted our abort. ``seen``: the version of
+    Nova's record. ``doubt``: the latest one of the row; ``doubt_began``: its begin by monotonic
+    time.
     """
 
     next_look: float | None = None
     unverified_since: float | None = None
     has_been_aborted: bool = False
     seen: unchanged_records.SeenVersion | None = None
+    doubt: str | None = None
+    doubt_began: float = 0.0
 
     def is_due(self, now: float) -> bool:
         """Return whether the time of the next look has come."""
         return self.next_look is None or self.next_look <= now
+
+    def measure_doubt(self, row: rows.TaskRow, stage: base.MigrationStage,
+                      clock: executor_clock.ExecutorClock, monotonic: float) -> float | None:
+        """Return for how long this doubt has lasted; None: it begins now, and the row lacks it.
+
+        Only monotonic time counts within an executor: the database's clock may step. The time
+        before a successor's first look counts by that clock, unless it may be wrong.
+
+        :param monotonic: the present monotonic time.
+        """
+        now, since = clock(), migration_uncertainty.find_doubt_since(row, stage)
+        if since is None:
+            self.doubt, self.doubt_began = migration_uncertainty.encode_doubt(stage, now), monotonic
+            return None
+        if row.doubt != self.doubt:
+            before = 0.0 if clock.has_jumped() else max(0.0, now - since)
+            self.doubt, self.doubt_began = row.doubt, monotonic - before
+        return monotonic - self.doubt_began
 
 
 class InFlightMigrations:
@@ -65,7 +91,7 @@ class InFlightMigrations:
     def forget_times(self) -> None:
         """Drop the times by the database's clock, which has jumped: they may be far ahead."""
         for flight in self._by_task.values():
-            flight.next_look = flight.unverified_since = None
+            flight.next_look = None
 
     def find_next_look(self) -> float:
         """Return when the next look is due; infinity: no look is planned."""

@@ -23,7 +23,6 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import in_flight_migrations
-from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import worker_collaborators
 from kronos_nova.rebalancer.store import rows
 
@@ -39,6 +38,7 @@ class MigrationDeadlines:
     def __init__(self, shared: worker_collaborators.WorkerCollaborators) -> None:
         self._driver, self._settings = shared.driver, shared.settings
         self._outcomes, self._clock = shared.outcomes, shared.clock
+        self._monotonic = shared.monotonic
 
     def check_deadline(self, row: rows.TaskRow) -> bool:
         """Set a task to unknown once it is past its deadline.
@@ -52,9 +52,9 @@ class MigrationDeadlines:
             return False
         wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
-            LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
-                        'watched until Nova says how it ended. See its migration in Nova.',
-                        row.task.instance_uuid, row.task.task_id)
+            LOG.warning('%s: %s: it is past its deadline; it keeps its slot and is watched until '
+                        'Nova says how it ended. See its migration in Nova.',
+                        model.format_task(row.task), exception.MigrationTimeout.wire_type)
         if (row.error, row.task.state) == (wanted, TaskState.UNKNOWN):
             return True
         return self._outcomes.update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
@@ -86,16 +86,17 @@ class MigrationDeadlines:
                 or not self._is_past_deadline(row)):
             return
         try:
-            accepted = self._driver.abort(
-                task, self._driver.bind_marker(row.marker or '', row.reference))
-        except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is tried again.', task.task_id,
+            with base.check_contract(task):
+                accepted = self._driver.abort(
+                    task, self._driver.bind_marker(row.marker or '', row.reference))
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
+            LOG.warning('%s: %s It is tried again.', model.format_task(task),
                         exception.format_sentence(e))
             return
         if accepted:
             flight.has_been_aborted = True
-            LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
-                        'being aborted', task.instance_uuid, task.task_id)
+            LOG.warning('%s: its live migration is past its deadline and is being aborted',
+                        model.format_task(task))
 
     def is_own_abort(self, row: rows.TaskRow, progress: base.MigrationProgress,
                      flight: in_flight_migrations.InFlightMigration) -> bool:
@@ -106,27 +107,32 @@ class MigrationDeadlines:
             return flight.has_been_aborted or progress.aborted_by is None
         return endings.is_own_abort(row, progress, flight.has_been_aborted)
 
-    def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
+    def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                        flight: in_flight_migrations.InFlightMigration) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(
-            row, base.MigrationStage.CANCELLED)
-        if progress.patience and since is None:
-            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED, now,
+        lasted = flight.measure_doubt(row, base.MigrationStage.CANCELLED, self._clock,
+                                      self._monotonic())
+        if progress.patience and lasted is None:
+            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED,
                                         reference=row.reference)
             return False
-        return since is None or now - since > progress.patience
+        return lasted is None or lasted > progress.patience
 
-    def end_aborted_task(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+    def end_aborted_task(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                         flight: in_flight_migrations.InFlightMigration) -> None:
         """End a task whose migration we aborted, once Nova has done with the instance."""
-        if self.has_abort_ended(row, progress):
-            reset = progress.broken and self._reset_state(row.task)
+        if self.has_abort_ended(row, progress, flight):
+            # Where Nova does not tell of aborts, a successor does not know that it accepted ours.
+            known = flight.has_been_aborted or progress.aborted is not None
+            reset = progress.broken and known and self._reset_state(row.task)
             self._outcomes.record_failure(row, endings.build_abort_error(row, progress, reset))
 
     def _reset_state(self, task: model.Task) -> bool:
         if not self._settings.reset_state_after_abort:
             return False
         try:
-            return self._driver.reset_state(task)
-        except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s', task.task_id, exception.format_sentence(e))
+            with base.check_contract(task):
+                return self._driver.reset_state(task)
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
+            LOG.warning('%s: %s', model.format_task(task), exception.format_sentence(e))
             return False

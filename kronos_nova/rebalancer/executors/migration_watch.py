@@ -29,7 +29,6 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import in_flight_migrations
 from kronos_nova.rebalancer.executors import migration_deadlines
-from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import service_breakers
 from kronos_nova.rebalancer.executors import unchanged_records
@@ -55,8 +54,8 @@ def read_phase_seconds(driver: base.Executor, row: rows.TaskRow) -> Mapping[str,
     try:
         return driver.read_phase_seconds(row.task, row.reference)
     except Exception as e:
-        LOG.debug('Task %s: its phase durations come from polling alone: %s',
-                  row.task.task_id, e)
+        LOG.debug('%s: its phase durations come from polling alone: %s',
+                  model.format_task(row.task), e)
         return {}
 
 
@@ -81,7 +80,8 @@ class MigrationWatch:
         task, read_at = row.task, self._monotonic()
         progress: base.MigrationProgress | None = None
         try:
-            progress = self._driver.read_progress(task, self._bind_marker(row))
+            with base.check_contract(task):
+                progress = self._driver.read_progress(task, self._bind_marker(row))
             if progress.source is not None:
                 # Nova carries our request out from where it found the instance.
                 task = dataclasses.replace(task, from_host=progress.source)
@@ -89,9 +89,12 @@ class MigrationWatch:
             if progress.stage.is_terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.COMPLETED:
-                self._driver.post_flight(task)
+                with base.check_contract(task):
+                    self._driver.post_flight(task)
+        except exception.UnexpectedError:
+            self._deadlines.check_deadline(row)
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', task.task_id,
+            LOG.warning('%s: %s It is looked at again.', model.format_task(task),
                         exception.format_sentence(e))
             if isinstance(e, exception.ServiceUnavailable):
                 self._services.record_failure(e, task, self._clock())
@@ -100,9 +103,6 @@ class MigrationWatch:
             self._outcomes.record_failure(row, e)
         except exception.MigrationError as e:
             self._handle_unverified(self._record_phase(row, progress), flight, e)
-        except Exception as e:
-            LOG.error('Task %s: %s', task.task_id, base.build_unexpected_error(task, e))
-            self._deadlines.check_deadline(row)
         else:
             self._services.record_success(service_breakers.WATCHING, self._clock())
             self._handle_progress(self._record_phase(row, progress), flight, progress, read_at)
@@ -118,9 +118,9 @@ class MigrationWatch:
                 self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.FAILED | base.MigrationStage.CANCELLED if (
                     self._deadlines.is_own_abort(row, progress, flight)):
-                self._deadlines.end_aborted_task(row, progress)
+                self._deadlines.end_aborted_task(row, progress, flight)
             case base.MigrationStage.FAILED if endings.is_foreign_abort(row, progress):
-                if self._deadlines.has_abort_ended(row, progress):
+                if self._deadlines.has_abort_ended(row, progress, flight):
                     self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                             endings.describe_foreign_abort(row, progress))
             case base.MigrationStage.FAILED:
@@ -129,11 +129,11 @@ class MigrationWatch:
                 self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                         progress.detail or 'The migration was cancelled in Nova.')
             case base.MigrationStage.SETTLING | base.MigrationStage.UNTOLD:
-                self._handle_settling(row, progress)
+                self._handle_settling(row, progress, flight)
             case base.MigrationStage.LEFT:
-                self._handle_left_record(row, progress)
+                self._handle_left_record(row, progress, flight)
             case base.MigrationStage.ABSENT:
-                self._handle_absence(row)
+                self._handle_absence(row, flight)
             case base.MigrationStage.UNCONFIRMED:
                 self._follow_migration(row, flight, progress, read_at)
                 self._confirm_migration(row)
@@ -183,34 +183,37 @@ class MigrationWatch:
             return
         state = row.task.state
         if state is not TaskState.SUBMITTED:
-            LOG.info('Instance %s: task %s: its migration is found in Nova (%s)',
-                     row.task.instance_uuid, row.task.task_id, progress.stage)
+            LOG.info('%s: its migration is found in Nova (%s)', model.format_task(row.task),
+                     progress.stage)
             state = TaskState.SUBMITTED
         if changed or state is not row.task.state:
             self._outcomes.update_task(
                 row, state, [row.task.state], reference=reference, doubt_since=since,
                 doubt=doubt, error=None, error_type=None)
 
-    def _handle_left_record(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+    def _measure_doubt(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
+                       stage: base.MigrationStage) -> float | None:
+        return flight.measure_doubt(row, stage, self._clock, self._monotonic())
+
+    def _handle_left_record(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                            flight: in_flight_migrations.InFlightMigration) -> None:
         """End the task by the place of its instance, once the contradiction has lasted.
 
         The attempt has no phases: its duration is unknown.
         """
-        task, now = row.task, self._clock()
-        since = migration_uncertainty.find_doubt_since(row, progress.stage)
-        if since is None:
-            LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
-                     'that changes within %.0f s', task.instance_uuid, task.task_id,
-                     progress.detail, progress.patience)
-            self._outcomes.record_doubt(row, progress.stage, now, reference=progress.reference)
+        task, lasted = row.task, self._measure_doubt(row, flight, progress.stage)
+        if lasted is None:
+            LOG.info('%s: %s; the task ends by where the instance is unless that changes within '
+                     '%.0f s', model.format_task(task), progress.detail, progress.patience)
+            self._outcomes.record_doubt(row, progress.stage, reference=progress.reference)
             return
-        if now - since <= progress.patience:
+        if lasted <= progress.patience:
             return
         row = dataclasses.replace(row, marks=())
         match progress.ending:
             case base.MigrationStage.COMPLETED:
-                LOG.warning('Instance %s: task %s is completed: %s. See nova-manage placement '
-                            'audit', task.instance_uuid, task.task_id, progress.detail)
+                LOG.warning('%s: completed: %s. See nova-manage placement audit',
+                            model.format_task(task), progress.detail)
                 self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.CANCELLED:
                 self._outcomes.end_task(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
@@ -224,64 +227,65 @@ class MigrationWatch:
         Nova refuses a second confirmation, so a repetition by a successor is harmless.
         """
         try:
-            self._driver.confirm(row.task, self._bind_marker(row))
-        except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', row.task.task_id,
+            with base.check_contract(row.task):
+                self._driver.confirm(row.task, self._bind_marker(row))
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
+            LOG.warning('%s: %s It is looked at again.', model.format_task(row.task),
                         exception.format_sentence(e))
             return
-        LOG.info('Instance %s: task %s: its cold migration to %s is confirmed',
-                 row.task.instance_uuid, row.task.task_id, row.task.to_host)
+        LOG.info('%s: its cold migration to %s is confirmed', model.format_task(row.task),
+                 row.task.to_host)
 
-    def _handle_absence(self, row: rows.TaskRow) -> None:
-        now = self._clock()
-        since = migration_uncertainty.find_doubt_since(row, base.MigrationStage.ABSENT)
-        if since is None:
+    def _handle_absence(self, row: rows.TaskRow,
+                        flight: in_flight_migrations.InFlightMigration) -> None:
+        lasted = self._measure_doubt(row, flight, base.MigrationStage.ABSENT)
+        if lasted is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
                 state = TaskState.UNKNOWN
-                LOG.warning('Instance %s: task %s: it is not known whether its migration was '
-                            'asked for, and Nova shows none; it is watched for %.0f s',
-                            row.task.instance_uuid, row.task.task_id,
+                LOG.warning('%s: it is not known whether its migration was asked for, and Nova '
+                            'shows none; it is watched for %.0f s', model.format_task(row.task),
                             self._settings.absent_seconds)
-            self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, now, state)
-        elif now - since > self._settings.absent_seconds:
+            self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, state)
+        elif lasted > self._settings.absent_seconds:
             self._outcomes.record_failure(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
-    def _handle_settling(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+    def _handle_settling(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                         flight: in_flight_migrations.InFlightMigration) -> None:
         """Wait until Nova has released the claims of a failed migration and recorded the reason.
 
         The wait is limited.
         """
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, progress.stage)
-        if since is None:
+        lasted = self._measure_doubt(row, flight, progress.stage)
+        if lasted is None:
             self._log_settling(row.task, progress)
-            self._outcomes.record_doubt(row, progress.stage, now, reference=progress.reference)
-        elif now - since > self._settings.settling_seconds:
+            self._outcomes.record_doubt(row, progress.stage, reference=progress.reference)
+        elif lasted > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.UNTOLD:
                 self._outcomes.record_failure(
-                    row, endings.build_unexplained_error(row, progress, now - since))
+                    row, endings.build_unexplained_error(row, progress, lasted))
                 return
             self._outcomes.record_failure(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
                 problem=f'its migration to {row.task.to_host} failed, and '
-                        f'{now - since:.0f} s later {progress.detail}'))
+                        f'{lasted:.0f} s later {progress.detail}'))
 
     def _log_settling(self, task: model.Task, progress: base.MigrationProgress) -> None:
         if progress.stage is base.MigrationStage.UNTOLD:
-            LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
-                     'why yet; repeating the question for up to %.0f s', task.instance_uuid,
-                     task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
+            LOG.info('%s: its migration to %s failed (%s), and Nova has not said why yet; '
+                     'repeating the question for up to %.0f s', model.format_task(task),
+                     task.to_host, progress.detail, self._settings.settling_seconds)
         else:
-            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
-                     task.instance_uuid, task.task_id, task.to_host, progress.detail)
+            LOG.info('%s: its migration to %s failed; before anything else, %s',
+                     model.format_task(task), task.to_host, progress.detail)
 
     def _handle_unverified(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
                            error: exception.MigrationError) -> None:
         """Fail a task whose instance looks wrong for a while although Nova says completed."""
-        now = self._clock()
+        now = self._monotonic()
         if flight.unverified_since is None:
             flight.unverified_since = now
         if now - flight.unverified_since > self._settings.absent_seconds:

@@ -104,11 +104,11 @@ def _find_requester(nova: nova_api.NovaApi, uuid: str, action: str) -> Any:
                 None)
 
 
-def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool, str | None]:
+def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool | None, str | None]:
     """Return whether the newest live migration of the instance was aborted, and who aborted it.
 
-    The user is None where we aborted it, or where Nova does not tell. (False, None) also where Nova
-    does not let us read actions. Nova ends a running migration that was aborted like one that
+    The user is None where we aborted it, or where Nova does not tell. (None, None) where Nova does
+    not let us read actions. Nova ends a running migration that was aborted like one that
     failed: ``error``, the instance in ERROR, and no event that says why. Nova records no abort that
     it refuses.
     Source: nova.compute.api, live_migrate_abort; nova.compute.manager, _do_live_migration.
@@ -119,7 +119,7 @@ def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool, str | None]:
         actions = nova.list_actions(uuid)
     except api.ApiError as exc:
         if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
-            return False, None
+            return None, None
         raise
     newest = next((found for found in actions
                    if found.get('action') in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), {})

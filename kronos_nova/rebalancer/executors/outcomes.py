@@ -79,12 +79,13 @@ class OutcomeWriter:
             self.record_loss(row.task)
         return kept
 
-    def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
+    def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage,
                      state: TaskState | None = None, **fields: str | None) -> None:
         """Write that a doubt about a task begins now: see :mod:`migration_uncertainty`.
 
         :param state: its new state; None: the state stays.
         """
+        now = self._clock()
         self.update_task(row, state or row.task.state, [row.task.state], doubt_since=now,
                          doubt=migration_uncertainty.encode_doubt(stage, now), **fields)
 
@@ -107,11 +108,9 @@ class OutcomeWriter:
         if verdict.again:
             kept = self._requeue_task(row, error, verdict, now)
         else:
-            broken = isinstance(error, exception.InstanceInError)
-            if broken:
-                LOG.error('%s', error)
             kept = self.end_task(row, TaskState.FAILED, error.wire_type, str(error),
-                                 quarantine=verdict.quarantine, for_ever=broken)
+                                 quarantine=verdict.quarantine,
+                                 for_ever=isinstance(error, exception.InstanceInError))
         if not kept:
             return None
         # Before the request, the rule is our own judgement, perhaps by what Nova said earlier.
@@ -144,17 +143,17 @@ class OutcomeWriter:
         if tried is not row.attempts:
             self._tally.attempt_failed(error.wire_type)
             self._tally.record_attempt(task.method, tried[-1].phases)
+        failure = f'{error.wire_type}: {error}'
         if (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
-            LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
+            LOG.info('%s: %s: it waits for %.0f s', model.format_task(task), failure,
                      verdict.not_before - now)
         elif verdict.retry_count == task.retry_count:
-            LOG.info('Task %s of instance %s: %s: %s: destination %s is dropped, %s is next',
-                     task.task_id, task.instance_uuid, _format_attempt(row, tried[-1]), error,
-                     task.to_host, task.alternates[0])
+            LOG.info('%s: %s: %s: destination %s is dropped, %s is next', model.format_task(task),
+                     _format_attempt(row, tried[-1]), failure, task.to_host, task.alternates[0])
         else:
-            LOG.info('Task %s of instance %s: %s: %s: retry %d of %d in %.0f s', task.task_id,
-                     task.instance_uuid, _format_attempt(row, tried[-1]), error,
-                     verdict.retry_count, task.max_retries, verdict.not_before - now)
+            LOG.info('%s: %s: %s: retry %d of %d in %.0f s', model.format_task(task),
+                     _format_attempt(row, tried[-1]), failure, verdict.retry_count,
+                     task.max_retries, verdict.not_before - now)
             self._announce_result(FAILED,
                                   self._build_result(row, now, error.wire_type, str(error), tried))
         return True
@@ -178,8 +177,8 @@ class OutcomeWriter:
                     task.from_host, task.to_host, seconds)
 
     def record_loss(self, task: model.Task) -> None:
-        LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',
-                    task.instance_uuid, task.task_id)
+        LOG.warning('%s: it was taken over by another executor, or cancelled',
+                    model.format_task(task))
 
     def end_task(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
                  error: str | None = None, *, quarantine: bool = False,
@@ -206,13 +205,14 @@ class OutcomeWriter:
         self._tally.count_ended_task(task, state,
                                      None if row.submitted_at is None else now - row.submitted_at)
         if state is TaskState.COMPLETED:
-            LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
-                     task.from_host, task.to_host, result.duration_seconds, task.task_id)
+            LOG.info('%s: moved from %s to %s in %.0f s', model.format_task(task), task.from_host,
+                     task.to_host, result.duration_seconds)
         else:
-            LOG.warning('Task %s of instance %s %s: %s: %s%s See: kronos task show %s',
-                        task.task_id, task.instance_uuid, state, _format_attempt(row, attempt),
-                        exception.format_sentence(error),
-                        ' It is quarantined.' if quarantine else '', task.task_id)
+            LOG.log(logging.ERROR if for_ever else logging.WARNING,
+                    '%s: %s: %s: %s: %s%s See: kronos task show %s', model.format_task(task),
+                    state, _format_attempt(row, attempt), error_type,
+                    exception.format_sentence(error), ' It is quarantined.' if quarantine else '',
+                    task.task_id)
         self._announce_result(COMPLETED if result.success else FAILED,
                               _use_up_retries(result, task))
         for dependent in cancelled:
@@ -224,8 +224,7 @@ class OutcomeWriter:
         self._tally.count_ended_task(task, TaskState.CANCELLED, None)
         row = self._store.tasks.find_task(task.task_id)
         if row is not None:
-            LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
-                        task.instance_uuid, row.error)
+            LOG.warning('%s: cancelled: %s: %s', model.format_task(task), row.error_type, row.error)
             self._announce_result(FAILED, _use_up_retries(
                 self._build_result(row, now, row.error_type, row.error, row.attempts), row.task))
 
@@ -269,8 +268,8 @@ class OutcomeWriter:
         try:
             self._notify(event, result)
         except Exception as e:
-            LOG.warning('Task %s: its %s notification was not sent (%s: %s)', result.task_id,
-                        event, type(e).__name__, e)
+            LOG.warning('%s: its %s notification was not sent (%s: %s)',
+                        model.format_task(result), event, type(e).__name__, e)
 
 
 def _build_attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,

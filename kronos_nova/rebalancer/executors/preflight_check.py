@@ -19,7 +19,6 @@ migrations that have just ended.
 from collections.abc import Mapping
 import dataclasses
 import json
-import time
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -59,7 +58,7 @@ class PreFlightCheck:
         The marker is JSON: ``migration_id``, the id of the instance's newest migration before ours,
         and ``time``, when we read it (for people).
         """
-        now = time.time()
+        now = known.now
         try:
             found = self._reader.read(task, now)
         except api.ApiError as exc:
@@ -87,8 +86,8 @@ class PreFlightCheck:
         self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
         if zones[0] != zones[1]:
-            LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
-                     task.instance_uuid, task.from_host, task.to_host, *zones)
+            LOG.info('%s: the move from %s to %s is one from zone %s to zone %s',
+                     model.format_task(task), task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _list_planned_aggregates(self, task: model.Task, known: base.StoredFacts) -> list[str]:

@@ -48,6 +48,6 @@ def refuse_reshaped_trees(task: model.Task, cluster: model.Cluster) -> None:
                         'plan knows')
         now = sum(p.generation for p in host.tree)
         if now != known.generation:
-            LOG.debug('Task %s: the resource providers of %s have changed since it was planned '
-                      '(generations %d, now %d in sum); checking it again', task.task_id, name,
-                      known.generation, now)
+            LOG.debug('%s: the resource providers of %s have changed since it was planned '
+                      '(generations %d, now %d in sum); checking it again',
+                      model.format_task(task), name, known.generation, now)

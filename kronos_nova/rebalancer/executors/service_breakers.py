@@ -15,7 +15,8 @@
 A breaker opens after ``FAILURES`` failures in a row. While it is open, no task begins and the
 executor does not ask Nova about migrations under way. After ``seconds`` one request tries the
 service: it closes the breaker, or keeps it open for as long again. The database remembers an
-outage, so that only one of all executors announces it, once.
+outage, so that only one of all executors announces it, once, also while the service works and
+fails in turn.
 """
 
 from collections.abc import Callable
@@ -39,8 +40,9 @@ ALL = (NOVA, PLACEMENT, KEYSTONE)
 WATCHING = (NOVA, KEYSTONE)
 #: Failures in a row that open a breaker: a single request may fail because of its own content.
 FAILURES = 2
-#: A failure within so many seconds of the one before belongs to the same outage; where an open
-#: breaker waits for longer, a failure of the next three requests does.
+#: An outage ends with a success, or so many seconds after its last failure. A failure within as
+#: many seconds of its end belongs to the same outage. Where an open breaker waits for longer, the
+#: time is that of three requests.
 SAME_OUTAGE = 600.0
 _TRIES = 3
 
@@ -97,7 +99,7 @@ class ServiceBreakers:
             breaker.failures = 0
             if breaker.until is not None:
                 breaker.until = None
-                self._store.quarantine.end_outage(service)
+                self._store.quarantine.end_outage(service, now)
                 LOG.info('%s works again', service)
 
     def find_open(self, services: Collection[str], now: float) -> str | None:

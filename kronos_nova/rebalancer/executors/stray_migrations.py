@@ -18,6 +18,7 @@ source, so Nova carries out the late request from the instance's current host. T
 sent the request aborts its migration.
 """
 
+from collections.abc import Callable
 import dataclasses
 
 from oslo_log import log as logging
@@ -43,7 +44,7 @@ class _LostRequest:
     """A request whose task was lost.
 
     ``row``: the task's row at the time of the request. ``ends_since``: when the driver first found
-    that the migration is no longer under way.
+    that the migration is no longer under way. Both times are monotonic.
     """
 
     row: rows.TaskRow
@@ -68,33 +69,35 @@ class StrayMigrations:
     another host, or followed an earlier migration.
 
     :param seconds: a request without a migration for so long has begun none.
+    :param monotonic: returns seconds that no change of a clock affects.
     :param resets_state: make an instance active again that Nova puts into ERROR because its late
         migration was aborted.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, seconds: float,
-                 resets_state: bool = False) -> None:
+                 monotonic: Callable[[], float], resets_state: bool = False) -> None:
         self._store = store
         self._driver = driver
         self._seconds = seconds
+        self._monotonic = monotonic
         self._resets_state = resets_state
         self._requests: dict[str, _LostRequest] = {}
 
-    def reread_lost_task(self, row: rows.TaskRow, now: float) -> None:
+    def reread_lost_task(self, row: rows.TaskRow) -> None:
         """Read a task again that was lost during its request.
 
         :param row: the row at the time of the request, with its marker.
         :raises StoreError: the database is away.
         """
-        self.keep_lost_request(row, now)
+        self.keep_lost_request(row)
         if not self._list_watchers(row):
             self._log_late_request(self._requests[row.task.task_id])
 
-    def keep_lost_request(self, row: rows.TaskRow, now: float) -> None:
+    def keep_lost_request(self, row: rows.TaskRow) -> None:
         """Keep the request for :meth:`abort_late_migrations`: the database cannot be read now."""
-        self._requests[row.task.task_id] = _LostRequest(row, now)
+        self._requests[row.task.task_id] = _LostRequest(row, self._monotonic())
 
-    def abort_late_migrations(self, now: float) -> None:
+    def abort_late_migrations(self) -> None:
         """Look at each late migration and abort it, until it has ended.
 
         :raises StoreError: the database is away.
@@ -105,32 +108,30 @@ class StrayMigrations:
                 continue
             if not watchers:
                 self._log_late_request(request)
-            if self._has_ended(request, now):
+            if self._has_ended(request):
                 del self._requests[task_id]
 
-    def close(self, now: float) -> None:
+    def close(self) -> None:
         """Look at each for the last time, and log those that an operator has to abort.
 
         :raises StoreError: the database is away.
         """
         try:
-            self.abort_late_migrations(now)
+            self.abort_late_migrations()
         finally:
             for task in (request.row.task for request in self._requests.values()
                          if request.has_been_told and not request.has_been_aborted):
-                LOG.error('Instance %s: task %s: this executor stops before it could abort a late '
-                          'migration to %s. See openstack server migration list --server %s, and '
-                          'abort it.', task.instance_uuid, task.task_id, task.to_host,
-                          task.instance_uuid)
+                LOG.error('%s: this executor stops before it could abort a late migration to %s. '
+                          'See openstack server migration list --server %s, and abort it.',
+                          model.format_task(task), task.to_host, task.instance_uuid)
 
     def _log_late_request(self, request: _LostRequest) -> None:
         """Log once that the request came too late."""
         if not request.has_been_told:
             task, request.has_been_told = request.row.task, True
-            LOG.error('Instance %s: task %s: the request to migrate it to %s came too late: the '
-                      'task %s meanwhile. Its migration is aborted, if Nova has begun it.',
-                      task.instance_uuid, task.task_id, task.to_host,
-                      self._describe_course(request.row))
+            LOG.error('%s: the request to migrate the instance to %s came too late: the task %s '
+                      'meanwhile. Its migration is aborted, if Nova has begun it.',
+                      model.format_task(task), task.to_host, self._describe_course(request.row))
 
     def _list_watchers(self, row: rows.TaskRow) -> list[rows.TaskRow]:
         """Return the tasks whose executors watch the same move: this task or another one."""
@@ -149,8 +150,8 @@ class StrayMigrations:
             return f'went on to {current.task.to_host}'
         return f'followed migration {current.reference}'
 
-    def _has_ended(self, request: _LostRequest, now: float) -> bool:
-        task, marker = request.row.task, request.row.marker or ''
+    def _has_ended(self, request: _LostRequest) -> bool:
+        task, marker, now = request.row.task, request.row.marker or '', self._monotonic()
         try:
             known = self._find_known(request.row)
             # Nova carries the request out from the instance's current host.
@@ -172,15 +173,15 @@ class StrayMigrations:
                 return False
             self._log_end(task, progress)
         except exception.MigrationError as e:
-            LOG.warning('Task %s: its late migration: %s It is tried again.', task.task_id,
+            LOG.warning('%s: its late migration: %s It is tried again.', model.format_task(task),
                         exception.format_sentence(e))
             return False
         except exception.StoreError:
             raise
         except Exception:
-            LOG.exception('Instance %s: task %s: unexpected error; please report it. Its late '
-                          'migration to %s is not watched any more: look at the migrations of the '
-                          'instance.', task.instance_uuid, task.task_id, task.to_host)
+            LOG.exception('%s: unexpected error; please report it. Its late migration to %s is '
+                          'not watched any more: look at the migrations of the instance.',
+                          model.format_task(task), task.to_host)
         return True
 
     def _find_patience(self, progress: base.MigrationProgress) -> float:
@@ -191,23 +192,21 @@ class StrayMigrations:
 
     def _log_end(self, task: model.Task, progress: base.MigrationProgress) -> None:
         if progress.stage is base.MigrationStage.COMPLETED:
-            LOG.error('Instance %s: task %s: its late migration %s has moved it to %s before it '
-                      'could be aborted. Look where the instance belongs.', task.instance_uuid,
-                      task.task_id, progress.reference, task.to_host)
+            LOG.error('%s: its late migration %s has moved the instance to %s before it could be '
+                      'aborted. Look where the instance belongs.', model.format_task(task),
+                      progress.reference, task.to_host)
         elif progress.stage is base.MigrationStage.UNCONFIRMED:
-            LOG.error('Instance %s: task %s: its late cold migration %s waits on %s and cannot be '
-                      'aborted. Revert it: openstack server resize revert %s',
-                      task.instance_uuid, task.task_id, progress.reference, task.to_host,
-                      task.instance_uuid)
+            LOG.error('%s: its late cold migration %s waits on %s and cannot be aborted. Revert '
+                      'it: openstack server resize revert %s', model.format_task(task),
+                      progress.reference, task.to_host, task.instance_uuid)
         elif progress.broken and not (self._resets_state and self._driver.reset_state(task)):
-            LOG.error('Instance %s: task %s: Nova put it into ERROR when its late migration %s was '
+            LOG.error('%s: Nova put the instance into ERROR when its late migration %s was '
                       'aborted, and the guest runs on %s. Make it active again: openstack server '
-                      'set --state active %s', task.instance_uuid, task.task_id, progress.reference,
+                      'set --state active %s', model.format_task(task), progress.reference,
                       progress.place or task.from_host, task.instance_uuid)
         else:
-            LOG.warning('Instance %s: task %s: its late migration %s has ended: %s',
-                        task.instance_uuid, task.task_id, progress.reference,
-                        progress.detail or progress.stage)
+            LOG.warning('%s: its late migration %s has ended: %s', model.format_task(task),
+                        progress.reference, progress.detail or progress.stage)
 
     def _find_known(self, row: rows.TaskRow) -> set[str]:
         """Return the UUIDs of the migrations that the instance's tasks name."""
@@ -224,5 +223,5 @@ class StrayMigrations:
         if not self._driver.abort(task, marker):
             return
         request.has_been_aborted = True
-        LOG.warning('Instance %s: task %s: its late migration to %s is being aborted',
-                    task.instance_uuid, task.task_id, task.to_host)
+        LOG.warning('%s: its late migration to %s is being aborted', model.format_task(task),
+                    task.to_host)

@@ -85,10 +85,9 @@ class TaskSubmission:
     def start_task(self, row: rows.TaskRow) -> None:
         """Run pre-flight, then begin the hooks; a task without hooks is submitted."""
         if self._hooks.has_interrupted_hooks(row):
-            LOG.warning('Instance %s: task %s goes back to the queue: the executor that ran its '
+            LOG.warning('%s: it goes back to the queue: the executor that ran its '
                         'pre-migration hooks did not request the migration; running the '
-                        'post-migration hooks first',
-                        row.task.instance_uuid, row.task.task_id)
+                        'post-migration hooks first', model.format_task(row.task))
             self._outcomes.return_task(row)
             return
         marker = self._run_pre_flight(row)
@@ -127,20 +126,17 @@ class TaskSubmission:
         task = row.task
         known = self._read_known_facts(task)
         try:
-            marker = self._driver.pre_flight(task, known)
+            with base.check_contract(task):
+                marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
             self._handle_failure(row, e)
-            return None
-        except Exception as e:
-            self._outcomes.record_failure(row, base.build_unexpected_error(task, e))
             return None
         now = self._clock()
         # Only a request shows whether Nova takes requests, too.
         self._services.record_success((service_breakers.PLACEMENT,), now)
         pause = self._store.pauses.find_pause(task.aggregate, now) or self.find_hold(now)
         if pause is not None:
-            LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
-                     task.task_id, pause)
+            LOG.info('%s: it goes back to the queue: %s', model.format_task(task), pause)
         if self._stopping.is_set() or pause is not None:
             self._outcomes.return_task(row)
             return None
@@ -162,12 +158,13 @@ class TaskSubmission:
         """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
-        others = [row.task for row in found]
+        others, now = [row.task for row in found], self._clock()
         return base.StoredFacts(
+            now=now,
             slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
-                self._store.history.read_history(task.aggregate, self._clock()), cooling={}),
+                self._store.history.read_history(task.aggregate, now), cooling={}),
             draining=self._store.plans.list_draining_hosts(),
             flights=tuple(
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
@@ -180,7 +177,8 @@ class TaskSubmission:
         task = row.task
         self._keeper.record_step()
         try:
-            self._driver.log_in(task)
+            with base.check_contract(task):
+                self._driver.log_in(task)
         except exception.MigrationError as e:
             return self._handle_failure(row, e)
         now, began = self._clock(), self._monotonic()
@@ -201,27 +199,22 @@ class TaskSubmission:
 
     def _submit_task(self, row: rows.TaskRow, may_send: Callable[[], bool]) -> None:
         task = row.task
-        problem: Exception | None = None
         try:
             if not may_send():
                 raise exception.HeldUp(
                     instance_uuid=task.instance_uuid,
                     problem='this executor stood still before it could ask for the migration')
-            reference: str | None = self._driver.submit(task, may_send)
-        except exception.AmbiguousSubmit as e:
-            problem = e
+            with base.check_contract(task):
+                reference = self._driver.submit(task, may_send)
+        except (exception.AmbiguousSubmit, exception.UnexpectedError) as e:
+            if isinstance(e, exception.AmbiguousSubmit):
+                LOG.warning('%s: %s: %s', model.format_task(task), e.wire_type, e)
+            return self._keep_request(row, TaskState.UNKNOWN, error=str(e), error_type=e.wire_type)
         except exception.MigrationError as e:
             return self._handle_failure(row, e)
-        except Exception as e:
-            problem = base.build_unexpected_error(task, e)
-        else:
-            LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
-                     '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
-                     task.phase, task.task_id, reference)
-        if problem is not None:
-            LOG.warning('Task %s: %s', task.task_id, problem)
-            fields = {'error': str(problem), 'error_type': getattr(problem, 'wire_type', None)}
-            return self._keep_request(row, TaskState.UNKNOWN, **fields)
+        LOG.info('%s: %s migration from %s to %s requested (%s, request %s)',
+                 model.format_task(task), task.method, task.from_host, task.to_host, task.phase,
+                 reference)
         self._keep_request(row, TaskState.SUBMITTED, reference=reference)
         return self._services.record_success(service_breakers.WATCHING, self._clock())
 
@@ -233,9 +226,9 @@ class TaskSubmission:
         """
         try:
             if not self._outcomes.update_task(row, state, [TaskState.SUBMITTING], **fields):
-                self._strays.reread_lost_task(row, self._clock())
+                self._strays.reread_lost_task(row)
         except exception.StoreError:
-            self._strays.keep_lost_request(row, self._clock())
+            self._strays.keep_lost_request(row)
             raise
 
 

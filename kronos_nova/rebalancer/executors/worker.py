@@ -26,6 +26,7 @@ import time
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
@@ -98,7 +99,7 @@ class Worker:
         self.keeper = claim_keeper.TaskClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
         self._strays = stray_migrations.StrayMigrations(
-            store, driver, settings.absent_seconds, settings.reset_state_after_abort)
+            store, driver, settings.absent_seconds, monotonic, settings.reset_state_after_abort)
         self._services = service_breakers.ServiceBreakers(store, announce, settings.retry_backoff)
         self._stopping = threading.Event()
         self._flights = in_flight_migrations.InFlightMigrations()
@@ -158,7 +159,7 @@ class Worker:
             LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
                         self.name, self._settings.claim_seconds, e)
         try:
-            self._strays.close(self._clock())
+            self._strays.close()
         except exception.StoreError as e:
             LOG.warning('Executor %s: %s', self.name, e)
 
@@ -208,20 +209,36 @@ class Worker:
         self._flights.forget_all_but(task_ids)
         self._hooks.drop_foreign_hooks(task_ids)
         self._hooks.run_pending_hooks(now, agenda.owed or agenda.late)
-        self._strays.abort_late_migrations(now)
+        self._strays.abort_late_migrations()
         for row in mine:
             if self._stopping.is_set():
                 return False
             self.keeper.record_step()
             if row.task.state is TaskState.CLAIMED:
-                self._submission.continue_task(row)
+                self._run_step(row, self._submission.continue_task)
                 continue
             flight = self._flights.find_migration(row.task.task_id)
             if flight.is_due(now):
                 flight.next_look = now + self._settings.look_interval
-                self._watch.watch_task(row, flight)
+                self._run_step(row, functools.partial(self._watch.watch_task, flight=flight))
         # Tasks that ended above may have let others begin.
         return not self._stopping.is_set() and self._begin_task(any(agenda))
+
+    def _run_step(self, row: rows.TaskRow, step: Callable[[rows.TaskRow], None]) -> None:
+        """Run a step of one task; a defect of ours in it does not end the pass of the others.
+
+        A task for which Nova may have been asked is looked at again.
+        """
+        try:
+            step(row)
+        except exception.StoreError:
+            raise
+        except Exception as e:
+            error = base.report_unexpected_error(row.task, e)
+            found = self._store.tasks.find_task(row.task.task_id)
+            if found is not None and (found.task.state, found.worker) == (
+                    TaskState.CLAIMED, self.name):
+                self._outcomes.record_failure(found, error)
 
     def _end_late_tasks(self, agenda: worker_todo.WorkerTodo, now: float) -> None:
         """End the tasks that were not begun in time.
@@ -241,8 +258,8 @@ class Worker:
         if agenda.abandoned:
             for row in self._store.tasks.adopt_tasks(self.name, self._settings.scopes, now,
                                                      self._settings.claim_seconds):
-                LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '
-                            'silent', row.task.instance_uuid, row.task.task_id, row.task.state)
+                LOG.warning('%s: %s, it is taken over from an executor that went silent',
+                            model.format_task(row.task), row.task.state)
         mine: list[rows.TaskRow] = []
         if agenda.mine or agenda.abandoned:
             mine = self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT, worker=self.name)
@@ -272,7 +289,7 @@ class Worker:
         if row is None:
             return False
         self.keeper.record_step()
-        self._submission.start_task(row)
+        self._run_step(row, self._submission.start_task)
         return True
 
     def _is_held(self) -> bool:

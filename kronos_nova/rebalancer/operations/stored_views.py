@@ -127,9 +127,11 @@ def describe_next_step(row: rows.TaskRow) -> str:
     """Describe an operator's next step for a task that failed, is late or does not change."""
     task, migration = row.task, find_migration(row)
     if task.state is TaskState.FAILED:
-        return (f'openstack server event list {task.instance_uuid}; when the cause is gone: kronos '
-                f'quarantine list, and kronos plan retry {task.plan_id} --move '
-                f'{task.instance_uuid} --reason TEXT')
+        where = (f'openstack server event list {task.instance_uuid}'
+                 if row.error_type != exception.UnexpectedError.wire_type else
+                 'the traceback in the log of kronos-executor; report it')
+        return (f'{where}; when the cause is gone: kronos quarantine list, and kronos plan retry '
+                f'{task.plan_id} --move {task.instance_uuid} --reason TEXT')
     if task.state not in resolutions.RESOLVABLE:
         return ''
     resolve = (f'kronos task resolve {task.task_id} --as completed (or failed) --reason TEXT, once '

@@ -34,7 +34,7 @@ class PlanRepository(transactions.Repository):
     def save_plan(self, lease: rows.ScopeLease | None, plan: model.Plan,
                   tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
                   cooldown: float, instance_cooldown: float) -> frozenset[str]:
-        """Write a plan with its tasks, cooldowns, budget and draining hosts, under the lease.
+        """Write a plan with its tasks, cooldowns and draining hosts, under the lease.
 
         A plan without moves is stored only when its reason differs from that of the scope's newest
         plan. Its draining hosts are always stored; but while a plan of the scope waits for

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Plans and their effects: cooldowns, budgets, drains, history."""
+"""Plans and their effects: cooldowns, drains, history."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -88,7 +88,7 @@ def save_plan(connection: sa.Connection, lease: rows.ScopeLease | None, plan: mo
     if dry_run:
         return frozenset()
     if tasks:
-        _insert_tasks(connection, plan, tasks, plan_id, now, instance_cooldown)
+        _insert_tasks(connection, tasks, now, instance_cooldown)
         outcomes.record_prediction(connection, plan, plan_id, now)
         if any(task.phase in metric_lag.FOLLOWING for task in tasks):
             # Drains and repairs come when they must: under rolling maintenance
@@ -133,7 +133,7 @@ def save_wanted(connection: sa.Connection, lease: rows.ScopeLease, plan: model.P
     """Write a requested plan; it changes nothing else of the scope."""
     _refuse_unsound(lease, plan, tasks, plan_id)
     _insert_plan(connection, lease, plan, plan_id, now, dry_run=False)
-    _insert_tasks(connection, plan, tasks, plan_id, now, instance_cooldown)
+    _insert_tasks(connection, tasks, now, instance_cooldown)
 
 
 def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model.Task,
@@ -144,8 +144,6 @@ def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model
     """
     _insert_plan(connection, None, plan, task.plan_id, now, dry_run=False)
     connection.execute(sa.insert(tables.task), [rows.task_columns(task, now)])
-    connection.execute(sa.insert(tables.budget).values(
-        plan_id=task.plan_id, scope=plan.scope, spent_at=now, moves=1))
 
 
 def _insert_plan(connection: sa.Connection, lease: rows.ScopeLease | None, plan: model.Plan,
@@ -157,14 +155,12 @@ def _insert_plan(connection: sa.Connection, lease: rows.ScopeLease | None, plan:
         document=rows.plan_document(plan)))
 
 
-def _insert_tasks(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
-                  plan_id: str, now: float, instance_cooldown: float) -> None:
-    """Write the tasks, the moves that they spend of the budget, and their instances' cooldowns."""
+def _insert_tasks(connection: sa.Connection, tasks: Sequence[model.Task], now: float,
+                  instance_cooldown: float) -> None:
+    """Write the tasks and their instances' cooldowns."""
     _refuse_busy(connection, tasks)
     connection.execute(sa.insert(tables.task),
                        [rows.task_columns(task, now) for task in tasks])
-    connection.execute(sa.insert(tables.budget).values(
-        plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
     for task in sorted(tasks, key=lambda task: task.instance_uuid):
         extend_cooldown(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
 

@@ -84,10 +84,14 @@ def clear_refusals(connection: sa.Connection, host: str, now: float) -> None:
 
 def record_outage(connection: sa.Connection, service: str, now: float, seconds: float,
                   reason: str) -> bool:
-    """Record that a service fails; return True when no executor saw this within ``seconds``."""
+    """Record that a service fails; return True when another outage begins.
+
+    One that lapsed (no executor saw a failure within ``seconds``) or ended goes on if the service
+    fails again within ``seconds``.
+    """
     key = (_table.c.kind == plans.SERVICE, _table.c.name == service)
     row = connection.execute(sa.select(_table).where(*key).with_for_update()).first()
-    begins = row is None or row.until <= now
+    begins = row is None or row.until <= now - seconds
     values = {'until': now + seconds, 'reason': reason, **({'since': now} if begins else {})}
     if row is None:
         connection.execute(sa.insert(_table).values(
@@ -95,6 +99,12 @@ def record_outage(connection: sa.Connection, service: str, now: float, seconds: 
     else:
         connection.execute(sa.update(_table).where(*key).values(**values))
     return begins
+
+
+def end_outage(connection: sa.Connection, service: str, now: float) -> None:
+    connection.execute(
+        sa.update(_table).where(_table.c.kind == plans.SERVICE, _table.c.name == service,
+                                _table.c.until > now).values(until=now))
 
 
 def _match_lasting(now: float) -> ColumnElement[bool]:
@@ -151,14 +161,13 @@ class QuarantineRepository(transactions.Repository):
                                                                     seconds, reason))
 
     def record_outage(self, service: str, now: float, seconds: float, reason: str) -> bool:
-        """Record that a service fails; return True when no executor saw this within ``seconds``.
-        """
+        """Record that a service fails; return True when another outage begins."""
         return self._runner.run_transaction(
             lambda c: record_outage(c, service, now, seconds, reason))
 
-    def end_outage(self, service: str) -> None:
-        """Delete an outage: the service works again."""
-        self._runner.run_transaction(lambda c: lift_quarantine(c, plans.SERVICE, service))
+    def end_outage(self, service: str, now: float) -> None:
+        """End an outage: the service works again."""
+        self._runner.run_transaction(lambda c: end_outage(c, service, now))
 
     def list_quarantines(self, now: float) -> list[QuarantineEntry]:
         """Return the quarantines in force.

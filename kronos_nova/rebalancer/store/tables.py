@@ -215,7 +215,8 @@ executor = make_table(
     sa.Column('seen_at', sa.Double, nullable=False),
 )
 
-#: Moves that each plan has spent.
+#: Moves that each plan has spent. No code reads the rows, and only engines of the previous release
+#: write them: without the table these could store no plan. The next release may drop it.
 budget = make_table(
     'budget',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='budget_plan'),

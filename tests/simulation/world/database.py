@@ -72,6 +72,8 @@ def fresh(scopes: tuple[str, ...]) -> sqlite3.Connection:
     """Empty the file but for a plan of each scope a moment ago; return a connection to look."""
     stores.renew_file(path())
     connection = _looking()
+    # The first engine of a process would set it later, and that counts as a commit.
+    connection.execute('PRAGMA journal_mode = WAL')
     connection.executemany(
         'INSERT INTO lease (scope, owner, epoch, until, policy_hash, planned_at) '
         "VALUES (?, 'earlier', 1, 0, '', ?)", [(scope, START - 60) for scope in scopes])

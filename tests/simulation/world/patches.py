@@ -29,7 +29,6 @@ from kronos_nova.conf import policy_watch
 from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.executors import hook_runner
-from kronos_nova.rebalancer.executors import preflight_check
 from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import swaps
@@ -91,8 +90,8 @@ def around(run: 'runs.Run') -> Iterator[None]:
     time = types.SimpleNamespace(time=run.time, monotonic=lambda: run.now)
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-                (preflight_check, 'time', time), (prometheus, 'time', time),
-                (listeners, 'time', time), (parallel_reads, 'ReadingContext', Reading),
+                (prometheus, 'time', time), (listeners, 'time', time),
+                (parallel_reads, 'ReadingContext', Reading),
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (scope_planner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (planning_settings, 'plugins', types.SimpleNamespace(

@@ -232,6 +232,16 @@ def test_task_show_says_how_to_go_on_after_a_failure(run, store):
     assert run(*retry[1:], '--tomorrow')[0] == 2
 
 
+def test_task_show_leads_from_an_unexpected_error_to_the_traceback(run, store):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    row = cases.claim(store, now=now)
+    cases.end(store, row, model.TaskState.FAILED, now, error_type='UnexpectedError')
+    step = listed(run, 'task', 'show', row.task.task_id)['Next step']
+    assert step.startswith('the traceback in the log of kronos-executor; report it; when')
+    assert f'kronos plan retry {row.task.plan_id}' in step and 'server event' not in step
+
+
 def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
     now = time.time()
     plan_id, (task, waits), _ = cases.save(store, [

@@ -11,7 +11,7 @@
 # under the License.
 
 """Neighbouring releases: we read the records of each earlier release, and accept its writes
-on our schema. ``tools/record_release.py`` makes the records."""
+on our schema. ``python tools/record_release.py`` makes the records."""
 
 import contextlib
 import dataclasses
@@ -65,11 +65,11 @@ def test_a_release_is_recorded():
 
 
 def test_revisions_are_recorded_without_a_gap():
-    """Each by the tree that had it; ``tools/record_release.py`` writes the next one."""
+    """Each by the tree that had it; ``python tools/record_release.py`` writes the next one."""
     recorded = sorted({read(release, 'rows')['revision'] for release in RELEASES})
     assert recorded == schema.list_revisions(), (
-        f'run tools/record_release.py schema-{schema.get_head_revision()} on the tree that adds '
-        'the revision')
+        f'run python tools/record_release.py schema-{schema.get_head_revision()} on the tree that '
+        'adds the revision')
 
 
 def test_its_messages_are_understood_field_by_field(release):

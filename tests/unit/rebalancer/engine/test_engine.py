@@ -673,7 +673,8 @@ def test_a_failure_that_is_tried_again_is_for_debugging_alone(world, caplog, ret
     with caplog.at_level('DEBUG'):
         caplog.clear()
         one.log_result('migration.failed', result)
-    record, = [r for r in caplog.records if 'the move from a to b failed' in r.message]
+    record, = [r for r in caplog.records if r.message.startswith(
+        f'{model.format_task(task)}: the move from a to b failed: MigrationFailed: no room')]
     assert record.levelname == level and record.message.endswith(said)
 
 

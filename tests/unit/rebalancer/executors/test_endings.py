@@ -411,6 +411,29 @@ def test_abort_that_nova_has_recorded_is_known_without_its_text(bench, accepted)
 
 
 @pytest.mark.parametrize('place', ['h1', 'h2'])
+@pytest.mark.parametrize('successor', [False, True])
+def test_abort_that_we_may_not_read_is_quarantined_by_the_usual_rule(bench, place, successor):
+    bench.driver.reset_state = lambda task: pytest.fail('that Nova accepted our abort is not known')
+    unknown = dataclasses.replace(broken(place), aborted=None)
+    if successor:
+        aborting(bench, reset_state_after_abort=True)
+        bench.worker = bench.new_worker('w1', bench.worker._settings)
+    else:
+        bench.plan()
+    bench.driver.answers['read_progress'] = [unknown]
+    bench.passes(2)
+    row, (held,) = bench.row(), bench.store.quarantine.list_quarantines(bench.now)
+    assert (row.task.state, held.kind, held.name) == (
+        TaskState.FAILED, 'instance', row.task.instance_uuid)
+    if place == 'h2':
+        assert held.until is None and 'quarantined for ever' in row.error, 'no abort does that'
+        return
+    assert held.until == row.completed_at + benches.SETTINGS.instance_quarantine_seconds
+    assert 'openstack server set --state active' in row.error
+    assert row.error_type == ('MigrationTimeout' if successor else 'MigrationFailed')
+
+
+@pytest.mark.parametrize('place', ['h1', 'h2'])
 def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench, place):
     bench.driver.answers['read_progress'] = [dataclasses.replace(broken(place), aborted=True)]
     bench.plan()

@@ -313,7 +313,7 @@ def test_a_failing_after_hook_is_retried_then_given_up_with_an_error(bench, capl
     uuid = bench.tasks[0].instance_uuid
     given_up = [r for r in caplog.records if r.levelname == 'ERROR']
     assert len(given_up) == 1 and f'Look after {uuid}.' in given_up[0].getMessage()
-    assert f'Instance {uuid}' in given_up[0].getMessage()
+    assert f'(instance {uuid}): hook one' in given_up[0].getMessage()
 
 
 def test_a_hook_that_never_gives_up_retries_until_success_with_an_error(bench, caplog):
@@ -351,7 +351,7 @@ def test_warning_about_a_failed_after_hook_names_task_hook_and_cause(bench, capl
     bench.plan()
     bench.passes(1)
     task = bench.row().task
-    of_task = f'Instance {task.instance_uuid}: task {task.task_id}: hook one'
+    of_task = f'{model.format_task(task)}: hook one'
     while not (kept := bench.store.hooks.list_task_hooks(task.task_id)) or kept[0].tries < 2:
         bench.passes(1, seconds=1.0)
     assert kept[0].error == 'is away' and kept[0].not_before > bench.now
@@ -370,10 +370,10 @@ def test_error_about_a_hook_that_never_gives_up_names_it_and_the_cause(bench, ca
     bench.use(hook)
     bench.plan()
     bench.passes(60)
-    uuid = bench.tasks[0].instance_uuid
+    task, = bench.tasks
     assert said(caplog, 'ERROR') == [
-        f'Instance {uuid}: hook one is not given up, but has failed 3 times: it is away. '
-        f'Look after {uuid}.']
+        f'{model.format_task(task)}: hook one is not given up, but has failed 3 times: it is away. '
+        f'Look after {task.instance_uuid}.']
     assert len(said(caplog, 'WARNING')) == 3
 
 
@@ -383,8 +383,8 @@ def test_warning_about_a_hook_defect_names_its_class_without_secrets(bench, capl
     bench.passes(5)
     task = bench.row().task
     line, = [text for text in said(caplog, 'WARNING') if 'It goes on' in text]
-    assert line.startswith(f'Task {task.task_id}: Instance {task.instance_uuid}: hook one failed '
-                           'unexpectedly (KeyError: ')
+    assert line.startswith(f'{model.format_task(task)}: Instance {task.instance_uuid}: hook '
+                           'one failed unexpectedly (KeyError: ')
     assert line.endswith(' It goes on ([hooks] on_failure).') and 'c4n4ry' not in line
 
 
@@ -644,8 +644,8 @@ def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, capl
     assert hook.calls == [] and len(bench.owed()) == 1
     task = bench.row().task
     assert said(caplog, 'WARNING')[:1] == [
-        f'Instance {task.instance_uuid}: task {task.task_id}: this executor was held up before it '
-        'could call hook one; it starts again']
+        f'{model.format_task(task)}: this executor was held up before it could call hook one; it '
+        'starts again']
     bench.store.hooks.record_hook = real
     bench.passes(8)
     assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
@@ -747,6 +747,6 @@ def test_warning_says_that_abandoned_hooks_end_before_a_requeue(bench, caplog):
     bench.passes(1, by=bench.new_worker('w2'))
     task, = bench.tasks
     assert said(caplog, 'WARNING') == [
-        f'Instance {task.instance_uuid}: task {task.task_id} goes back to the queue: the '
-        'executor that ran its pre-migration hooks did not request the migration; running the '
-        'post-migration hooks first']
+        f'{model.format_task(task)}: it goes back to the queue: the executor that ran its '
+        'pre-migration hooks did not request the migration; running the post-migration hooks '
+        'first']

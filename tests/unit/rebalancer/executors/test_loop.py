@@ -350,6 +350,12 @@ def test_the_driver_knows_hosts_that_drain_in_any_scope(bench):
     assert bench.driver.known.history.draining == {'h7'}
 
 
+def test_the_driver_gets_the_time_of_the_executors_clock(bench):
+    bench.plan()
+    benches.Clocks(bench).passes(1)
+    assert bench.driver.known.now == cases.NOW, 'not that of this machine'
+
+
 @pytest.mark.parametrize('ahead', [-86400, 7 * 3600, 86400])
 def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead, caplog):
     bench.plan(cases.make_task, elsewhere)
@@ -399,6 +405,58 @@ def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of)
     setattr(clocks, of, 3600.0)
     clocks.passes(4)
     assert len(bench.steps('submit')) == 1 and bench.state is TaskState.UNKNOWN
+
+
+#: Progress that ends a task once it has lasted for the seconds.
+DOUBTS = {
+    'absent': (base.MigrationStage.ABSENT, SETTINGS.absent_seconds),
+    'settling': (base.MigrationProgress(base.MigrationStage.SETTLING, 'held', 'm'),
+                 SETTINGS.settling_seconds),
+    'untold': (base.MigrationProgress(base.MigrationStage.UNTOLD, 'error', 'm'),
+               SETTINGS.settling_seconds),
+    'left': (base.MigrationProgress(base.MigrationStage.LEFT, 'left', 'm', patience=300.0,
+                                    ending=base.MigrationStage.FAILED), 300.0),
+    'aborted': (base.MigrationProgress(base.MigrationStage.FAILED, 'error', 'm',
+                                       aborted=True, place='h1', patience=30.0), 30.0)}
+
+
+@pytest.mark.parametrize('step', [-3600.0, 3600.0])
+@pytest.mark.parametrize('doubt', DOUBTS)
+def test_a_step_of_the_databases_clock_neither_ends_nor_prolongs_a_wait(bench, doubt, step):
+    progress, seconds = DOUBTS[doubt]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    clocks = benches.Clocks(bench)
+    clocks.passes(2)
+    clocks.database = step
+    clocks.passes(29)
+    bench.driver.answers['read_progress'] = [progress]
+    clocks.passes(1)
+    assert bench.row().doubt_since is not None and clocks.worker._clock.has_jumped()
+    clocks.passes(int(seconds // 10))
+    assert not clocks.worker._clock.has_jumped() or seconds < 100
+    assert not bench.state.is_terminal
+    clocks.passes(3)
+    assert bench.state.is_terminal
+
+
+@pytest.mark.parametrize('doubt', DOUBTS)
+def test_a_successor_trusts_the_time_of_a_doubt_only_by_a_sound_clock(bench, doubt):
+    progress, seconds = DOUBTS[doubt]
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING, progress]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    clocks = benches.Clocks(bench)
+    clocks.passes(3)
+    clocks.worker.close()
+    clocks = benches.Clocks(bench)
+    clocks.database, clocks.machine = 3600.0, -3600.0
+    clocks.passes(2)
+    assert not bench.state.is_terminal, 'which clock is wrong is not known yet'
+    clocks.worker.close()
+    clocks = benches.Clocks(bench)
+    bench.now += seconds
+    clocks.passes(1)
+    assert bench.state.is_terminal, 'a successor with sound clocks goes on'
 
 
 def test_a_task_past_its_begin_limit_by_the_databases_clock_expires(bench):

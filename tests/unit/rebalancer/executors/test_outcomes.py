@@ -15,6 +15,8 @@
 
 import dataclasses
 import logging
+from pathlib import Path
+import re
 
 import pytest
 
@@ -64,16 +66,16 @@ def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=2))
     bench.passes(3, seconds=40)
     task, = bench.tasks
+    about = f'task {task.task_id} (instance {task.instance_uuid})'
     waits = refusing(exception.PreFlightError, rule='no-slot')(task)
     refused, at_h3 = (refusing(exception.MigrationFailed)(t) for t in (
         task, dataclasses.replace(task, to_host='h3')))
     assert logged() == [
-        ('INFO', f'Task {task.task_id}: {waits}: it waits for 30 s'),
-        ('INFO', f'Task {task.task_id} of instance {task.instance_uuid}: live migration from h1 '
-                 f'to h2 (no Nova migration known, attempt 1): {refused}: destination h2 is '
-                 'dropped, h3 is next'),
-        ('INFO', f'Task {task.task_id} of instance {task.instance_uuid}: live migration from h1 '
-                 f'to h3 (no Nova migration known, attempt 2): {at_h3}: retry 1 of 2 in 30 s')]
+        ('INFO', f'{about}: PreFlightError: {waits}: it waits for 30 s'),
+        ('INFO', f'{about}: live migration from h1 to h2 (no Nova migration known, attempt 1): '
+                 f'MigrationFailed: {refused}: destination h2 is dropped, h3 is next'),
+        ('INFO', f'{about}: live migration from h1 to h3 (no Nova migration known, attempt 2): '
+                 f'MigrationFailed: {at_h3}: retry 1 of 2 in 30 s')]
 
 
 def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, logged):
@@ -85,15 +87,21 @@ def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, 
     bench.passes(4)
     task, = bench.tasks
     uuid = task.instance_uuid
+    about = f'task {task.task_id} (instance {uuid})'
     first, second = (str(exception.MigrationFailed(instance_uuid=uuid, problem=problem))
                      for problem in ('it failed', 'it failed again'))
     assert logged() == [
-        ('INFO', f'Task {task.task_id} of instance {uuid}: live migration from h1 to h2 (Nova '
-                 f'migration {MIGRATION}, attempt 1): {first}: destination h2 is dropped, h3 is '
-                 'next'),
-        ('WARNING', f'Task {task.task_id} of instance {uuid} failed: live migration from h1 to h3 '
-                    f'(Nova migration {MIGRATION[::-1].replace("-", "")}, attempt 2): {second}. It '
-                    f'is quarantined. See: kronos task show {task.task_id}')]
+        ('INFO', f'{about}: live migration from h1 to h2 (Nova migration {MIGRATION}, attempt 1): '
+                 f'MigrationFailed: {first}: destination h2 is dropped, h3 is next'),
+        ('WARNING', f'{about}: failed: live migration from h1 to h3 (Nova migration '
+                    f'{MIGRATION[::-1].replace("-", "")}, attempt 2): MigrationFailed: {second}. '
+                    f'It is quarantined. See: kronos task show {task.task_id}')]
+    page = (Path(__file__).parents[4] / 'doc/source/admin/operations.rst').read_text()
+    shown = ' '.join(re.findall(r'^ +(task TASK (?:.+\n)+)', page, re.MULTILINE)[0].split())
+    assert re.fullmatch(re.sub(r'TASK|UUID|HOST', r'\\S+', re.escape(shown)).replace(
+        r'\.\.\.', '.+'), logged()[-1][1]), 'as the page shows it'
+    attempt = bench.row().attempts[-1]
+    assert f': {attempt.error_type}: {attempt.error}' in logged()[-1][1], 'as its row has them'
 
 
 def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
@@ -101,8 +109,7 @@ def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
     bench.passes(3, seconds=21)
     task, = bench.tasks
     assert logged() == [
-        ('INFO', f'Instance {task.instance_uuid}: moved from h1 to h2 in 21 s '
-                 f'(task {task.task_id})')]
+        ('INFO', f'{model.format_task(task)}: moved from h1 to h2 in 21 s')]
 
 
 @pytest.mark.parametrize(('kind', 'more'), [
@@ -113,13 +120,13 @@ def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, 
     bench.passes(1)
     task, = bench.tasks
     assert logged() == [
-        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: '
-                    'live migration from h1 to h2 (no Nova migration known, attempt 1): '
+        ('WARNING', f'{model.format_task(task)}: failed: live migration from h1 to h2 (no Nova '
+                    f'migration known, attempt 1): {kind.wire_type}: '
                     f'{exception.format_sentence(refusing(kind)(task))}{more} See: kronos task '
                     f'show {task.task_id}')]
 
 
-def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged):
+def test_the_end_of_a_task_whose_instance_is_in_error_is_an_error(bench, logged):
     bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.COMPLETED, '', MIGRATION)]
     bench.driver.answers['post_flight'] = [refusing(exception.InstanceInError)]
@@ -128,10 +135,9 @@ def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged
     task, = bench.tasks
     text = str(refusing(exception.InstanceInError)(task))
     assert logged() == [
-        ('ERROR', text),
-        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: live '
-                    f'migration from h1 to h2 (Nova migration {MIGRATION}, attempt 1): {text}. '
-                    f'It is quarantined. See: kronos task show {task.task_id}')]
+        ('ERROR', f'{model.format_task(task)}: failed: live migration from h1 to h2 (Nova '
+                  f'migration {MIGRATION}, attempt 1): MigrationFailed: {text}. It is '
+                  f'quarantined. See: kronos task show {task.task_id}')]
 
 
 @pytest.mark.parametrize('maker', [once, cases.make_task], ids=['at its end', 'to go on'])
@@ -146,8 +152,8 @@ def test_a_failure_of_a_lost_task_is_logged_and_not_notified(bench, logged, make
     bench.passes(1)
     task, = bench.tasks
     assert logged() == [
-        ('WARNING', f'Instance {task.instance_uuid}: task {task.task_id} was taken over by '
-                    'another executor, or cancelled')]
+        ('WARNING', f'{model.format_task(task)}: it was taken over by another executor, or '
+                    'cancelled')]
     assert (bench.told, bench.counted('tasks_ended'), bench.counted('failed_attempts')) == (
         [], {}, {})
 
@@ -162,8 +168,8 @@ def test_a_claim_lost_before_the_request_is_logged_and_sends_nothing(bench, logg
     bench.passes(1)
     task, = bench.tasks
     assert (logged(), bench.steps('submit')) == ([
-        ('WARNING', f'Instance {task.instance_uuid}: task {task.task_id} was taken over by '
-                    'another executor, or cancelled')], [])
+        ('WARNING', f'{model.format_task(task)}: it was taken over by another executor, or '
+                    'cancelled')], [])
 
 
 def test_a_dependent_tasks_cancellation_is_logged_counted_and_final(bench, logged):
@@ -175,7 +181,7 @@ def test_a_dependent_tasks_cancellation_is_logged_counted_and_final(bench, logge
     task, row = bench.tasks[1], bench.row(1)
     assert row.task.state is TaskState.CANCELLED
     assert logged()[-1] == (
-        'WARNING', f'Task {task.task_id} of instance {task.instance_uuid} cancelled: {row.error}')
+        'WARNING', f'{model.format_task(task)}: cancelled: {row.error_type}: {row.error}')
     event, result = bench.told[-1]
     assert (event, result) == ('migration.failed', model.TaskResult(
         task.task_id, bench.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
@@ -199,7 +205,7 @@ def test_error_about_a_failed_notification_names_event_and_task(bench, logged):
     task, = bench.tasks
     assert bench.state is TaskState.COMPLETED
     assert logged()[-1] == (
-        'WARNING', f'Task {task.task_id}: its migration.completed notification was not sent '
+        'WARNING', f'{model.format_task(task)}: its migration.completed notification was not sent '
                    '(OSError: broker is away)')
 
 
@@ -420,8 +426,8 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
     assert (driver.pre_flight(task, None), driver.submit(task), driver.post_flight(task)) == (
         'dry-run', None, None)
     assert logged(dry_run) == [
-        ('INFO', f'Instance {task.instance_uuid}: dry run: would be moved (live) from h1 to h2 '
-                 f'(spread, task {task.task_id})')]
+        ('INFO', f'{model.format_task(task)}: dry run: would be moved (live) from h1 to h2 '
+                 '(spread)')]
     assert driver.read_progress(task,
                                 'dry-run') == base.MigrationProgress(base.MigrationStage.COMPLETED,
                                                                      'dry run')

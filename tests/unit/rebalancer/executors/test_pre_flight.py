@@ -88,12 +88,9 @@ def ready() -> Ready:
 
 
 def test_the_marker_is_the_newest_migration_and_when_it_was_read(ready: Ready) -> None:
-    before = time.time()
-    marker = ready.go()
-    assert marker == {'migration_id': 5, 'time': marker['time']}
-    assert before <= marker['time'] <= time.time()
-    assert ready.asked == [(novas.TASK, marker['time']), ('host1', marker['time']),
-                           ('host2', marker['time'])]
+    marker = ready.go(known=base.StoredFacts(now=7.0))
+    assert marker == {'migration_id': 5, 'time': 7.0}
+    assert ready.asked == [(novas.TASK, 7.0), ('host1', 7.0), ('host2', 7.0)]
 
 
 @pytest.mark.parametrize(('what', 'status', 'expected'), [
@@ -194,8 +191,8 @@ def test_a_move_between_zones_is_logged(ready: Ready, caplog: pytest.LogCaptureF
         **ready.cluster.services, 'host2': model.Service('host2', zone='az2')})
     ready.driver._conf.set_override('restrict_to_az', False, 'engine')
     ready.go()
-    assert caplog.messages == ['Instance vm: the move from host1 to host2 is one from zone az1 to '
-                               'zone az2']
+    assert caplog.messages == [f'{model.format_task(novas.TASK)}: the move from host1 to host2 is '
+                               'one from zone az1 to zone az2']
 
 
 # Slots that others take.
@@ -270,6 +267,11 @@ def test_record_that_does_not_change_takes_no_slot(ready: Ready) -> None:
             assert ready.refused()[1] == 'no-slot'
         else:
             ready.go()
+    ahead = base.StoredFacts(now=time.time() + 86400.0)
+    ready.changed['host1'] = [dataclasses.replace(other, updated_at=ahead.now - 60.0)]
+    assert ready.refused(known=ahead)[1] == 'no-slot', 'this machine has another clock'
+    ready.changed['host1'] = [dataclasses.replace(other, updated_at=time.time() - 60.0)]
+    ready.go(known=ahead)
     flight = model.InFlightMove('b', 'host1', 'host3', source='task')
     ready.changed['host1'] = [live('a', 'host1', 'host3')]
     ready.driver._conf.set_override('max_concurrent_per_source', 2, 'executor')

@@ -78,5 +78,5 @@ def test_a_changed_generation_is_logged_at_debug(caplog: pytest.LogCaptureFixtur
         assert not caplog.messages
         check(provider('host2', generation=9))
     assert caplog.messages == [
-        'Task t1: the resource providers of host2 have changed since it was planned '
-        '(generations 5, now 9 in sum); checking it again']
+        f'{model.format_task(novas.TASK)}: the resource providers of host2 have changed since it '
+        'was planned (generations 5, now 9 in sum); checking it again']

@@ -70,14 +70,19 @@ def test_an_outage_of_an_hour_costs_no_task_and_no_retry(bench, service, step):
     assert bench.store.quarantine.list_quarantines(bench.now) == []
 
 
-def test_the_next_outage_is_announced_again(bench):
+@pytest.mark.parametrize(('pause', 'announced'), [(10.0, 1), (500.0, 1), (700.0, 2)])
+def test_an_outage_is_announced_once_until_its_service_has_worked_long(bench, pause, announced):
     twenty(bench)
     for outage in (1, 2):
         bench.driver.answers['pre_flight'] = [down()]
         bench.passes(10)
-        assert len(bench.announced) == outage
+        [held] = bench.store.quarantine.list_quarantines(bench.now)
+        assert (held.since > cases.NOW + pause) == (outage == announced == 2)
         bench.driver.answers['pre_flight'] = ['marker']
         bench.passes(6)
+        assert bench.store.quarantine.list_quarantines(bench.now) == []
+        bench.now += pause
+    assert len(bench.announced) == announced
 
 
 def test_one_request_that_always_fails_delays_no_other_task(bench):

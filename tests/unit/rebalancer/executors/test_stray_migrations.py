@@ -156,7 +156,7 @@ def test_a_late_request_that_began_nothing_is_forgotten(bench):
 
 
 @pytest.mark.parametrize(('stage', 'said'), [
-    (base.MigrationStage.COMPLETED, 'has moved it to h2 before it could be aborted'),
+    (base.MigrationStage.COMPLETED, 'has moved the instance to h2 before it could be aborted'),
     (base.MigrationStage.UNCONFIRMED, 'Revert it: openstack server resize revert')])
 def test_a_late_migration_that_cannot_be_aborted_is_logged_once(bench, stage, said, caplog):
     stand_still(bench, 8)

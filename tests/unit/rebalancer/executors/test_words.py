@@ -13,12 +13,16 @@
 
 """What an operator reads of a task: in its row, and in the log of the executor."""
 
+import ast
 import dataclasses
 import logging
+from pathlib import Path
 
 import pytest
 
+import kronos_nova
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import migration_deadlines
@@ -38,7 +42,25 @@ def said(caplog, *parts):
 
 def about(bench):
     task = bench.row().task
-    return f'Instance {task.instance_uuid}: task {task.task_id}'
+    return f'task {task.task_id} (instance {task.instance_uuid})'
+
+
+def list_log_calls():
+    """Return the message and the other arguments of each log call in the package."""
+    for path in Path(kronos_nova.__file__).parent.rglob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(ast.Attribute(ast.Name('LOG')), [ast.Constant(str(text)), *args]):
+                    yield text, args
+
+
+def test_log_lines_about_a_task_take_its_ids_from_one_function():
+    assert model.format_task(cases.make_task('p', task_id='t', instance_uuid='i')) == (
+        'task t (instance i)')
+    calls = list(list_log_calls())
+    assert any('format_task' in ast.dump(arg) for _text, args in calls for arg in args)
+    assert [text for text, args in calls if 'kronos task show %s' not in text and any(
+        isinstance(arg, ast.Attribute) and arg.attr == 'task_id' for arg in args)] == []
 
 
 def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
@@ -48,14 +70,11 @@ def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.plan()
     with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors'):
         bench.passes(4)
-    task = bench.row().task
     said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
             or 'looked at' in r.getMessage()]
     assert said == [
-        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)}. It is looked at "
-                    'again.'),
-        ('INFO', f'Instance {task.instance_uuid}: task {task.task_id}: its cold migration to h2 '
-                 'is confirmed')]
+        ('WARNING', f'{about(bench)}: {error(exception.NovaClientError)}. It is looked at again.'),
+        ('INFO', f'{about(bench)}: its cold migration to h2 is confirmed')]
 
 
 def test_error_about_a_driver_failure_names_instance_and_exception(bench):
@@ -63,9 +82,9 @@ def test_error_about_a_driver_failure_names_instance_and_exception(bench):
     bench.plan()
     bench.passes(1)
     uuid = bench.tasks[0].instance_uuid
-    assert bench.row().error == str(base.UnexpectedError(
-        instance_uuid=uuid, problem='the executor driver failed unexpectedly '
-                                    '(ZeroDivisionError: by nothing); report this with the log'))
+    assert bench.row().error == (
+        f'Instance {uuid}: the executor failed unexpectedly (ZeroDivisionError: by nothing); '
+        'report this with the log')
     assert uuid in bench.row().error
 
 
@@ -107,8 +126,7 @@ def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
     bench.passes(80, by=one)
     assert said(caplog, 'tried again', 'being aborted') == [
-        ('WARNING', f'Task {bench.row().task.task_id}: {error(exception.NovaClientError)}. It is '
-                    'tried again.'),
+        ('WARNING', f'{about(bench)}: {error(exception.NovaClientError)}. It is tried again.'),
         ('WARNING', f'{about(bench)}: its live migration is past its deadline and is being '
                     'aborted')]
 
@@ -166,8 +184,9 @@ def test_a_late_migration_found_again_stays_late_without_doubt(bench, caplog):
     bench.plan()
     bench.passes(70)
     assert said(caplog, 'deadline') == [
-        ('WARNING', f'{about(bench)} is past its deadline; it keeps its slot and is watched until '
-                    'Nova says how it ended. See its migration in Nova.')], 'once'
+        ('WARNING', f'{about(bench)}: MigrationTimeout: it is past its deadline; it keeps its slot '
+                    'and is watched until Nova says how it ended. See its migration in '
+                    'Nova.')], 'once'
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, migration_deadlines.LATE)
     bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT,
                                              base.MigrationStage.RUNNING]
@@ -205,11 +224,9 @@ def test_a_driver_failure_while_watching_names_the_task_and_is_retried(bench, ca
     bench.plan()
     bench.passes(3)
     task, = bench.tasks
-    assert said(caplog, 'unexpectedly') == [('ERROR', f'Task {task.task_id}: ' + str(
-        base.UnexpectedError(
-            instance_uuid=task.instance_uuid,
-            problem='the executor driver failed unexpectedly (ZeroDivisionError: by nothing); '
-                    'report this with the log')))]
+    assert said(caplog, 'unexpectedly') == [('ERROR', f'{about(bench)}: UnexpectedError: ' + str(
+        exception.UnexpectedError(instance_uuid=task.instance_uuid,
+                                  problem='ZeroDivisionError: by nothing')))]
     assert bench.state is TaskState.COMPLETED
 
 
@@ -227,8 +244,7 @@ def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
     bench.plan()
     bench.passes(3)
     assert said(caplog, 'looked at') == [
-        ('WARNING', f'Task {bench.tasks[0].task_id}: {error(exception.NovaClientError)}. It is '
-                    'looked at again.')]
+        ('WARNING', f'{about(bench)}: {error(exception.NovaClientError)}. It is looked at again.')]
 
 
 @pytest.mark.parametrize('failure', [ZeroDivisionError('by nothing'),
@@ -256,10 +272,9 @@ def test_log_of_a_request_names_instance_hosts_and_ids(bench, caplog):
     bench.plan()
     with caplog.at_level(logging.INFO):
         bench.passes(1)
-    task, = bench.tasks
     assert said(caplog, 'requested') == [
-        ('INFO', f'Instance {task.instance_uuid}: live migration from h1 to h2 requested (spread, '
-                 f'task {task.task_id}, request req-1)')]
+        ('INFO', f'{about(bench)}: live migration from h1 to h2 requested (spread, request '
+                 'req-1)')]
 
 
 @pytest.mark.parametrize('failure', [error(exception.AmbiguousSubmit), OSError('broken pipe')])
@@ -270,13 +285,13 @@ def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog,
     bench.passes(1)
     task, row = bench.tasks[0], bench.row()
     expected = failure if isinstance(failure, exception.AmbiguousSubmit) else (
-        base.UnexpectedError(
-            instance_uuid=task.instance_uuid,
-            problem='the executor driver failed unexpectedly (OSError: broken pipe); report this '
-                    'with the log'))
+        exception.UnexpectedError(instance_uuid=task.instance_uuid,
+                                  problem='OSError: broken pipe'))
     assert (row.task.state, row.error, row.error_type) == (
         TaskState.UNKNOWN, str(expected), expected.wire_type)
-    assert said(caplog, str(expected)) == [('WARNING', f'Task {task.task_id}: {expected}')]
+    assert said(caplog, str(expected)) == [
+        ('WARNING' if expected is failure else 'ERROR',
+         f'{about(bench)}: {expected.wire_type}: {expected}')]
 
 
 def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
@@ -289,7 +304,7 @@ def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
     bench.plan()
     bench.passes(1)
     assert said(caplog, 'taken over') == [
-        ('WARNING', f'{about(bench)} was taken over by another executor, or cancelled')]
+        ('WARNING', f'{about(bench)}: it was taken over by another executor, or cancelled')]
 
 
 @pytest.mark.parametrize(('seconds', 'asked'), [(29, True), (31, False)])
@@ -308,8 +323,8 @@ def test_a_delay_of_half_a_claim_postpones_the_request_and_is_logged(bench, capl
         (['h2'], TaskState.SUBMITTED) if asked else ([], TaskState.QUEUED))
     task = bench.tasks[0]
     assert said(caplog, 'stood still') == ([] if asked else [
-        ('INFO', f'Task {task.task_id}: Instance {task.instance_uuid}: this executor stood still '
-                 'before it could ask for the migration: it waits for 30 s')])
+        ('INFO', f'{about(bench)}: NovaClientError: Instance {task.instance_uuid}: this executor '
+                 'stood still before it could ask for the migration: it waits for 30 s')])
 
 
 @pytest.mark.parametrize('scope', ['blue', None])
@@ -322,7 +337,7 @@ def test_a_pause_before_the_request_requeues_the_task_and_is_logged(bench, caplo
     assert (bench.state, bench.steps('submit')) == (TaskState.QUEUED, [])
     pause, = bench.store.pauses.list_pauses(bench.now)
     assert said(caplog, 'back to the queue') == [
-        ('INFO', f'{about(bench)} goes back to the queue: {pause}')]
+        ('INFO', f'{about(bench)}: it goes back to the queue: {pause}')]
 
 
 def test_a_freeze_that_begins_before_the_request_requeues_the_task(bench, caplog):
@@ -338,7 +353,7 @@ def test_a_freeze_that_begins_before_the_request_requeues_the_task(bench, caplog
     with caplog.at_level(logging.INFO):
         bench.passes(1, by=one)
     assert said(caplog, 'back to the queue') == [
-        ('INFO', f'{about(bench)} goes back to the queue: frozen')]
+        ('INFO', f'{about(bench)}: it goes back to the queue: frozen')]
 
 
 @pytest.mark.parametrize(('detail', 'text'), [

@@ -21,6 +21,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
@@ -41,6 +42,8 @@ def test_errors_of_a_foreign_driver_are_stored_and_logged_without_secrets(bench,
         'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
         'gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry')]
     bench.driver.answers['read_progress'] = [base.MigrationStage.ABSENT]
+    caplog.handler.setFormatter(secret_mask.MaskingFormatter(
+        caplog.handler.formatter, secret_mask.SecretMask()))  # as in a daemon
     with caplog.at_level('DEBUG'):
         bench.passes(3, 700.0)
     rows = str([bench.row(), *bench.store.quarantine.list_quarantines(bench.now)])
@@ -474,12 +477,12 @@ def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench
     bench.plan()
     bench.passes(6)
     said = [r.message for r in caplog.records if ' failed' in r.message]
-    uuid, task_id = bench.tasks[0].instance_uuid, bench.tasks[0].task_id
+    about = model.format_task(bench.tasks[0])
     assert said == [
-        f'Instance {uuid}: task {task_id}: its migration to h2 failed (Nova: migration error), '
-        'and Nova has not said why yet; repeating the question for up to 300 s',
-        f'Instance {uuid}: task {task_id}: its migration to h2 failed; before anything else, its '
-        'allocation is still there', said[0]]
+        f'{about}: its migration to h2 failed (Nova: migration error), and Nova has not said why '
+        'yet; repeating the question for up to 300 s',
+        f'{about}: its migration to h2 failed; before anything else, its allocation is still there',
+        said[0]]
 
 
 def test_leftover_allocations_end_the_task_without_another_request(bench):
@@ -784,12 +787,72 @@ def test_a_fault_of_the_driver_during_the_request_is_ambiguous(bench):
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
 
 
-def test_a_driver_fault_before_the_request_is_retried_then_quarantined(bench):
-    bench.driver.answers['pre_flight'] = [KeyError('id')]
+@pytest.mark.parametrize('step', ['pre_flight', 'log_in'])
+def test_a_driver_fault_before_the_request_is_retried_then_quarantined(bench, caplog, step):
+    bench.driver.answers[step] = [KeyError('id')]
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=1))
+    bench.passes(1)
+    assert (bench.state, bench.row().task.retry_count) == (TaskState.QUEUED, 1)
+    assert bench.row().task.not_before == cases.NOW + SETTINGS.retry_backoff
     bench.passes(10)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'UnexpectedError')
     assert bench.tasks[0].instance_uuid in bench.quarantined()
+    assert len(bench.steps(step)) == 2 and bench.steps('submit') == []
+    faults = [r for r in caplog.records if 'failed unexpectedly' in r.message and r.exc_info]
+    assert len(faults) == 2 and all('KeyError' in r.exc_text for r in faults)
+
+
+@pytest.mark.parametrize('step', ['pre_flight', 'log_in'])
+def test_a_driver_fault_of_one_task_does_not_stop_another(bench, step):
+    def fault(task):
+        if task.to_host == 'h2':
+            raise KeyError('id')
+        return 'marker'
+    bench.driver.answers[step] = [fault]
+    bench.plan(cases.make_task, elsewhere)
+    bench.passes(2, seconds=0)
+    assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.QUEUED, TaskState.SUBMITTED]
+
+
+@pytest.mark.parametrize('step', ['abort', 'confirm'])
+def test_a_driver_fault_after_the_request_is_repeated_and_stops_no_other_task(bench, step):
+    stage = (base.MigrationStage.RUNNING if step == 'abort' else base.MigrationStage.UNCONFIRMED)
+    bench.driver.answers |= {'read_progress': [stage],
+                             step: [KeyError('id'), KeyError('id'), True]}
+    bench.plan(cases.make_task, elsewhere)
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
+    bench.passes(80, by=one)
+    looks = bench.steps('read_progress')
+    assert abs(looks.count('h2') - looks.count('h9')) == 1, 'one began a pass before'
+    assert sorted(set(bench.steps(step))) == ['h2', 'h9'] and len(bench.steps(step)) >= 4
+    assert not any(bench.row(i).task.state.is_terminal for i in (0, 1)), 'Nova may still move it'
+
+
+def test_a_defect_outside_the_driver_fails_its_task_alone(bench, caplog):
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0), elsewhere)
+    broken, real = bench.tasks[0].task_id, bench.worker._submission._read_known_facts
+
+    def read(task):
+        return {}['id'] if task.task_id == broken else real(task)
+    bench.worker._submission._read_known_facts = read
+    bench.passes(2, seconds=0)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'UnexpectedError')
+    assert bench.row(1).task.state is TaskState.SUBMITTED
+    assert 'Traceback' in caplog.text
+
+
+def test_a_defect_in_a_look_leaves_the_task_to_the_next_look(bench):
+    bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
+    bench.plan(cases.make_task, elsewhere)
+    bench.passes(2, seconds=0)
+    real = bench.worker._outcomes.update_task
+    bench.worker._outcomes.update_task = lambda *args, **kw: {}['id']
+    bench.passes(2)
+    assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.SUBMITTED] * 2
+    bench.worker._outcomes.update_task = real
+    bench.driver.answers['read_progress'] = [base.MigrationStage.COMPLETED]
+    bench.passes(2)
+    assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.COMPLETED] * 2
 
 
 class Crash(BaseException):

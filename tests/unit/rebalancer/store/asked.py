@@ -45,7 +45,7 @@ def a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     plan_id, task = ask(store, store.plans.read_live_work())
     after = dump(store)
     assert {name for name in after if after[name] != before[name]} == {
-        'plan', 'task', 'budget', 'cooldown', 'audit', 'decision', 'lease'}
+        'plan', 'task', 'cooldown', 'audit', 'decision', 'lease'}
     history = store.history.read_history('blue', NOW)
     assert history.cooling == {task.instance_uuid: 900} and history.scope_cooling == 0
     assert history.draining == {'h4'}
