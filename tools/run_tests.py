@@ -40,6 +40,8 @@ PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 SIMULATION = 'tests/simulation'
+#: Nova chooses its threads at its first import, so pytest cannot load these beside others.
+FUNCTIONAL = 'tests/functional'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
@@ -59,7 +61,8 @@ PURE_TESTS = (
         'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
-#: pytest leaves out long tests (pyproject.toml); this selects all tests.
+#: pytest leaves out these tests (pyproject.toml), and tests of both kinds run in the long run.
+LEFT_OUT = ('-m', 'long or mutant')
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
@@ -507,12 +510,13 @@ def long(tally: Tally) -> None:
 
 
 def simulate_long(tally: Tally) -> None:
-    pytest(tally, '-m', 'long', *WORKERS, SIMULATION, name='long-simulation', minutes=170)
+    pytest(tally, *LEFT_OUT, *WORKERS, SIMULATION, name='long-simulation', minutes=170)
 
 
 def run_marked(tally: Tally) -> None:
-    """Run the tests that are marked long but for those that have a step of their own."""
-    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
+    """Run the tests that are marked long or mutant but for those that have a step of their own."""
+    pytest(tally, *LEFT_OUT, 'tests', f'--ignore={SIMULATION}', f'--ignore={FUNCTIONAL}',
+           name='long', minutes=120)
 
 
 def run_long_functional(tally: Tally) -> None:

@@ -57,6 +57,7 @@ def refusing(kind, **kw):
 
 # What an operator reads in the log.
 
+@pytest.mark.mutant
 def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
     bench.driver.answers['pre_flight'] = [
         refusing(exception.PreFlightError, rule='no-slot'),
@@ -96,6 +97,7 @@ def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, 
                     f'is quarantined. See: kronos task show {task.task_id}')]
 
 
+@pytest.mark.mutant
 def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
     bench.plan()
     bench.passes(3, seconds=21)
@@ -105,6 +107,7 @@ def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
                  f'(task {task.task_id})')]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(('kind', 'more'), [
     (exception.NovaClientError, ''), (exception.InstanceRefused, ' It is quarantined.')])
 def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, kind, more):
@@ -119,6 +122,7 @@ def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, 
                     f'show {task.task_id}')]
 
 
+@pytest.mark.mutant
 def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged):
     bench.driver.answers['read_progress'] = [
         base.MigrationProgress(base.MigrationStage.COMPLETED, '', MIGRATION)]
@@ -272,10 +276,12 @@ def swap(state, noun='swap', **kw):
      'Swap of instances a and b (plan plan): it failed, and so did its undo. Instance a is on h2 '
      'and was on h1. Find out why (kronos plan show plan), then move them with kronos plan retry, '
      'or openstack server migrate --live-migration.'),
-    (swap(swaps.UNDONE, 'pair'), 'WARNING',
-     'Pair of instances a and b (plan plan): undone, both are where they were'),
-    (swap(swaps.UNDOING, 'pair'), 'WARNING',
-     'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
+    pytest.param(swap(swaps.UNDONE, 'pair'), 'WARNING',
+                 'Pair of instances a and b (plan plan): undone, both are where they were',
+                 marks=pytest.mark.mutant),
+    pytest.param(swap(swaps.UNDOING, 'pair'), 'WARNING',
+                 'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2',
+                 marks=pytest.mark.mutant)],
     ids=['stuck', 'undone', 'undoing'])
 def test_log_of_a_failed_swap_names_its_instances(logged, found, level, text):
     outcomes.OutcomeWriter.log_swap_undo(found)
