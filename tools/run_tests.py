@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import dataclasses
 import io
+import json
 import os
 from pathlib import Path
 import re
@@ -93,7 +94,11 @@ SHOWN_FAILURES = 10
 SHOWN_LINES = 30
 #: Number of the slowest tests that the end names.
 SHOWN_SLOWEST = 10
-#: Preparations for a later part while others run; their processes are not strays.
+#: Part -> a later part that runs beside it: integration tests wait for services more than half of
+#: the time.
+BESIDE = {'integration': 'docs'}
+#: Preparations for a later part, or the whole of one, while others run; their processes are not
+#: strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
@@ -467,6 +472,33 @@ def make_pythons(found: dict[str, tuple[str, Path]]) -> int:
     return execute(making_pythons(found), minutes=15)[0]
 
 
+def begin_beside(name: str) -> None:
+    """Begin a later part with what the present one leaves of the processors, in a runner of its
+    own, which ends its own strays."""
+    answer = RESULTS / f'{name}.json'
+    answer.unlink(missing_ok=True)
+    with (RESULTS / f'{name}.log').open('wb') as log:
+        PREPARING[name] = subprocess.Popen(
+            ['nice', '-n', '10', PYTHON, str(Path(__file__).resolve()), '--answer', str(answer),
+             name], cwd=TOP, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def end_beside(name: str, tally: Tally) -> None:
+    """Wait for a part that has been running, show its output and take over its counts."""
+    process = PREPARING[name]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=25 * 60)
+    del PREPARING[name]
+    end_descendants()
+    sys.stdout.write((RESULTS / f'{name}.log').read_text(errors='replace'))
+    sys.stdout.flush()
+    answer = RESULTS / f'{name}.json'
+    if answer.exists():
+        vars(tally).update(json.loads(answer.read_text()))
+    else:
+        tally.fail(f'{name}: ended without a result')
+
+
 def novas(tally: Tally) -> None:
     """the two doors and the executor beside older Novas"""
     if os.environ.get('KRONOS_NOVAS_WHOLE'):
@@ -640,6 +672,7 @@ def arguments() -> argparse.Namespace:
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)
+    parser.add_argument('--answer', metavar='FILE', help=argparse.SUPPRESS)
     parsed = parser.parse_args()
     unknown = [part for part in parsed.parts if part not in PARTS]
     if unknown:
@@ -651,12 +684,17 @@ def arguments() -> argparse.Namespace:
 def run(names: list[str], tallies: dict[str, Tally]) -> None:
     if 'pythons' in names[1:]:
         prepare_pythons()
-    for name in names:
+    for number, name in enumerate(names):
         print(f'\n=== {name}: {PARTS[name].__doc__}', flush=True)
         tallies[name] = tally = Tally()
         started, used = time.monotonic(), processor_seconds()
+        if BESIDE.get(name) in names[number + 1:]:
+            begin_beside(BESIDE[name])
         try:
-            PARTS[name](tally)
+            if name in BESIDE.values() and name in PREPARING:
+                end_beside(name, tally)
+            else:
+                PARTS[name](tally)
             if tally.passed + tally.failed == 0 and not tally.skipped:
                 tally.fail(f'{name}: ran no test')
         finally:
@@ -730,6 +768,11 @@ def main() -> int:
     finally:
         PREPARING.clear()
         end_descendants()
+    if parsed.answer:
+        # The runner that began this one shows the rest.
+        (tally,) = tallies.values()
+        Path(parsed.answer).write_text(json.dumps(dataclasses.asdict(tally)))
+        return status
     print()
     for line in summary(tallies):
         print(line)

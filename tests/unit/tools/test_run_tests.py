@@ -146,6 +146,61 @@ raise ValueError('a defect')
     assert not psutil.pid_exists(int(pid))
 
 
+BESIDE = '''
+import importlib.util, os, pathlib, sys, time
+spec = importlib.util.spec_from_file_location('run_tests', {runner!r})
+runner = importlib.util.module_from_spec(spec)
+sys.modules['run_tests'] = runner
+spec.loader.exec_module(runner)
+runner.RESULTS = pathlib.Path({results!r})
+begun = runner.RESULTS / 'begun'
+def waiting(tally):
+    """it waits for the other"""
+    runner.check(tally, 'wait', ['sh', '-c', f'until [ -e {{begun}} ]; do sleep 0.05; done'], 1)
+    runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
+def busy(tally):
+    """it outlives the end of the other's processes"""
+    begun.touch()
+    runner.check(tally, 'busy', ['sh', '-c', 'sleep 2; echo said by busy'])
+    runner.check(tally, 'bad', ['false'])
+    tally.durations.append((7.0, 'test_slow'))
+    {busy}
+runner.PARTS = {{'waiting': waiting, 'busy': busy}}
+runner.BESIDE = {{'waiting': 'busy'}}
+runner.__file__ = __file__
+sys.exit(runner.main())
+'''
+
+
+def _run_beside(directory, *parts, busy='pass'):
+    script = directory / 'driver.py'
+    script.write_text(BESIDE.format(runner=str(RUNNER), results=str(directory), busy=busy))
+    done = subprocess.run([sys.executable, script, *parts], capture_output=True, text=True,
+                          check=False, timeout=180)
+    return done.returncode, done.stdout
+
+
+def test_a_later_part_runs_beside_one_that_waits_and_is_counted(tmp_path):
+    status, output = _run_beside(tmp_path, 'waiting', 'busy')
+    assert status == 1
+    assert output.index('=== waiting: 0.') < output.index('said by busy')
+    assert 'busy: bad: exit status 1\n' in output
+    assert '     7.0  busy: test_slow\n' in output
+    assert output.endswith('\n3 passed, 1 failed, 0 skipped\n')
+
+
+def test_a_part_alone_runs_without_another_beside_it(tmp_path):
+    status, output = _run_beside(tmp_path, 'busy')
+    assert status == 1 and output.endswith('\n1 passed, 1 failed, 0 skipped\n')
+    assert not list(tmp_path.glob('*.json'))
+
+
+def test_a_part_that_dies_beside_another_has_failed(tmp_path):
+    status, output = _run_beside(tmp_path, 'waiting', 'busy', busy='os._exit(0)')
+    assert status == 1 and 'busy: busy: ended without a result\n' in output
+    assert output.endswith('\n2 passed, 1 failed, 0 skipped\n')
+
+
 def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner, monkeypatch):
     begun = []
     monkeypatch.setattr(runner, 'prepare_pythons', lambda: begun.append(True))
