@@ -47,6 +47,8 @@ FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
+#: Unit tests left a quarter of two cores idle with three workers.
+UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
 #: how many ranges of so many it takes turns, commit by commit.
 WORLD_SEEDS = 500
@@ -328,7 +330,7 @@ def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
     # Printed with the command, so that a failure can be repeated.
     first = os.environ.get('KRONOS_WORLD_FIRST') or str(choose_first_seed(read_commit()))
-    pytest(tally, *WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
+    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
 
 
 def read_commit() -> str:
@@ -378,9 +380,9 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
 
 def integration(tally: Tally) -> None:
     """real services on loopback"""
-    # A file's daemons serve its tests; three files at a time, for daemons are waited for.
-    pytest(tally, '-n', '3', '--dist', 'loadfile', 'tests/integration', name='integration',
-           minutes=25)
+    # A file's daemons serve its tests; four files at a time, for daemons are waited for.
+    pytest(tally, '-n', '4', '--dist', 'loadfile', '--no-loadscope-reorder', 'tests/integration',
+           name='integration', minutes=25)
 
 
 def docs(tally: Tally) -> None:
