@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import dataclasses
 import io
+import json
 import os
 from pathlib import Path
 import re
@@ -41,10 +42,14 @@ RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 SIMULATION = 'tests/simulation'
 HYPERVISORS = 'tests/hypervisors'
+#: Nova chooses its threads at its first import, so pytest cannot load these beside others.
+FUNCTIONAL = 'tests/functional'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
+#: Unit tests left a quarter of two cores idle with three workers.
+UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
 #: how many ranges of so many it takes turns, commit by commit.
 WORLD_SEEDS = 500
@@ -60,7 +65,8 @@ PURE_TESTS = (
         'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
-#: pytest leaves out long tests (pyproject.toml); this selects all tests.
+#: pytest leaves out these tests (pyproject.toml), and tests of both kinds run in the long run.
+LEFT_OUT = ('-m', 'long or mutant')
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
@@ -91,7 +97,11 @@ SHOWN_FAILURES = 10
 SHOWN_LINES = 30
 #: Number of the slowest tests that the end names.
 SHOWN_SLOWEST = 10
-#: Preparations for a later part while others run; their processes are not strays.
+#: Part -> a later part that runs beside it: integration tests wait for services more than half of
+#: the time.
+BESIDE = {'integration': 'docs'}
+#: Preparations for a later part, or the whole of one, while others run; their processes are not
+#: strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
@@ -321,7 +331,7 @@ def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
     # Printed with the command, so that a failure can be repeated.
     first = os.environ.get('KRONOS_WORLD_FIRST') or str(choose_first_seed(read_commit()))
-    pytest(tally, *WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
+    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
 
 
 def read_commit() -> str:
@@ -371,9 +381,9 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
 
 def integration(tally: Tally) -> None:
     """real services on loopback"""
-    # A file's daemons serve its tests; three files at a time, for daemons are waited for.
-    pytest(tally, '-n', '3', '--dist', 'loadfile', 'tests/integration', name='integration',
-           minutes=25)
+    # A file's daemons serve its tests; four files at a time, for daemons are waited for.
+    pytest(tally, '-n', '4', '--dist', 'loadfile', '--no-loadscope-reorder', 'tests/integration',
+           name='integration', minutes=25)
 
 
 def docs(tally: Tally) -> None:
@@ -470,6 +480,33 @@ def make_pythons(found: dict[str, tuple[str, Path]]) -> int:
     return execute(making_pythons(found), minutes=15)[0]
 
 
+def begin_beside(name: str) -> None:
+    """Begin a later part with what the present one leaves of the processors, in a runner of its
+    own, which ends its own strays."""
+    answer = RESULTS / f'{name}.json'
+    answer.unlink(missing_ok=True)
+    with (RESULTS / f'{name}.log').open('wb') as log:
+        PREPARING[name] = subprocess.Popen(
+            ['nice', '-n', '10', PYTHON, str(Path(__file__).resolve()), '--answer', str(answer),
+             name], cwd=TOP, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def end_beside(name: str, tally: Tally) -> None:
+    """Wait for a part that has been running, show its output and take over its counts."""
+    process = PREPARING[name]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=25 * 60)
+    del PREPARING[name]
+    end_descendants()
+    sys.stdout.write((RESULTS / f'{name}.log').read_text(errors='replace'))
+    sys.stdout.flush()
+    answer = RESULTS / f'{name}.json'
+    if answer.exists():
+        vars(tally).update(json.loads(answer.read_text()))
+    else:
+        tally.fail(f'{name}: ended without a result')
+
+
 def novas(tally: Tally) -> None:
     """the two doors and the executor beside older Novas"""
     if os.environ.get('KRONOS_NOVAS_WHOLE'):
@@ -513,12 +550,12 @@ def long(tally: Tally) -> None:
 
 
 def simulate_long(tally: Tally) -> None:
-    pytest(tally, '-m', 'long', *WORKERS, SIMULATION, name='long-simulation', minutes=170)
+    pytest(tally, *LEFT_OUT, *WORKERS, SIMULATION, name='long-simulation', minutes=170)
 
 
 def run_marked(tally: Tally) -> None:
-    """Run the tests that are marked long but for those that have a step of their own."""
-    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}',
+    """Run the tests that are marked long or mutant but for those that have a step of their own."""
+    pytest(tally, *LEFT_OUT, 'tests', f'--ignore={SIMULATION}', f'--ignore={FUNCTIONAL}',
            f'--ignore={HYPERVISORS}', name='long', minutes=120)
 
 
@@ -647,6 +684,7 @@ def arguments() -> argparse.Namespace:
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)
+    parser.add_argument('--answer', metavar='FILE', help=argparse.SUPPRESS)
     parsed = parser.parse_args()
     unknown = [part for part in parsed.parts if part not in PARTS]
     if unknown:
@@ -658,12 +696,17 @@ def arguments() -> argparse.Namespace:
 def run(names: list[str], tallies: dict[str, Tally]) -> None:
     if 'pythons' in names[1:]:
         prepare_pythons()
-    for name in names:
+    for number, name in enumerate(names):
         print(f'\n=== {name}: {PARTS[name].__doc__}', flush=True)
         tallies[name] = tally = Tally()
         started, used = time.monotonic(), processor_seconds()
+        if BESIDE.get(name) in names[number + 1:]:
+            begin_beside(BESIDE[name])
         try:
-            PARTS[name](tally)
+            if name in BESIDE.values() and name in PREPARING:
+                end_beside(name, tally)
+            else:
+                PARTS[name](tally)
             if tally.passed + tally.failed == 0 and not tally.skipped:
                 tally.fail(f'{name}: ran no test')
         finally:
@@ -737,6 +780,11 @@ def main() -> int:
     finally:
         PREPARING.clear()
         end_descendants()
+    if parsed.answer:
+        # The runner that began this one shows the rest.
+        (tally,) = tallies.values()
+        Path(parsed.answer).write_text(json.dumps(dataclasses.asdict(tally)))
+        return status
     print()
     for line in summary(tallies):
         print(line)

@@ -20,13 +20,13 @@ In both ProxySQL is in front of the database.
 import dataclasses
 import json
 from pathlib import Path
-import socket
 from typing import Any
 
 import yaml
 
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
+from tests.fixtures import free_ports
 
 KRONOS = kolla_env.SHARE / 'kronos-nova'
 ETC = KRONOS / 'etc'
@@ -154,8 +154,8 @@ class Cloud:
             'kolla_base_distro': 'debian', 'network_interface': 'lo',
             'kolla_internal_vip_address': '192.0.2.10', 'kolla_external_fqdn': 'cloud.example.org',
             'node_config_directory': str(self.node),
-            'kronos_engine_port': free_port(), 'kronos_executor_port': free_port(),
-            'kronos_migfra_port': free_port(),
+            **{f'kronos_{name}_port': free_ports.reserve_port()
+               for name in ('engine', 'executor', 'migfra')},
             # Cheaper than all facts of the host, and without a collection from elsewhere.
             'kolla_ansible_setup_gather_subset': '!all,network',
             'openstack_service_workers': 2, 'openstack_service_rpc_workers': 2,
@@ -206,9 +206,3 @@ class Cloud:
             (tree / path.name).symlink_to(path)
         (tree / 'everything.yml').write_text(''.join((PLAYBOOK, *plays)))
         return tree / 'everything.yml'
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return int(listener.getsockname()[1])

@@ -19,7 +19,6 @@ writing clients: kronos-nova never writes there.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-import socket
 import socketserver
 import threading
 from typing import Any
@@ -35,6 +34,7 @@ from placement import deploy
 
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api as store_api
+from tests.fixtures import free_ports
 from tests.functional import base
 
 # Nova's fixtures replace it to keep its own SDK calls off the network.
@@ -188,6 +188,4 @@ class ApiTestCase(base.NovaTestCase):
     @staticmethod
     def closed_port() -> str:
         """Return a URL of a port that no program listens on."""
-        with socket.socket() as sock:
-            sock.bind(('127.0.0.1', 0))
-            return f'http://127.0.0.1:{sock.getsockname()[1]}'
+        return f'http://127.0.0.1:{free_ports.reserve_port()}'

@@ -31,14 +31,10 @@ from testtools import content
 from kronos_nova import model
 from kronos_nova.rebalancer.store import tables
 from tests import marks
+from tests.fixtures import free_ports
 from tests.functional import test_first_light
 from tests.functional import test_migfra
 from tests.integration import servers
-
-
-def free_port() -> int:
-    with socket.create_server(('127.0.0.1', 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def listens(port: int) -> bool:
@@ -120,7 +116,7 @@ placement_endpoint_override = {self.placement_api.url}
     def test_daemons_move_instance_and_exit_on_sigterm_and_sigint(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
-        ports = {name: free_port() for name in ('engine', 'executor')}
+        ports = {name: free_ports.reserve_port() for name in ('engine', 'executor')}
         self.edit('[prometheus]', '[monitoring]\n' + ''.join(
             f'{name}_port = {port}\n' for name, port in ports.items()) + '[prometheus]')
         with self.daemon('engine') as engine, self.daemon('executor', signal.SIGINT):
@@ -158,7 +154,7 @@ placement_endpoint_override = {self.placement_api.url}
         broker = servers.Mosquitto(pathlib.Path(self.directory))
         self.addCleanup(broker.close)
         broker.start()
-        port = free_port()
+        port = free_ports.reserve_port()
         self.edit('[prometheus]', f'[mqtt]\nhost = 127.0.0.1\nport = {broker.port}\n'
                                   '[migfra]\nallow = *:*:*\npoll_interval = 0.2\n'
                                   f'[monitoring]\nmigfra_port = {port}\n[prometheus]')
@@ -184,7 +180,7 @@ placement_endpoint_override = {self.placement_api.url}
     @marks.long
     def test_dry_run_without_nova_is_not_ready(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
-        port = free_port()
+        port = free_ports.reserve_port()
         self.edit('[prometheus]', f'[monitoring]\nengine_port = {port}\n[prometheus]')
         self.edit('dry_run = false', 'dry_run = true')
         with self.daemon('engine'):

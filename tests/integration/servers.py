@@ -31,12 +31,7 @@ import time
 import pytest
 
 from tests import ci
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
+from tests.fixtures import free_ports
 
 
 def program(*patterns):
@@ -103,7 +98,7 @@ class MariaDB:
         self._data = directory / 'mariadb'
         self._root = ['--user=root'] if os.geteuid() == 0 else []
         self._server = None
-        self.port = free_port()
+        self.port = free_ports.reserve_port()
         subprocess.run(
             [install, '--no-defaults', f'--datadir={self._data}', '--skip-test-db',
              '--auth-root-authentication-method=normal', *self._root],
@@ -141,7 +136,7 @@ class MariaDB:
 @contextlib.contextmanager
 def memcached(directory, port=None):
     """Yields its port."""
-    port = port or free_port()
+    port = port or free_ports.reserve_port()
     user = ['-u', 'nobody'] if os.geteuid() == 0 else []
     server = Server([program('memcached'), '-l', '127.0.0.1', '-p', str(port), '-U', '0',
                      *user], directory / 'memcached.log')
@@ -172,7 +167,7 @@ class PostgreSQL:
         self._log = directory / 'postgresql.log'
         self._user = unprivileged()
         self._server = None
-        self.port = free_port()
+        self.port = free_ports.reserve_port()
         # Not in ``directory``: only its owner may look into pytest's.
         self._data = tempfile.mkdtemp(prefix='kronos-postgresql-')
         if self._user is not None:
@@ -256,7 +251,7 @@ class RabbitMQ:
     def __init__(self, directory, tls=None):
         self._daemon = program('/usr/lib/rabbitmq/bin/rabbitmq-server', 'rabbitmq-server')
         self._directory = directory
-        self.port, self._epmd = free_port(), free_port()
+        self.port, self._epmd = free_ports.reserve_port(), free_ports.reserve_port()
         self.url = f'rabbit://guest:guest@127.0.0.1:{self.port}/'
         for name in ('home', 'data', 'log'):
             (directory / name).mkdir()
@@ -272,7 +267,7 @@ class RabbitMQ:
             'HOME': str(directory / 'home'), 'ERL_EPMD_PORT': str(self._epmd),
             'ERL_EPMD_ADDRESS': '127.0.0.1',
             'RABBITMQ_NODENAME': f'kronos{self.port}@localhost',
-            'RABBITMQ_DIST_PORT': str(free_port()),
+            'RABBITMQ_DIST_PORT': str(free_ports.reserve_port()),
             'RABBITMQ_MNESIA_BASE': str(directory / 'data'),
             'RABBITMQ_LOG_BASE': str(directory / 'log'),
             'RABBITMQ_CONFIG_FILE': str(directory / 'rabbitmq'),
@@ -330,7 +325,7 @@ class Mosquitto:
                                            dir=os.environ.get('TMPDIR', '/tmp'))
         self._log = directory / 'mosquitto.log'
         self._server = None
-        self.port = free_port()
+        self.port = free_ports.reserve_port()
         lines = [f'listener {self.port} 127.0.0.1', 'persistence true', 'autosave_interval 1',
                  'autosave_on_changes true', f'persistence_location {self._directory}/',
                  'set_tcp_nodelay true', f'allow_anonymous {"false" if users else "true"}']

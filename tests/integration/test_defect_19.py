@@ -27,6 +27,7 @@ import textwrap
 
 import pytest
 
+from tests.fixtures import free_ports
 from tests.integration import servers
 
 TOP = Path(__file__).resolve().parents[2]
@@ -132,13 +133,14 @@ def assert_works(case):
 
 def test_defect_19_second_broker_serves_when_first_is_down(case, broker):
     """oslo.messaging begins with either host: try both orders twice."""
-    dead, alive = (f'guest:guest@127.0.0.1:{port}' for port in (servers.free_port(), broker.port))
+    dead, alive = (f'guest:guest@127.0.0.1:{port}'
+                   for port in (free_ports.reserve_port(), broker.port))
     for order in (f'{dead},{alive}', f'{alive},{dead}'):
         assert_works(case.configure(f'rabbit://{order}/'))
 
 
 def test_defect_19_only_running_broker_of_four_serves(case, broker):
-    hosts = [f'guest:guest@127.0.0.1:{servers.free_port()}' for _ in range(3)]
+    hosts = [f'guest:guest@127.0.0.1:{free_ports.reserve_port()}' for _ in range(3)]
     assert_works(case.configure(
         f'rabbit://{",".join(hosts)},guest:guest@127.0.0.1:{broker.port}/'))
 

@@ -27,13 +27,14 @@ from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.monitoring import http_server
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.wiring import daemons
+from tests.fixtures import free_ports
 from tests.fixtures import prometheus_server
 from tests.unit import test_alerts
 from tests.unit.rebalancer.engine import test_engine
 
 
 def served(conf, health, tally, option):
-    conf.set_override(option, prometheus_server.free_port(), 'monitoring')
+    conf.set_override(option, free_ports.reserve_port(), 'monitoring')
     return http_server.start_monitor(conf, health, option,
                                      daemons.make_metrics_page(conf, health, tally, option))
 

@@ -91,7 +91,7 @@ def liar():
     with socketserver.ThreadingTCPServer(('127.0.0.1', 0), Liar) as server:
         server.daemon_threads = True
         server.stopping = threading.Event()
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.stopping.set()

@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.wiring import daemons
+from tests.fixtures import free_ports
 from tests.integration import servers
 
 #: Nothing here takes so long (seconds), unless it hangs.
@@ -215,7 +216,7 @@ def test_daemons_serve_health_while_database_is_silent(conf, store, proxy, kind)
     health, tally = healths.DaemonHealth(daemon=f'kronos-{kind}',
                                          dry_run=False), tallies.DaemonTally()
     option = f'{kind}_port'
-    conf.set_override(option, servers.free_port(), 'monitoring')
+    conf.set_override(option, free_ports.reserve_port(), 'monitoring')
     monitor = http_server.start_monitor(conf, health, option,
                                         daemons.make_metrics_page(conf, health, tally, option))
     if kind == 'engine':

@@ -90,12 +90,18 @@ def schema(url):
     found.close()
 
 
-@pytest.fixture
-def store(url, schema):
+@pytest.fixture(scope='module')
+def shared(url):
+    """One engine, which compiles each statement once."""
     store = api.Store.from_url(url)
-    schema.renew(store)
     yield store
     store.close()
+
+
+@pytest.fixture
+def store(shared, schema):
+    schema.renew(shared)
+    return shared
 
 
 @pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)

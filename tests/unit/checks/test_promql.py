@@ -169,10 +169,11 @@ def ask(tmp_path_factory):
     names = [f'a="{a}",b="{b}",c="{c}"' for a in 'xy' for b in 'xy' for c in 'xy']
     exporter.text = ''.join(f'{metric}{{{labels}}} {number + 1}\n' for metric in ('m', 'n')
                             for number, labels in enumerate(names))
-    with prometheus_server.running(tmp_path_factory.mktemp('prometheus'),
-                                   [exporter.address]) as url:
+    with (prometheus_server.running(tmp_path_factory.mktemp('prometheus'),
+                                    [exporter.address]) as url,
+          requests.Session() as session):
         def post(query):
-            return requests.post(f'{url}/api/v1/query', data={'query': query}, timeout=10)
+            return session.post(f'{url}/api/v1/query', data={'query': query}, timeout=10)
 
         for _ in range(200):
             if post('count(m) == 8 and count(n) == 8').json()['data']['result']:

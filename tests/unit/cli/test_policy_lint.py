@@ -278,6 +278,7 @@ def test_a_source_that_knows_no_promql_cannot_tell():
     assert found.health is model.SourceHealth.UNREACHABLE and '_Other' in found.error
 
 
+@pytest.mark.mutant
 def test_help_has_an_example():
     done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '--help')
     assert 'kronos policy lint /etc/kronos/policies.yaml' in ' '.join(done.stdout.split())

@@ -64,6 +64,7 @@ def test_error_about_an_unknown_preset_lists_the_known_ones(name):
     assert len(done.stderr.splitlines()) == 1 and '\x1b' not in done.stderr
 
 
+@pytest.mark.mutant
 def test_help_has_an_example():
     text = ' '.join(kronos('show', '--help').stdout.split())
     assert 'kronos policy preset show spread-inovex > ' in text

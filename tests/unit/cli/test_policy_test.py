@@ -133,6 +133,7 @@ def test_every_form_is_printed_without_control_characters(form, ask, prometheus)
     assert '2 by host' in done.stdout and '\x1b' not in done.stdout
 
 
+@pytest.mark.mutant
 def test_help_has_an_example():
     done = commands.main('kronos_nova.cli.app', 'policy', 'test', '--help')
     assert 'new.yaml --policy cpu' in ' '.join(done.stdout.split())

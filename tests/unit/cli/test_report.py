@@ -91,9 +91,13 @@ def test_a_missing_object_gives_one_line_and_no_file(arguments, said, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_and_snapshot_do_not_go_together_and_help_has_an_example():
+def test_plan_and_snapshot_do_not_go_together():
     done = ask('--plan', 'x', '--snapshot', 'snapshot', '-o', '-')
     assert done.returncode == 2 and 'not allowed with argument' in done.stderr
+
+
+@pytest.mark.mutant
+def test_help_has_an_example():
     done = commands.main('kronos_nova.cli.app', 'report', '--help')
     assert 'kronos report -o report.html --config-file' in done.stdout
 

@@ -226,6 +226,7 @@ def test_unusable_input_gives_one_clear_line(refusals, name):
     assert {**WRONG, **LIVE}[name][1] in line
 
 
+@pytest.mark.mutant
 def test_help_tells_every_option():
     done = run('--help')
     assert done.returncode == 0

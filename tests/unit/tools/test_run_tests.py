@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import unittest
 
 import psutil
@@ -143,6 +144,61 @@ raise ValueError('a defect')
     assert status == 1 and 'ValueError: a defect' in output
     (pid,) = (line.removeprefix('pid=') for line in output.splitlines() if line.startswith('pid='))
     assert not psutil.pid_exists(int(pid))
+
+
+BESIDE = '''
+import importlib.util, os, pathlib, sys, time
+spec = importlib.util.spec_from_file_location('run_tests', {runner!r})
+runner = importlib.util.module_from_spec(spec)
+sys.modules['run_tests'] = runner
+spec.loader.exec_module(runner)
+runner.RESULTS = pathlib.Path({results!r})
+begun = runner.RESULTS / 'begun'
+def waiting(tally):
+    """it waits for the other"""
+    runner.check(tally, 'wait', ['sh', '-c', f'until [ -e {{begun}} ]; do sleep 0.05; done'], 1)
+    runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
+def busy(tally):
+    """it outlives the end of the other's processes"""
+    begun.touch()
+    runner.check(tally, 'busy', ['sh', '-c', 'sleep 2; echo said by busy'])
+    runner.check(tally, 'bad', ['false'])
+    tally.durations.append((7.0, 'test_slow'))
+    {busy}
+runner.PARTS = {{'waiting': waiting, 'busy': busy}}
+runner.BESIDE = {{'waiting': 'busy'}}
+runner.__file__ = __file__
+sys.exit(runner.main())
+'''
+
+
+def _run_beside(directory, *parts, busy='pass'):
+    script = directory / 'driver.py'
+    script.write_text(BESIDE.format(runner=str(RUNNER), results=str(directory), busy=busy))
+    done = subprocess.run([sys.executable, script, *parts], capture_output=True, text=True,
+                          check=False, timeout=180)
+    return done.returncode, done.stdout
+
+
+def test_a_later_part_runs_beside_one_that_waits_and_is_counted(tmp_path):
+    status, output = _run_beside(tmp_path, 'waiting', 'busy')
+    assert status == 1
+    assert output.index('=== waiting: 0.') < output.index('said by busy')
+    assert 'busy: bad: exit status 1\n' in output
+    assert '     7.0  busy: test_slow\n' in output
+    assert output.endswith('\n3 passed, 1 failed, 0 skipped\n')
+
+
+def test_a_part_alone_runs_without_another_beside_it(tmp_path):
+    status, output = _run_beside(tmp_path, 'busy')
+    assert status == 1 and output.endswith('\n1 passed, 1 failed, 0 skipped\n')
+    assert not list(tmp_path.glob('*.json'))
+
+
+def test_a_part_that_dies_beside_another_has_failed(tmp_path):
+    status, output = _run_beside(tmp_path, 'waiting', 'busy', busy='os._exit(0)')
+    assert status == 1 and 'busy: busy: ended without a result\n' in output
+    assert output.endswith('\n2 passed, 1 failed, 0 skipped\n')
 
 
 def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner, monkeypatch):
@@ -342,13 +398,14 @@ def test_pythons_imports_all_and_runs_pure_tests_on_each_of_the_others(runner, e
 def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_NOVAS', raising=False)
     long = [command for command, _variables in executed('long')]
-    by_mark = [command for command in long if command[5:7] == ['-m', 'long']]
+    by_mark = [command for command in long if command[5:7] == ['-m', 'long or mutant']]
     # By the marker: in all directories, of which one has a run of its own.
     everywhere, ignored = next(
         (command, [word.partition('=')[2] for word in command if word.startswith('--ignore=')])
         for command in by_mark if 'tests' in command)
     assert not {'-k', '--deselect'} & {word.partition('=')[0] for word in everywhere}
-    assert ignored and all(any(command[-1] == path for command in by_mark) for path in ignored)
+    assert ignored == [runner.SIMULATION, runner.FUNCTIONAL]
+    assert any(command[-1] == runner.SIMULATION for command in by_mark)
     # By the name: stestr leaves out by default what it selects in the long run.
     (functional, _variables), *_ = executed('functional')
     (left_out,) = functional[functional.index('--exclude-regex') + 1:]
@@ -356,6 +413,25 @@ def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monke
     # On other Pythons: all of the unit tests in the long run.
     assert len([command for command in long if list(runner.UNIT_TESTS) == command[-2:]]) == len(
         runner.OTHER_PYTHONS)
+
+
+def test_a_test_of_each_mark_runs_in_the_long_run_alone(runner, tmp_path):
+    (tmp_path / 'pyproject.toml').write_text((TOP / 'pyproject.toml').read_text())
+    (tmp_path / 'test_marks.py').write_text(
+        'import pytest\ndef test_plain(): pass\n' + ''.join(
+            f'@pytest.mark.{mark}\ndef test_{mark}(): pass\n' for mark in ('long', 'mutant')))
+
+    def selected(*arguments):
+        done = subprocess.run(
+            [sys.executable, '-m', 'pytest', '-q', '--collect-only', *arguments, 'test_marks.py'],
+            cwd=tmp_path, capture_output=True, text=True, check=True)
+        return re.findall('::(test_[a-z]+)', done.stdout)
+
+    assert selected() == ['test_plain']
+    assert selected(*runner.LEFT_OUT) == ['test_long', 'test_mutant']
+    mutmut = tomllib.loads((TOP / 'pyproject.toml').read_text())['tool']['mutmut']
+    words = mutmut['pytest_add_cli_args']
+    assert selected('-m', words[words.index('-m') + 1]) == ['test_plain', 'test_mutant']
 
 
 def test_long_runs_the_steps_that_kronos_long_names(runner, executed, monkeypatch):
@@ -435,10 +511,10 @@ def test_long_runs_marked_tests_every_nova_and_both_tox_environments(
     assert [text.rpartition(' ')[2] for text in texts
             if text.startswith('-m tests.deploy.checkers tox -e ')] == [
         'lower-constraints', 'sbom', 'audit']
-    for wanted in ('-m long tests --ignore=tests/simulation',
-                   f'-m long {" ".join(runner.WORKERS)} tests/simulation', 'tests/unit/fuzz',
-                   'tools/random_plans.py --plans 500', '--concurrency 4 test_bursts',
-                   'tests/unit tests/scenarios'):
+    for wanted in ('-m long or mutant tests --ignore=tests/simulation --ignore=tests/functional',
+                   f'-m long or mutant {" ".join(runner.WORKERS)} tests/simulation',
+                   'tests/unit/fuzz', 'tools/random_plans.py --plans 500',
+                   '--concurrency 4 test_bursts', 'tests/unit tests/scenarios'):
         assert any(wanted in text for text in texts), wanted
     assert 'tools/novas.py 32 33' in texts
     assert not any('--ignore' in text for text in texts if 'tests/scenarios' in text), (

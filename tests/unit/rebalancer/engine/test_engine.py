@@ -909,6 +909,7 @@ def test_engines_of_two_zones_do_not_share_a_scope(world):
     assert 'another [engine] availability_zone' in row['reason'] and not row['moves']
 
 
+@pytest.mark.mutant
 def test_scores_of_hosts_are_in_the_log_of_a_debugging_engine(world, caplog):
     with caplog.at_level('DEBUG'):
         world.engine().run_cycle()
@@ -1163,6 +1164,7 @@ def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
     assert '1 between zones' in caplog.messages[-1]
 
 
+@pytest.mark.mutant
 def test_a_move_within_a_zone_logs_no_zone(world, caplog):
     with caplog.at_level('INFO'):
         row, = world.engine().run_cycle()

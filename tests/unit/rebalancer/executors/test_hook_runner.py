@@ -364,6 +364,7 @@ def test_warning_about_a_failed_after_hook_names_task_hook_and_cause(bench, capl
         f'up. Look after {task.instance_uuid}.']
 
 
+@pytest.mark.mutant
 def test_error_about_a_hook_that_never_gives_up_names_it_and_the_cause(bench, caplog):
     hook = Hook(bench, after=[failed('is away')] * 3 + [True])
     hook.gives_up = False
@@ -739,6 +740,7 @@ def test_a_delayed_executor_polls_no_hooks_under_an_expired_claim(bench, when):
     assert len(polled) == before > 0
 
 
+@pytest.mark.mutant
 def test_warning_says_that_abandoned_hooks_end_before_a_requeue(bench, caplog):
     bench.use(Hook(bench, before=[False, True]))
     bench.plan()

@@ -118,6 +118,7 @@ def test_an_expired_half_of_a_swap_is_undone_and_logged_in_the_same_pass(bench, 
     assert bench.steps('submit') == ['h2', 'h1'], 'it is on its way back'
 
 
+@pytest.mark.mutant
 def test_an_idle_executor_logs_the_start_and_end_of_freeze_windows(bench, caplog):
     frozen = ['the window', None]
     idle = bench.new_worker('w', dataclasses.replace(SETTINGS, frozen=lambda now: frozen[0]))

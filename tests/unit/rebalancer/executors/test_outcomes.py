@@ -59,6 +59,7 @@ def refusing(kind, **kw):
 
 # What an operator reads in the log.
 
+@pytest.mark.mutant
 def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
     bench.driver.answers['pre_flight'] = [
         refusing(exception.PreFlightError, rule='no-slot'),
@@ -104,6 +105,7 @@ def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, 
     assert f': {attempt.error_type}: {attempt.error}' in logged()[-1][1], 'as its row has them'
 
 
+@pytest.mark.mutant
 def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
     bench.plan()
     bench.passes(3, seconds=21)
@@ -112,6 +114,7 @@ def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
         ('INFO', f'{model.format_task(task)}: moved from h1 to h2 in 21 s')]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(('kind', 'more'), [
     (exception.NovaClientError, ''), (exception.InstanceRefused, ' It is quarantined.')])
 def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, kind, more):
@@ -278,10 +281,12 @@ def swap(state, noun='swap', **kw):
      'Swap of instances a and b (plan plan): it failed, and so did its undo. Instance a is on h2 '
      'and was on h1. Find out why (kronos plan show plan), then move them with kronos plan retry, '
      'or openstack server migrate --live-migration.'),
-    (swap(swaps.UNDONE, 'pair'), 'WARNING',
-     'Pair of instances a and b (plan plan): undone, both are where they were'),
-    (swap(swaps.UNDOING, 'pair'), 'WARNING',
-     'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
+    pytest.param(swap(swaps.UNDONE, 'pair'), 'WARNING',
+                 'Pair of instances a and b (plan plan): undone, both are where they were',
+                 marks=pytest.mark.mutant),
+    pytest.param(swap(swaps.UNDOING, 'pair'), 'WARNING',
+                 'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2',
+                 marks=pytest.mark.mutant)],
     ids=['stuck', 'undone', 'undoing'])
 def test_log_of_a_failed_swap_names_its_instances(logged, found, level, text):
     outcomes.OutcomeWriter.log_swap_undo(found)

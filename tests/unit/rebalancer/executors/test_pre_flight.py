@@ -184,6 +184,7 @@ def test_a_live_move_of_a_stopped_instance_needs_a_new_plan(ready: Ready) -> Non
     assert ready.go(dataclasses.replace(task, method=model.MoveMethod.COLD))
 
 
+@pytest.mark.mutant
 def test_a_move_between_zones_is_logged(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:
     ready.go()
     assert not caplog.messages

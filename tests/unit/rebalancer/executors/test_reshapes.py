@@ -72,6 +72,7 @@ def test_an_end_that_the_plan_did_not_know_does_not_hide_the_other_one() -> None
         check({'host2': reshaped['host2']})
 
 
+@pytest.mark.mutant
 def test_a_changed_generation_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         check(HOSTS)

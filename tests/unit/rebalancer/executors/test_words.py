@@ -63,6 +63,7 @@ def test_log_lines_about_a_task_take_its_ids_from_one_function():
         isinstance(arg, ast.Attribute) and arg.attr == 'task_id' for arg in args)] == []
 
 
+@pytest.mark.mutant
 def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.driver.answers['read_progress'] = [
         *[base.MigrationStage.UNCONFIRMED] * 2, base.MigrationStage.COMPLETED]
@@ -119,6 +120,7 @@ def test_a_requeued_task_marks_a_new_queue_phase(bench):
     assert bench.row().marks[-1] == ('queue', began)
 
 
+@pytest.mark.mutant
 def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.driver.answers['read_progress'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), True]
@@ -238,6 +240,7 @@ def test_repeated_post_flight_checks_count_in_the_post_flight_phase(bench):
     assert bench.row().attempts[-1].phases['post_flight'] == 20
 
 
+@pytest.mark.mutant
 def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
     bench.driver.answers['read_progress'] = [error(exception.NovaClientError),
                                              base.MigrationStage.COMPLETED]
@@ -268,6 +271,7 @@ def test_an_abort_at_the_deadline_fails_with_instance_and_cause(bench):
         problem='its migration took longer than its deadline and was aborted')))
 
 
+@pytest.mark.mutant
 def test_log_of_a_request_names_instance_hosts_and_ids(bench, caplog):
     bench.plan()
     with caplog.at_level(logging.INFO):
@@ -294,6 +298,7 @@ def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog,
          f'{about(bench)}: {expected.wire_type}: {expected}')]
 
 
+@pytest.mark.mutant
 def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
     def slow(task):
         bench.now += 61

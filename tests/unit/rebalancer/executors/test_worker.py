@@ -471,6 +471,7 @@ def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
     assert bench.steps('submit') == ['h2']
 
 
+@pytest.mark.mutant
 def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench, caplog):
     caplog.set_level('INFO')
     bench.driver.answers['read_progress'] = [untold(), untold(), settling(), untold()]

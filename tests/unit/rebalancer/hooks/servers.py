@@ -86,7 +86,7 @@ class Server:
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.url = f'http{"" if tls is None else "s"}://127.0.0.1:{self._server.server_port}'
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def __enter__(self):
         self._thread.start()

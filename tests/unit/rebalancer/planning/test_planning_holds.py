@@ -77,6 +77,7 @@ def test_too_many_disabled_hosts_stop_everything():
         'hosts or raise the option')
 
 
+@pytest.mark.mutant
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
     assert '(d0, d1, d2, ...)' in planning_holds.find_outage_reason(cluster(*services),
@@ -131,6 +132,7 @@ def test_the_hold_is_as_long_as_samples_are_old():
     assert 'settle in 100 s' in reason
 
 
+@pytest.mark.mutant
 def test_a_cut_off_plan_names_its_unfinished_parts():
     text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'],
                                   left=3,
