@@ -61,7 +61,7 @@ class ScoreHistory:
     def reorder_changes(self, h: int, position: Mapping[int, int]) -> None:
         """Put the changes of host h in another order.
 
-        :param position: that of each instance; changes by others stay before all of these.
+        :param position: that of each instance; changes by other instances stay before them.
         """
         changes = self._changes[h]
         wanted = sorted(changes, key=lambda change: position.get(change[0], -1))
