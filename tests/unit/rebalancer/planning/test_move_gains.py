@@ -52,7 +52,7 @@ def gains_when_undone(simulation, move):
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
-def test_every_host_gains_what_it_gains_when_the_move_is_undone(knobs):
+def test_every_host_gains_as_much_as_when_the_move_is_undone(knobs):
     simulation, moves = planned(knobs)
     for move in moves:
         gain, by_host = gains_when_undone(simulation, move)
