@@ -33,6 +33,8 @@ answers as Prometheus would, one series per host::
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import datetime
 import itertools
 import json
@@ -136,31 +138,36 @@ def asked(states: list[Any]) -> Any:
                              return_value=lambda conf: source)
 
 
-def prepare(states: list[Any], directory: str) -> None:
+@contextlib.contextmanager
+def prepared(states: list[Any]) -> Iterator[None]:
     """A door whose scores, allocations and notices are there."""
-    path = os.path.join(directory, 'policies.yaml')
-    with open(path, 'w') as f:
-        yaml.safe_dump({'policies': [
-            {'name': 'cpu', 'weight': 0.5, 'imbalance_query': 'cpu', 'boot_ceiling': 0.8},
-            {'name': 'memory', 'weight': 0.5, 'imbalance_query': 'memory',
-             'boot_ceiling': 0.8}]}, f)
     raw_cache.register(CONF)
-    for group, options in {
-            'kronos': {'policies_file': [path], 'refresh_interval': 3600.0},
-            'kronos_channel': {'directory': directory}}.items():
-        for name, value in options.items():
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, 'policies.yaml')
+        with open(path, 'w') as f:
+            yaml.safe_dump({'policies': [
+                {'name': 'cpu', 'weight': 0.5, 'imbalance_query': 'cpu', 'boot_ceiling': 0.8},
+                {'name': 'memory', 'weight': 0.5, 'imbalance_query': 'memory',
+                 'boot_ceiling': 0.8}]}, f)
+        overrides = (('policies_file', [path], 'kronos'), ('refresh_interval', 3600.0, 'kronos'),
+                     ('directory', directory, 'kronos_channel'))
+        for name, value, group in overrides:
             CONF.set_override(name, value, group)
-    now = time.time()
-    feed_channel.FeedChannel(CONF).write(feed_channel.PublishedState(
-        draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
-        flights=(model.InFlightMove('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
-        expires_at=now + 3000))
-    runtime.close()
-    with asked(states):
-        wait(lambda: (groups := runtime.get_runtime().list_scored_groups(states))[
-            0].snapshot is not None
-             and len(groups[0].snapshot.loads) == len(states))
-    wait(lambda: runtime.get_runtime().notices.read_publication() is not None)
+        now = time.time()
+        feed_channel.FeedChannel(CONF).write(feed_channel.PublishedState(
+            draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
+            flights=(model.InFlightMove('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
+            expires_at=now + 3000))
+        runtime.close()
+        with asked(states):
+            wait(lambda: (groups := runtime.get_runtime().list_scored_groups(states))[
+                0].snapshot is not None
+                 and len(groups[0].snapshot.loads) == len(states))
+        wait(lambda: runtime.get_runtime().notices.read_publication() is not None)
+        yield
+        runtime.close()
+        for name, _, group in overrides:
+            CONF.clear_override(name, group)
 
 
 def grow(states: list[Any], vcpus: int) -> None:
@@ -259,8 +266,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     for one in weighers_of:
         runs[type(one).__name__] = lambda one=one: weighers.get_weighed_objects(
             [one], states, spec)
-    with tempfile.TemporaryDirectory() as directory:
-        prepare(earlier, directory)
+    with prepared(earlier):
         grow(states, 4)
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
@@ -269,7 +275,6 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             CHANGED: lambda: grow(states, next(more))})
         refresh = refresh_cost(states, min(rounds, 5))
         faults = dict(runtime.get_runtime().faults.counts)
-        runtime.close()
     if faults:
         raise SystemExit(f'Errors of ours were swallowed, which is fast: {faults}')
     result: dict[str, Any] = {

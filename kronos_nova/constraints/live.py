@@ -44,12 +44,17 @@ ONE_TIME_USE = 'HW_PCI_ONE_TIME_USE'
 
 def needs_device_check(instance: model.Instance) -> bool:
     """Return True when the rule ``devices`` may refuse the instance. A quick test."""
+    return (not PLAIN_CLAIMS.issuperset(instance.claims)
+            or has_device_settings(instance))
+
+
+def has_device_settings(instance: model.Instance) -> bool:
+    """Return whether an instance without a device's claims needs a device check."""
+    specs, image = instance.extra_specs, instance.image_properties
     return (instance.power_state not in (None, RUNNING, PAUSED)
-            or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
-            or not PLAIN_CLAIMS.issuperset(instance.claims)
-            or any(key.endswith(f':{hypervisor.VGPU}') for key in instance.extra_specs or ())
-            or bool(instance.image_properties and not IMAGE.isdisjoint(
-                instance.image_properties)))
+            or bool(specs and (not EXTRA_SPECS.isdisjoint(specs)
+                               or any(key.endswith(f':{hypervisor.VGPU}') for key in specs)))
+            or bool(image and not IMAGE.isdisjoint(image)))
 
 
 def parse_boolean(text: str | None) -> bool:

@@ -35,6 +35,9 @@ class LoadView:
         self._placement = placement
         self._cluster = placement.cluster
         self.scores = scores.policies if scores is not None else {}
+        #: There are scores and all policies' can be trusted; otherwise claims decide.
+        self.has_trusted_scores = bool(self.scores) and not any(
+            p.untrusted for p in self.scores.values())
         self._ceilings = dict(ceilings)
         #: Upper bound of each host's fill, by policy.
         self._fill = {name: dict(p.fill) for name, p in self.scores.items()}
@@ -87,11 +90,6 @@ class LoadView:
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
 
     # Queries of a planner.
-
-    @property
-    def has_trusted_scores(self) -> bool:
-        """True when there are scores and all policies' can be trusted; otherwise claims decide."""
-        return bool(self.scores) and not any(p.untrusted for p in self.scores.values())
 
     def compute_fullness(self, host: str) -> float:
         """Return the highest fill of a policy; 0 where nothing is known.

@@ -13,17 +13,152 @@
 """Gains of planned moves and of their alternates, measured on a simulation of the plan."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import math
+from typing import NamedTuple
 
 from kronos_nova import model
+from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.simulation import arrays
+from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.strategies import base
 
 
+class _PolicyRest(NamedTuple):
+    """A policy's scores in the plan without one of its moves.
+
+    ``at_source``: the source's score when the instance has left all the same. ``highest`` giver
+    then; ``lowest``: two takers other than the ends, and their hosts. Those of the ends are
+    infinite where they do not count.
+    """
+
+    usage: float
+    at_destination: float
+    highest: float
+    lowest: tuple[tuple[float, int], tuple[float, int]]
+    lowest_source: float
+    lowest_destination: float
+    imbalance: float
+
+
+class _PlanRest(NamedTuple):
+    """The plan without one of its moves, ``destination`` by number."""
+
+    move: model.Move
+    destination: int
+    grouped: bool
+    policies: list[_PolicyRest]
+    combined: float
+
+
+class MoveGains:
+    """Gains of the moves of a plan, and of other destinations in their place.
+
+    A gain is the combined imbalance of the plan without the move less that of the plan with it. A
+    move changes the scores of its two ends alone, so that the highest and lowest other hosts give
+    each gain without a change of the simulation.
+
+    :param simulation: with all moves applied; watched until it changes.
+    """
+
+    def __init__(self, simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
+        self._simulation = simulation
+        self._moves = {m.instance_uuid: m for m in moves}
+        # Both ends of the move and an alternate are left out at once.
+        self._extremes = extremes.ImbalanceExtremes(simulation.score, simulation.givers,
+                                                    simulation.takers, kept=4)
+        self._weights = simulation.weights.tolist()
+        self._thresholds = simulation.thresholds.tolist()
+        self._rests: dict[str, _PlanRest] = {}
+        self._gains: dict[tuple[str, str], float | None] = {}
+
+    def compute_gain(self, uuid: str) -> float:
+        """Compute the gain of the move of an instance."""
+        return self._find_rest(uuid).combined - self._simulation.compute_combined()
+
+    def compute_gain_at(self, uuid: str, host: str) -> float | None:
+        """Compute the gain of a host in place of the destination of an instance's move.
+
+        :returns: None: spread may not choose the host, because a policy would rise and end above
+            its threshold, soft groups would suffer, or not moving would be as good.
+        """
+        key = uuid, host
+        if key not in self._gains:
+            self._gains[key] = self._judge_alternate(self._find_rest(uuid), host)
+        return self._gains[key]
+
+    def _judge_alternate(self, rest: _PlanRest, host: str) -> float | None:
+        simulation, h = self._simulation, self._simulation.host_index[host]
+        gives, takes = simulation.givers.item(h), simulation.takers.item(h)
+        combined, refused = 0.0, False
+        for p, known in enumerate(rest.policies):
+            (first, lowest_host), (second, _) = known.lowest
+            low = min(second if lowest_host == h else first, known.lowest_source)
+            if h == rest.destination:
+                after = known.at_destination
+            else:
+                after = simulation.score.item(p, h)
+                low = min(low, known.lowest_destination)
+            after += known.usage / simulation.capacity.item(p, h)
+            high = max(known.highest, after) if gives else known.highest
+            imbalance = max(high - (min(low, after) if takes else low), 0.0)
+            combined += self._weights[p] * imbalance
+            refused |= (imbalance > known.imbalance + metrics.ROUNDING
+                        and imbalance > self._thresholds[p] + metrics.ROUNDING)
+        if rest.move.phase is model.Phase.SPREAD and (
+                refused or combined >= rest.combined - base.EPSILON
+                or (rest.grouped and self._harms_soft_groups(rest.move, host))):
+            return None
+        return rest.combined - combined
+
+    def _harms_soft_groups(self, move: model.Move, host: str) -> bool:
+        self._simulation.view.undo_landing(move)
+        _, soft = self._simulation.group_change(dataclasses.replace(move, to_host=host))
+        self._simulation.view.land_move(move)
+        return soft > 0
+
+    def _find_rest(self, uuid: str) -> _PlanRest:
+        if uuid not in self._rests:
+            self._rests[uuid] = self._measure_rest(self._moves[uuid])
+        return self._rests[uuid]
+
+    def _measure_rest(self, move: model.Move) -> _PlanRest:
+        simulation = self._simulation
+        n = simulation.index[move.instance_uuid]
+        s, d = (simulation.host_index[host] for host in (move.from_host, move.to_host))
+        sources, destinations = (simulation.score_history.find_scores_without(n, h).tolist()
+                                 for h in (s, d))
+        policies, combined = [], 0.0
+        for p, weight in enumerate(self._weights):
+            usage = simulation.usage.item(p, n)
+            at_source = sources[p] - usage / simulation.capacity.item(p, s)
+            high = self._extremes.find_highest_without(p, s, d)
+            lowest = [entry for entry in zip(*self._extremes.list_lowest(p), strict=True)
+                      if entry[1] != s and entry[1] != d]
+            low = lowest[0][0]
+            source_low = destination_low = math.inf
+            if simulation.givers.item(d):
+                high = max(high, destinations[p])
+            without = max(high, sources[p]) if simulation.givers.item(s) else high
+            if simulation.givers.item(s):
+                high = max(high, at_source)
+            if simulation.takers.item(d):
+                low = min(low, destinations[p])
+                destination_low = destinations[p]
+            if simulation.takers.item(s):
+                low = min(low, sources[p])
+                source_low = at_source
+            imbalance = max(without - low, 0.0)
+            policies.append(_PolicyRest(usage, destinations[p], high, (lowest[0], lowest[1]),
+                                        source_low, destination_low, imbalance))
+            combined += weight * imbalance
+        return _PlanRest(move, d, simulation.grouped.item(n), policies, combined)
+
+
 def rank_alternates(simulation: sim.Simulation,
-                 moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
+                    moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
     """Return the moves with their alternates best first, and the improvement of each.
 
     That is the combined imbalance of the plan without the move less that of the plan
@@ -31,15 +166,11 @@ def rank_alternates(simulation: sim.Simulation,
     """
     if not simulation.trusted:
         return tuple(moves)
-    found = []
-    for move in measure_gains(simulation, moves):
-        scores: dict[str, float] = {}
-        if move.alternates:
-            gains = _compute_alternate_gains(simulation, move, move.alternates)
-            # The last bits may not decide between ties.
-            scores = {host: round(gain, 12) for host, gain
-                      in zip(move.alternates, gains, strict=True)
-                      if gain is not None}
+    gains, found = MoveGains(simulation, moves), []
+    for move in _measure_moves(simulation, gains, moves):
+        # The last bits may not decide between ties.
+        scores = {host: round(gain, 12) for host in move.alternates
+                  if (gain := gains.compute_gain_at(move.instance_uuid, host)) is not None}
         best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
         found.append(dataclasses.replace(
             move, alternates=tuple(best),
@@ -48,81 +179,51 @@ def rank_alternates(simulation: sim.Simulation,
 
 
 def measure_gains(simulation: sim.Simulation,
-                     moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
+                  moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
     """Return the moves with the gain of each, and with the scores of its hosts.
 
-    :param moves: in the plan's order; applied to ``simulation``, which is left as it was.
+    :param moves: in the plan's order; applied to ``simulation``.
     """
     if not simulation.trusted:
         return tuple(moves)
-    whole = simulation.compute_combined()
-    gains = []
+    return tuple(_measure_moves(simulation, MoveGains(simulation, moves), moves))
+
+
+def _measure_moves(simulation: sim.Simulation, gains: MoveGains,
+                   moves: Sequence[model.Move]) -> Iterator[model.Move]:
+    simulation.reorder_moves(moves)
     for move in moves:
-        simulation.undo_move(move)
-        # The last bits are rounding errors.
-        gains.append(round(simulation.compute_combined() - whole, 12))
-        simulation.apply_move(move)
-    # Each was applied again in the plan's order, and so are the changes of scores.
-    return tuple(dataclasses.replace(move, gain=gain, changes=_trace_changes(simulation, move))
-                 for move, gain in zip(moves, gains, strict=True))
+        # The last bits are rounding errors, and so is the sign of -0.0.
+        gain = round(gains.compute_gain(move.instance_uuid), 12) + 0.0
+        yield dataclasses.replace(move, gain=gain, changes=_trace_changes(simulation, move))
 
 
 def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.ScoreChange, ...]:
     """Return the scores of source and destination, before and after an applied move, by policy."""
-    ends = [(host, *simulation.trace_scores(move, host)) for host in (move.from_host, move.to_host)]
+    n = simulation.index[move.instance_uuid]
+    ends = [(host, *(scores.tolist() for scores in simulation.score_history.find_last_change(
+        n, simulation.host_index[host]))) for host in (move.from_host, move.to_host)]
     found = []
     for number, policy in enumerate(simulation.policies):
         values: list[float | None] = []
         for host, before, after in ends:
             known = simulation.view.load.compute_level(policy.name, host) is not None
-            values += [float(before[number]), float(after[number])] if known else [None, None]
+            values += [before[number], after[number]] if known else [None, None]
         found.append(model.ScoreChange(policy.name, *values))
     return tuple(found)
 
 
-def _compute_alternate_gains(simulation: sim.Simulation, move: model.Move,
-                     hosts: Sequence[str]) -> list[float | None]:
-    """Compute the gain of each host in place of the move's destination, with all other moves.
-
-    :param move: applied to ``simulation``, which is left as it was.
-    :returns: the fall of combined imbalance against the plan without the move; None: spread may not
-        choose the host, because a policy would rise and end above its threshold, soft groups would
-        suffer, or not moving would be as good.
-    """
-    n = simulation.index[move.instance_uuid]
-    columns = arrays.make_int_array(simulation.host_index[host] for host in hosts)
-    simulation.undo_move(move)
-    effect = simulation.compute_effects(arrays.make_int_array([n]), columns)
-    gains: list[float | None] = list((simulation.compute_combined() - effect.combined[0]).tolist())
-    if move.phase is model.Phase.SPREAD:
-        refused = effect.refused[0] | (effect.combined[0]
-                                       >= simulation.compute_combined() - base.EPSILON)
-        if simulation.grouped[n]:
-            refused |= simulation.group_changes(n, columns)[1] > 0
-        gains = [None if no else gain for gain, no in zip(gains, refused, strict=True)]
-    simulation.apply_move(move)
-    return gains
-
-
 def make_alternate_test(simulation: sim.Simulation,
-                         moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
+                        moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
     """Return the test that a host must pass to become an alternate of a move.
 
     :param moves: applied to ``simulation``.
     """
-    planned = {m.instance_uuid: m for m in moves}
-    known: dict[str, frozenset[str]] = {}
+    gains = MoveGains(simulation, moves)
 
     def is_suitable_host(move: model.Move, host: str) -> bool:
-        if move.phase is not model.Phase.SPREAD or not simulation.trusted:
-            return True
-        uuid = move.instance_uuid
-        if uuid not in known:
-            gains = _compute_alternate_gains(simulation, planned[uuid], simulation.hosts)
-            known[uuid] = frozenset(
-                name for name, gain in zip(simulation.hosts, gains, strict=True)
-                if gain is not None)
-        return host in known[uuid]
+        return (move.phase is not model.Phase.SPREAD or not simulation.trusted
+                or gains.compute_gain_at(move.instance_uuid, host) is not None)
 
     return is_suitable_host
 

@@ -35,17 +35,16 @@ class InitialImbalances:
     measured: Sequence[float]
     combined_measured: float
     comparable: bool
-    levels: sim.Floats
-    in_use: sim.Bools
+    packing: '_PackedHosts | None'
 
     @classmethod
     def measure_simulation(cls, simulation: sim.Simulation) -> 'InitialImbalances':
         """Record a simulation in which no move has been made yet."""
         measured, combined_measured = simulation.measure_imbalances()
         return cls(simulation.compute_imbalances(), simulation.compute_combined(), measured,
-                   combined_measured,
-                   simulation.has_comparable_hosts(), _compute_fill_levels(simulation),
-                   _in_use(simulation))
+                   combined_measured, simulation.has_comparable_hosts(),
+                   _PackedHosts.measure_simulation(simulation) if simulation.mode == 'pack'
+                   else None)
 
     def compare_packing(self, simulation: sim.Simulation, moves: Sequence[model.Move],
                         ) -> tuple[model.PackingDensity | None, model.PackingDensity | None]:
@@ -53,17 +52,28 @@ class InitialImbalances:
 
         :param moves: of the plan, applied to ``simulation``.
         """
-        if simulation.mode != 'pack' or not moves or not (simulation.trusted and self.comparable):
+        if self.packing is None or not moves or not (simulation.trusted and self.comparable):
             return None, None
         touched = sorted({simulation.host_index[host] for m in moves
                           for host in (m.from_host, m.to_host)})
+        return (self.packing.build_density(touched),
+                _PackedHosts.measure_simulation(simulation).build_density(touched))
 
-        def build_packing(levels: sim.Floats, in_use: sim.Bools) -> model.PackingDensity:
-            return model.PackingDensity(int(in_use.sum()),
-                                        pack_prediction.sum_overload(levels[touched].tolist()))
 
-        return (build_packing(self.levels, self.in_use),
-                build_packing(_compute_fill_levels(simulation), _in_use(simulation)))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PackedHosts:
+    """The fill level of each host, and whether it is in use."""
+
+    levels: sim.Floats
+    in_use: sim.Bools
+
+    @classmethod
+    def measure_simulation(cls, simulation: sim.Simulation) -> '_PackedHosts':
+        return cls(_compute_fill_levels(simulation), _in_use(simulation))
+
+    def build_density(self, touched: Sequence[int]) -> model.PackingDensity:
+        return model.PackingDensity(int(self.in_use.sum()),
+                                    pack_prediction.sum_overload(self.levels[touched].tolist()))
 
 
 def _compute_fill_levels(simulation: sim.Simulation) -> sim.Floats:

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import itertools
 
 import numpy as np
 
@@ -135,7 +136,7 @@ class Simulation:
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
         self.divisor = known.divisor
-        self._score_history = score_history.ScoreHistory(self.score, self.usage, self.capacity)
+        self.score_history = score_history.ScoreHistory(self.score, self.usage, self.capacity)
         marks = group_membership.mark_grouped_instances(self.view, self.index)
         self.grouped, self.hard_grouped = marks.grouped, marks.hard
         #: Instances of whose groups another member is in flight.
@@ -143,7 +144,7 @@ class Simulation:
         self._mark_hosts(cluster)
         self.extremes = extremes.ImbalanceExtremes(self.score, self.givers, self.takers)
         self._permissions = instance_permissions.InstancePermissions(
-            self.view, self.mode, instances, self.index)
+            self.view, self.mode, instances, self.index, self.classes)
         #: By instance, why it is not moved.
         self.held_back = self._permissions.held_back
         #: Instances that a move for balance or packing may take.
@@ -199,11 +200,12 @@ class Simulation:
         Moves in flight, moves that wait for approval and moves that samples do not show yet
         count as not done.
         """
-        raw = np.array([[self.scores.policies[policy.name].hosts.get(host, 0.0)
-                         for host in self.hosts] for policy in self.policies])
-        found = extremes.ImbalanceExtremes(raw.reshape(len(self.policies), len(self.hosts)),
-                                           self.givers,
-                                           self.takers).compute_imbalances()
+        raw = np.empty_like(self.score)
+        for p, policy in enumerate(self.policies):
+            raw[p] = arrays.make_float_array(map(self.scores.policies[policy.name].hosts.get,
+                                                 self.hosts, itertools.repeat(0.0)))
+        found = extremes.ImbalanceExtremes(raw, self.givers, self.takers,
+                                           kept=1).compute_imbalances()
         return found, self._sum_weighted_imbalances(found)
 
     def has_comparable_hosts(self) -> bool:
@@ -257,8 +259,8 @@ class Simulation:
         self.view.land_move(move)
         n = self.index[move.instance_uuid]
         self._permissions.revoke_moves(n)
-        self._score_history.record_change(n, self.host_index[move.from_host], -1)
-        self._score_history.record_change(n, self.host_index[move.to_host], 1)
+        self.score_history.record_change(n, self.host_index[move.from_host], -1)
+        self.score_history.record_change(n, self.host_index[move.to_host], 1)
         self._shift_instance(n, move.from_host, move.to_host)
 
     def undo_move(self, move: model.Move) -> None:
@@ -270,17 +272,19 @@ class Simulation:
         self.view.undo_landing(move)
         n = self.index[move.instance_uuid]
         self._permissions.restore_moves(n)
-        self._score_history.change_back(n, self.host_index[move.from_host])
-        self._score_history.change_back(n, self.host_index[move.to_host])
+        self.score_history.change_back(n, self.host_index[move.from_host])
+        self.score_history.change_back(n, self.host_index[move.to_host])
         self._shift_instance(n, move.to_host, move.from_host)
 
-    def trace_scores(self, move: model.Move, host: str) -> tuple[Floats, Floats]:
-        """Return the scores of a host, by policy, just before and just after an applied move.
+    def reorder_moves(self, moves: Sequence[model.Move]) -> None:
+        """Let the scores be sums in the order of ``moves``, for rounding decides between ties.
 
-        :param host: either end of the move.
+        :param moves: applied, in any order.
         """
-        return self._score_history.find_last_change(self.index[move.instance_uuid],
-                                                    self.host_index[host])
+        position = {self.index[m.instance_uuid]: i for i, m in enumerate(moves)}
+        for host in dict.fromkeys(h for m in moves for h in (m.from_host, m.to_host)):
+            self.score_history.reorder_changes(self.host_index[host], position)
+        self.extremes.drop_extremes()
 
     def _shift_instance(self, n: int, source: str, destination: str) -> None:
         s, d = self.host_index[source], self.host_index[destination]

@@ -48,12 +48,14 @@ class ImbalanceExtremes:
     They are searched again, in O(H) per policy, when first needed after a change.
 
     :param score: P x H, watched but not copied: call :meth:`drop_extremes` after a change of the
-    scores,
-        the givers or the takers.
+        scores, the givers or the takers.
+    :param kept: count of hosts in place of three.
     """
 
-    def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools) -> None:
+    def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools,
+                 kept: int = KEPT) -> None:
         self._score = score
+        self._kept = kept
         self._who = givers, takers
         self._imbalances: list[float] | None = None
         self._found: list[list[tuple[list[float], list[int]] | None]] = [
@@ -82,7 +84,7 @@ class ImbalanceExtremes:
         sign = -1.0 if side else 1.0
         left = np.where(self._who[side], sign * self._score[p], -np.inf)
         values, hosts = [], []
-        for _ in range(KEPT):
+        for _ in range(self._kept):
             best = int(left.argmax()) if left.size else -1
             if best < 0 or left[best] == -np.inf:
                 values.append(sign * -np.inf)

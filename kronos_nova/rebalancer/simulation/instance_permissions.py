@@ -35,12 +35,14 @@ class InstancePermissions:
 
     :param mode: that of the policies.
     :param index: number of each instance.
+    :param classes: all resource classes that the instances claim.
     """
 
     def __init__(self, view: cluster_view.ClusterView, mode: str,
-                 instances: Iterable[model.Instance], index: Mapping[str, int]) -> None:
+                 instances: Iterable[model.Instance], index: Mapping[str, int],
+                 classes: Iterable[str]) -> None:
         self.held_back: dict[str, model.Rejection] = {}
-        special = _list_special_instances(view, instances, index)
+        special = _list_special_instances(view, instances, index, classes)
         self.movable = _mark_permitted(
             view, special, model.Phase.PACK if mode == 'pack' else model.Phase.SPREAD, index,
             self.held_back)
@@ -74,13 +76,17 @@ def mark_disk_copying(view: cluster_view.ClusterView,
 
 
 def _list_special_instances(view: cluster_view.ClusterView, instances: Iterable[model.Instance],
-                            index: Mapping[str, int]) -> list[model.Instance]:
+                            index: Mapping[str, int],
+                            classes: Iterable[str]) -> list[model.Instance]:
     """List the instances that a rule may hold on their own account; rules judge only these."""
     projects, history = view.options.opted_out_projects, view.history
+    # Where no instance claims a device, the claims of each one need no look.
+    may_have_device = (live.has_device_settings if live.PLAIN_CLAIMS.issuperset(classes)
+                       else live.needs_device_check)
     odd = {i.uuid: i for i in instances
            if (i.status != statuses.ACTIVE or i.task_state is not None or i.locked
                or i.pinned is not None or i.opted_out is not None
-               or i.project_id in projects or live.needs_device_check(i))}
+               or i.project_id in projects or may_have_device(i))}
     for uuid in {*view.options.pinned_instances, *history.cooling,
                  *history.quarantined, *history.refused_everywhere,
                  *(f.instance_uuid for f in view.cluster.flights)}:

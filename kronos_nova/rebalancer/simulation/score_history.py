@@ -12,6 +12,8 @@
 
 """Changes of the hosts' scores by moves, so that each can be taken back to the last bit."""
 
+from collections.abc import Mapping
+
 from kronos_nova.rebalancer.simulation import arrays
 
 
@@ -47,6 +49,28 @@ class ScoreHistory:
         for other, sign, _ in later:
             self.record_change(other, h, sign)
 
+    def find_scores_without(self, n: int, h: int) -> arrays.Floats:
+        """Return the scores of host h, by policy, without its last change by instance n."""
+        changes = self._changes[h]
+        at = self._find_last_change(n, h)
+        score = changes[at][2].copy()
+        for other, sign, _ in changes[at + 1:]:
+            score += sign * self._usage[:, other] / self._capacity[:, h]
+        return score
+
+    def reorder_changes(self, h: int, position: Mapping[int, int]) -> None:
+        """Put the changes of host h in another order.
+
+        :param position: that of each instance; changes by other instances stay before them.
+        """
+        changes = self._changes[h]
+        wanted = sorted(changes, key=lambda change: position.get(change[0], -1))
+        if [n for n, _, _ in wanted] != [n for n, _, _ in changes]:
+            self._score[:, h] = changes[0][2]
+            changes.clear()
+            for n, sign, _ in wanted:
+                self.record_change(n, h, sign)
+
     def find_last_change(self, n: int, h: int) -> tuple[arrays.Floats, arrays.Floats]:
         """Return the scores of host h just before and just after its last change by instance n."""
         changes = self._changes[h]
@@ -55,4 +79,5 @@ class ScoreHistory:
         return changes[at][2], after
 
     def _find_last_change(self, n: int, h: int) -> int:
-        return max(i for i, (other, _, _) in enumerate(self._changes[h]) if other == n)
+        changes = self._changes[h]
+        return next(i for i in reversed(range(len(changes))) if changes[i][0] == n)

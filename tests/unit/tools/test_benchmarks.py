@@ -13,6 +13,11 @@
 
 """Benchmarks are run by hand; that they still run is tested."""
 
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +26,21 @@ from benchmarks import clusters
 from benchmarks import growth
 from benchmarks import planner
 from kronos_nova.rebalancer.strategies import spread
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(('name', 'smallest'), [
+    ('planner', '--only "20 x 300" --runs 1'),
+    ('quality', '--parts drains --seeds 0'),
+    # Two sizes: the second one must not meet what the first one left.
+    pytest.param('scheduler', '--hosts 8 10 --rounds 1', marks=pytest.mark.needs_nova)])
+def test_a_benchmark_runs_in_its_smallest_form(name, smallest):
+    done = subprocess.run([sys.executable, f'benchmarks/{name}.py', '--json',
+                           *shlex.split(smallest)],
+                          cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
 
 
 def test_a_size_is_measured_step_by_step():
