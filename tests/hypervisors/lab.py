@@ -174,7 +174,7 @@ class Lab:
         rebalancer.write_configuration(self.run, config.merge(OPTIONS, more))
 
     def reset(self) -> None:
-        """Stop our daemons, delete guests and plans, enable hosts: the next test starts anew."""
+        """Stop our daemons, delete guests and plans, enable hosts: the next test finds none."""
         for program in ('kronos-migfra', 'kronos-engine', 'kronos-executor'):
             if self.is_running(program):
                 self.stop(program)
@@ -298,7 +298,7 @@ class Lab:
         return output
 
     def wait_for_tasks(self, count: int = 1, state: str = 'completed') -> None:
-        """Wait until so many tasks ended well, or as ``state`` says, and none otherwise."""
+        """Wait until so many tasks ended well or as ``state`` says; any other end is an error."""
         def ended() -> bool:
             tasks = self.list_tasks()
             failed = [task for task in tasks

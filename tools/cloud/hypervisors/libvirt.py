@@ -18,7 +18,7 @@ control plane listens on the loopback address; libvirtd and QEMU have the host's
 a bridge in a network namespace without a way out, joins the hosts.
 
 Every process of a host has the host's directory for temporary files in its environment. QEMU
-inherits it through libvirtd, so that ``down`` finds it whatever died before.
+inherits it through libvirtd, so that ``down`` finds it also after the host died.
 """
 
 from collections.abc import Mapping
