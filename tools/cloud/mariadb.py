@@ -88,6 +88,21 @@ def url(run: Run, database: str) -> str:
     )
 
 
+def connect(run: Run) -> Any:
+    """Connect as root, each statement its own transaction.
+
+    :raises ConnectionError: the server does not answer (yet)
+    """
+    import pymysql  # type: ignore[import-untyped]
+
+    try:
+        return pymysql.connect(
+            unix_socket=str(run.layout.database_socket), user='root', autocommit=True
+        )
+    except pymysql.err.OperationalError as e:
+        raise ConnectionError(str(e)) from e
+
+
 def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
     """Run statements as root; returns the rows of the last one.
 
@@ -96,13 +111,7 @@ def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
     """
     import pymysql  # type: ignore[import-untyped]
 
-    try:
-        connection = pymysql.connect(
-            unix_socket=str(run.layout.database_socket), user='root', autocommit=True
-        )
-    except pymysql.err.OperationalError as e:
-        raise ConnectionError(str(e)) from e
-    with connection, connection.cursor() as cursor:
+    with connect(run) as connection, connection.cursor() as cursor:
         try:
             for statement in statements:
                 cursor.execute(statement)
