@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The helpers of the tests on libvirt: guests with a heartbeat, and daemons on a sandbox of libvirt."""
+"""The helpers of the tests on libvirt: guests with a heartbeat, and daemons."""
 
 from collections.abc import Sequence
 import contextlib

@@ -56,7 +56,7 @@ class Death:
 
 
 def wait_for_status(lab, uuid, statuses, seconds=120):
-    """Return the status of the server's migration, as soon as it is one of these or later.
+    """Return the status of the server's migration, as soon as it is one of ``statuses``.
 
     A short one may pass unseen; the next one is then found.
     """

@@ -109,7 +109,7 @@ def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
     :raises ConnectionError: the server does not answer (yet)
     :raises errors.ServiceDied: it refuses a statement
     """
-    import pymysql  # type: ignore[import-untyped]
+    import pymysql
 
     with connect(run) as connection, connection.cursor() as cursor:
         try:
