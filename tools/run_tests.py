@@ -41,6 +41,7 @@ RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 SIMULATION = 'tests/simulation'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
+CONTAINER_TESTS = 'tests/containers'
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
@@ -402,6 +403,15 @@ def deploy_older(tally: Tally) -> None:
                name=f'long-kolla{series}', KRONOS_KOLLA=series)
 
 
+def containers(tally: Tally) -> None:
+    """images of our daemons, built and run by podman against the sandbox"""
+    measured = RESULTS / 'containers.txt'
+    measured.unlink(missing_ok=True)
+    pytest(tally, *EVERY_TEST, CONTAINER_TESTS, name='containers', minutes=60)
+    if measured.exists():
+        tally.remarks += measured.read_text().splitlines()
+
+
 def pythons(tally: Tally, whole: bool = False) -> None:
     """pure unit tests and scenarios on the other supported Python versions that are here"""
     found = other_pythons()
@@ -512,7 +522,8 @@ def simulate_long(tally: Tally) -> None:
 
 def run_marked(tally: Tally) -> None:
     """Run the tests that are marked long but for those that have a step of their own."""
-    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
+    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', f'--ignore={CONTAINER_TESTS}',
+           name='long', minutes=120)
 
 
 def run_long_functional(tally: Tally) -> None:
@@ -614,16 +625,16 @@ def find_python(version: str) -> str | None:
 LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,
     'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
-    'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'pythons': try_all_on_pythons,
-    'tox': try_tox_environments}
+    'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'containers': containers,
+    'pythons': try_all_on_pythons, 'tox': try_tox_environments}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
-                 long)
+                 containers, long)
 }
 #: A gate runs the older Novas as jobs of their own (.zuul.yaml).
-DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'long'))
+DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'containers', 'long'))
 
 
 def arguments() -> argparse.Namespace:
@@ -631,7 +642,8 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "novas" and "long". A gate '
+        description='Run the tests: the parts named, or all but "novas", "containers" '
+                    'and "long". A gate '
                     'adds jobs for older Novas ("novas") and lower bounds (in "long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
