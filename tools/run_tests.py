@@ -407,7 +407,7 @@ def containers(tally: Tally) -> None:
     """images of our daemons, built and run by podman against the sandbox"""
     measured = RESULTS / 'containers.txt'
     measured.unlink(missing_ok=True)
-    pytest(tally, *EVERY_TEST, CONTAINER_TESTS, name='containers', minutes=60)
+    pytest(tally, '-m', 'long', CONTAINER_TESTS, name='containers', minutes=60)
     if measured.exists():
         tally.remarks += measured.read_text().splitlines()
 

@@ -33,6 +33,8 @@ SCHEDULER = {
 #: For a nova.conf of the sandbox, in a container of nova-scheduler.
 IN_CONTAINER = '''
 [DEFAULT]
+# The weigher says what it does.
+debug = true
 state_path = /var/lib/nova
 [oslo_concurrency]
 lock_path = /var/lib/nova/tmp
