@@ -12,8 +12,11 @@
 
 """The sandbox' services, an imbalance, and what Nova says about the moves that end it."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +28,14 @@ from tools.cloud import rebalancer
 from tools.cloud import scenario
 from tools.cloud import stage
 from tools.cloud import up
+from tools.cloud.client import poll
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 from tools.cloud.run import Run
 
 GUEST = scenario.Flavor('container-guest', 4, 4096, 5)
+#: So long that kolla-ansible can restart containers meanwhile.
+MIGRATION_SECONDS = 30.0
 DAEMONS = ('kronos-executor', 'kronos-engine', 'kronos-migfra')
 
 
@@ -65,6 +71,24 @@ class Cloud:
         self.stage.load({'instances': self._loads})
         return uuids
 
+    def wait_tasks(self, ask: Callable[..., str], uuids: list[str]) -> None:
+        """Wait until an instance has moved and no task is left; each has to be completed.
+
+        :param ask: calls the program kronos with words and returns what it prints.
+        """
+        def list_tasks(*more: str) -> list[dict[str, str]]:
+            return list(json.loads(ask('task', 'list', '-f', 'json', *more)))
+
+        poll(lambda: 'completed' in str(self.read_live_migrations(uuids)) and not list_tasks(),
+             'an instance has moved, and no task is left', timeout=300)
+        tasks = [row for row in list_tasks('--all') if row['Instance'] in uuids]
+        assert tasks and {row['State'] for row in tasks} == {'completed'}
+        states = self.read_live_migrations(uuids)
+        assert all(set(found) == {'completed'} for found in states.values())
+        # Each task moved its instance once.
+        assert sum(map(len, states.values())) == len(tasks)
+        assert len(set(self.read_hosts(uuids).values())) > 1
+
     def delete(self, uuids: list[str]) -> None:
         self.stage.delete(uuids)
         for uuid in uuids:
@@ -79,6 +103,14 @@ class Cloud:
                 found.setdefault(migration['instance_uuid'], []).append(migration['status'])
         return found
 
+    def count_migrations_at(self, moment: datetime.datetime) -> int:
+        """Count the migrations that had begun by then and ended later."""
+        def read(text: str) -> datetime.datetime:
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+
+        return sum(read(each['created_at']) < moment < read(each['updated_at'])
+                   for each in self.client.migrations())
+
     def read_hosts(self, uuids: list[str]) -> dict[str, str]:
         """Map instances to their hosts; each has to be ACTIVE."""
         found = {server['id']: server for server in self.client.servers()}
@@ -90,7 +122,7 @@ class Cloud:
 def make_cloud(directory: Path) -> Iterator[Cloud]:
     """Bring a sandbox of three hosts up, and take it down."""
     layout = Layout(directory / 'sandbox')
-    run = up.up(layout, up.Size(hosts=3), Progress())
+    run = up.up(layout, up.Size(hosts=3, migration_seconds=MIGRATION_SECONDS), Progress())
     try:
         with servers.mosquitto(directory) as broker:
             yield Cloud(run, broker)

@@ -14,14 +14,15 @@
 
 kolla-ansible's modules for containers are real. In place of others stand
 
-* for systemd on D-Bus: ``dbus.py`` beside this file,
-* for the container kolla_toolbox: ``toolbox.py``.
+* for systemd on D-Bus: ``stand_ins/dbus.py``; ``stand_ins/podman`` asks podman's API of the test,
+* for the container kolla_toolbox: ``toolbox.py`` beside this file.
 
 kolla-ansible runs in a mount namespace, where /run and /etc/systemd/system are directories of the
 test.
 """
 
 import configparser
+import os
 from pathlib import Path
 import sys
 from typing import Any
@@ -99,7 +100,7 @@ class Deployment(kolla_cloud.Cloud):
 
     def _write_options(self, path: Path) -> None:
         """Write what the sandbox' own kronos.conf has for cycles of seconds."""
-        found = configparser.RawConfigParser()
+        found = configparser.RawConfigParser(default_section='')
         found.read(self._cloud.run.layout.kronos_conf)
         kept = configparser.RawConfigParser()
         for section, options in (
@@ -140,6 +141,6 @@ class Deployment(kolla_cloud.Cloud):
             '-i', self.config / 'kronos.ini', '-p', playbook, *arguments, **self._variables())
 
     def _variables(self) -> dict[str, str]:
-        return {**super()._variables(), 'PYTHONPATH': str(HERE),
-                'KRONOS_RUN': str(self._address.parents[1]), 'KRONOS_UNITS': str(self.units),
-                'KRONOS_PODMAN_API': '/run/podman/podman.sock'}
+        return {**super()._variables(), 'PYTHONPATH': str(HERE / 'stand_ins'),
+                'PATH': f'{HERE / "stand_ins"}:{os.environ["PATH"]}',
+                'KRONOS_RUN': str(self._address.parents[1]), 'KRONOS_UNITS': str(self.units)}

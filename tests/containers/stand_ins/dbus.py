@@ -16,18 +16,16 @@ kolla-ansible writes a unit for each container and asks systemd to start it. Her
 container is started by podman, and stopped by the command that its unit names.
 """
 
-import os
 from pathlib import Path
 import re
 import shlex
 import subprocess
 
 UNITS = Path('/etc/systemd/system')
-PODMAN = ('podman', '--remote', '--url', f'unix://{os.environ["KRONOS_PODMAN_API"]}')
 
 
 def call_podman(*arguments):
-    return subprocess.run([*PODMAN, *arguments], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(['podman', *arguments], check=True, capture_output=True, text=True).stdout
 
 
 class SystemBus:
@@ -59,10 +57,10 @@ class Interface:
         pass
 
     def ListUnits(self):
-        said = call_podman('ps', '--all', '--format', '{{.Names}} {{.State}}')
-        for name, state in (line.split()[:2] for line in said.splitlines()):
+        said = call_podman('ps', '--all', '--format', '{{.Names}} {{.Status}}')
+        for name, status in (line.split()[:2] for line in said.splitlines()):
             yield (f'kolla-{name}-container.service', '', '', '',
-                   'running' if state == 'running' else 'dead')
+                   'running' if status == 'Up' else 'dead')
 
     def _read(self, unit, command):
         """Return the words of a command of a unit."""
