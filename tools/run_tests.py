@@ -45,6 +45,7 @@ HYPERVISORS = 'tests/hypervisors'
 #: Nova chooses its threads at its first import, so pytest cannot load these beside others.
 FUNCTIONAL = 'tests/functional'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
+CONTAINER_TESTS = 'tests/containers'
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
@@ -418,6 +419,15 @@ def deploy_older(tally: Tally) -> None:
                name=f'long-kolla{series}', KRONOS_KOLLA=series)
 
 
+def containers(tally: Tally) -> None:
+    """images of our daemons, built and run by podman against the sandbox"""
+    measured = RESULTS / 'containers.txt'
+    measured.unlink(missing_ok=True)
+    pytest(tally, '-m', 'long', CONTAINER_TESTS, name='containers', minutes=60)
+    if measured.exists():
+        tally.remarks += measured.read_text().splitlines()
+
+
 def pythons(tally: Tally, whole: bool = False) -> None:
     """pure unit tests and scenarios on the other supported Python versions that are here"""
     found = other_pythons()
@@ -555,8 +565,8 @@ def simulate_long(tally: Tally) -> None:
 
 def run_marked(tally: Tally) -> None:
     """Run the tests that are marked long or mutant but for those that have a step of their own."""
-    pytest(tally, *LEFT_OUT, 'tests', f'--ignore={SIMULATION}', f'--ignore={FUNCTIONAL}',
-           f'--ignore={HYPERVISORS}', name='long', minutes=120)
+    pytest(tally, *LEFT_OUT, 'tests', *(f'--ignore={directory}' for directory in (
+        SIMULATION, FUNCTIONAL, HYPERVISORS, CONTAINER_TESTS)), name='long', minutes=120)
 
 
 def try_hypervisors(tally: Tally) -> None:
@@ -662,16 +672,17 @@ def find_python(version: str) -> str | None:
 LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,
     'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
-    'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'pythons': try_all_on_pythons,
-    'tox': try_tox_environments, 'libvirt': try_hypervisors}
+    'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'containers': containers,
+    'pythons': try_all_on_pythons, 'tox': try_tox_environments, 'libvirt': try_hypervisors}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
-                 libvirt, long)
+                 libvirt, containers, long)
 }
 #: A gate runs the older Novas as jobs of their own (.zuul.yaml).
-DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'libvirt', 'long'))
+DEFAULT = tuple(name for name in PARTS
+                if name not in ('novas', 'libvirt', 'containers', 'long'))
 
 
 def arguments() -> argparse.Namespace:
@@ -679,8 +690,9 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "novas", "libvirt" and "long". '
-                    'A gate adds jobs for older Novas ("novas") and lower bounds (in "long").',
+        description='Run the tests: the parts named, or all but "novas", "libvirt", "containers" '
+                    'and "long". A gate adds jobs for older Novas ("novas") and lower bounds (in '
+                    '"long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)

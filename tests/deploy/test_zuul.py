@@ -35,7 +35,7 @@ OURS = {'kronos-nova-functional-eventlet', 'kronos-nova-functional-nova32',
         'kronos-nova-lower-constraints'}
 #: Steps of `tools/test long`.
 LONG = {f'kronos-nova-long-{step}' for step in run_tests.LONG_STEPS
-        if step not in ('novas', 'pythons')}
+        if step not in ('novas', 'pythons', 'containers')}
 #: Of openstack-zuul-jobs.
 THEIRS = {'openstack-tox-pep8', 'openstack-tox-py311', 'openstack-tox-py312',
           'openstack-tox-py313', 'openstack-tox-functional-py311',

@@ -31,8 +31,8 @@ REFERENCE = TOP / 'doc/source/reference/commands.rst'
 #: Of other projects and of the system.
 FOREIGN = {
     'ansible-playbook', 'cat', 'cd', 'cp', 'curl', 'docker', 'git', 'kolla-ansible',
-    'kolla-build', 'kolla-genpwd', 'less', 'ln', 'ls', 'mkdir', 'mv', 'openssl', 'openstack', 'pip',
-    'systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'tail'}
+    'install', 'kolla-build', 'kolla-genpwd', 'less', 'ln', 'ls', 'mkdir', 'mv', 'openssl',
+    'openstack', 'pip', 'podman', 'systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'tail'}
 
 sys.path.insert(0, str(TOP / 'doc/ext'))
 import program_help  # noqa: E402 (it is an extension of Sphinx, in no package)
@@ -83,8 +83,8 @@ BLOCKS = sorted({command for _page, command in shown.blocks()})
 def test_command_in_block_exists_and_accepts_its_arguments(command):
     if re.match(r'\w+=["$]', command):
         return  # a variable of the shell
-    # As another user, a command is the same command.
-    command = command.removeprefix('sudo -u kronos ')
+    # As another user, or in a container, a command is the same command.
+    command = command.removeprefix('sudo -u kronos ').removeprefix('deploy/containers/run.sh ')
     words = shlex.split(command)
     if words[0] == 'kronos':
         name, arguments = shown.split(command)

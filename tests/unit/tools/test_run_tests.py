@@ -321,7 +321,7 @@ def words(found):
 def test_default_is_every_part_that_a_gate_has_no_other_job_for(runner):
     assert runner.DEFAULT == ('lint', 'unit', 'functional', 'integration', 'docs', 'package',
                               'deploy', 'pythons')
-    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'long'}
+    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'containers', 'long'}
 
 
 def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(runner, executed):

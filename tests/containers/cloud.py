@@ -1,0 +1,130 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The sandbox' services, an imbalance, and what Nova says about the moves that end it."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.integration import servers
+from tools.cloud import config
+from tools.cloud import down
+from tools.cloud import mariadb
+from tools.cloud import rebalancer
+from tools.cloud import scenario
+from tools.cloud import stage
+from tools.cloud import up
+from tools.cloud.client import poll
+from tools.cloud.layout import Layout
+from tools.cloud.progress import Progress
+from tools.cloud.run import Run
+
+GUEST = scenario.Flavor('container-guest', 4, 4096, 5)
+#: So long that kolla-ansible can restart containers meanwhile.
+MIGRATION_SECONDS = 30.0
+DAEMONS = ('kronos-executor', 'kronos-engine', 'kronos-migfra')
+
+
+class Cloud:
+    """The services of a sandbox that is up, and an MQTT broker."""
+
+    def __init__(self, run: Run, broker: servers.Mosquitto) -> None:
+        self.run = run
+        self.broker = broker
+        self.stage = stage.Stage(run)
+        self.client = self.stage.cloud
+        self._loads: dict[str, Any] = {}
+
+    def configure(self, policies: str, ports: dict[str, int], database: str) -> str:
+        """Return kronos.conf of daemons in containers, with an empty database."""
+        mariadb.execute(self.run, [f'DROP DATABASE IF EXISTS {database}',
+                                   f'CREATE DATABASE {database} CHARACTER SET utf8mb4'])
+        return rebalancer.configuration(self.run) + config.render({
+            'engine': {'policies_file': policies, 'snapshot_dir': '/var/lib/kronos'},
+            'monitoring': {f'{name.partition("-")[2]}_port': port
+                           for name, port in ports.items()},
+            'database': {'connection': mariadb.url(self.run, database)},
+            'mqtt': {'host': '127.0.0.1', 'port': self.broker.port},
+        })
+
+    def make_imbalance(self) -> list[str]:
+        """Boot three busy guests on one host; return their UUIDs."""
+        flavor = self.stage.flavor(GUEST)
+        uuids = [self.client.boot(f'container-{i}', flavor, self.stage.image,
+                                  host=self.run.state.hosts[0]) for i in range(3)]
+        self.stage.wait_active(uuids)
+        self._loads |= {uuid: {'cpu': 4.0, 'memory': 2.0 * scenario.GIB} for uuid in uuids}
+        self.stage.load({'instances': self._loads})
+        return uuids
+
+    def wait_tasks(self, ask: Callable[..., str], uuids: list[str]) -> None:
+        """Wait until an instance has moved and no task is left; each has to be completed.
+
+        :param ask: calls the program kronos with words and returns what it prints.
+        """
+        def list_tasks(*more: str) -> list[dict[str, str]]:
+            return list(json.loads(ask('task', 'list', '-f', 'json', *more)))
+
+        poll(lambda: 'completed' in str(self.read_live_migrations(uuids)) and not list_tasks(),
+             'an instance has moved, and no task is left', timeout=300)
+        tasks = [row for row in list_tasks('--all') if row['Instance'] in uuids]
+        assert tasks and {row['State'] for row in tasks} == {'completed'}
+        states = self.read_live_migrations(uuids)
+        assert all(set(found) == {'completed'} for found in states.values())
+        # Each task moved its instance once.
+        assert sum(map(len, states.values())) == len(tasks)
+        assert len(set(self.read_hosts(uuids).values())) > 1
+
+    def delete(self, uuids: list[str]) -> None:
+        self.stage.delete(uuids)
+        for uuid in uuids:
+            del self._loads[uuid]
+
+    def read_live_migrations(self, uuids: list[str]) -> dict[str, list[str]]:
+        """Map each instance that was live-migrated to the states of its migrations."""
+        found: dict[str, list[str]] = {}
+        for migration in self.client.migrations():
+            if migration['instance_uuid'] in uuids:
+                assert migration['migration_type'] == 'live-migration'
+                found.setdefault(migration['instance_uuid'], []).append(migration['status'])
+        return found
+
+    def count_migrations_at(self, moment: datetime.datetime) -> int:
+        """Count the migrations that had begun by then and ended later."""
+        def read(text: str) -> datetime.datetime:
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+
+        return sum(read(each['created_at']) < moment < read(each['updated_at'])
+                   for each in self.client.migrations())
+
+    def read_hosts(self, uuids: list[str]) -> dict[str, str]:
+        """Map instances to their hosts; each has to be ACTIVE."""
+        found = {server['id']: server for server in self.client.servers()}
+        assert all(found[uuid]['status'] == 'ACTIVE' for uuid in uuids)
+        return {uuid: found[uuid]['OS-EXT-SRV-ATTR:host'] for uuid in uuids}
+
+
+@contextlib.contextmanager
+def make_cloud(directory: Path) -> Iterator[Cloud]:
+    """Bring a sandbox of three hosts up, and take it down."""
+    layout = Layout(directory / 'sandbox')
+    run = up.up(layout, up.Size(hosts=3, migration_seconds=MIGRATION_SECONDS), Progress())
+    try:
+        with servers.mosquitto(directory) as broker:
+            yield Cloud(run, broker)
+    finally:
+        down.down(layout, keep_logs=False, progress=Progress())

@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The images of kolla, which kolla-build itself builds with podman from local sources."""
+
+from collections.abc import Iterator
+import contextlib
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+from tests.containers.podman import Podman
+from tests.deploy import kolla_env
+
+TOP = Path(__file__).resolve().parents[2]
+OVERRIDES = Path(__file__).with_name('kolla-overrides.j2')
+NAMESPACE = 'localhost/kolla'
+TAG = 'kronos-1'
+#: A plug-in of other makers that kolla puts into each image of Nova.
+BLAZAR = 'blazar-nova==10.0.0'
+#: From base to leaf; kolla-build is asked for the leaves.
+IMAGES = ('base', 'openstack-base', 'nova-base', 'nova-scheduler', 'kronos-base', 'kronos-engine',
+          'kronos-executor', 'kronos-migfra')
+
+
+def name_image(image: str, tag: str = TAG) -> str:
+    return f'{NAMESPACE}/{image}:{tag}'
+
+
+def read_pins() -> dict[str, str]:
+    return dict(re.findall(r'^([\w.-]+)==(\S+)$', (TOP / 'constraints.txt').read_text(),
+                           re.MULTILINE))
+
+
+def make_sources(directory: Path) -> Path:
+    """Write the archives that kolla-build takes, and return the configuration that names them."""
+    requirements = directory / 'requirements'
+    requirements.mkdir()
+    (requirements / 'upper-constraints.txt').write_text(
+        ''.join(f'{name}==={version}\n' for name, version in read_pins().items()))
+    for command in (
+            ['tar', '-C', str(directory), '-cf', str(directory / 'requirements.tar'),
+             'requirements'],
+            [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--no-binary', ':all:',
+             '--no-build-isolation', '-d', str(directory), f'nova=={read_pins()["nova"]}', BLAZAR],
+            [sys.executable, '-m', 'build', '--no-isolation', '--sdist', '--outdir',
+             str(directory), '.']):
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (nova,) = directory.glob('nova-*.tar.gz')
+    (blazar,) = directory.glob('blazar_nova-*.tar.gz')
+    (ours,) = directory.glob('kronos_nova-*.tar.gz')
+    sources = {'openstack-base': directory / 'requirements.tar', 'nova-base': nova,
+               'nova-base-plugin-blazar': blazar, 'kronos-base': ours,
+               'nova-base-plugin-kronos': ours}
+    configuration = directory / 'sources.conf'
+    configuration.write_text('\n'.join(
+        f'[{section}]\ntype = local\nlocation = {path}\n' for section, path in sources.items()))
+    return configuration
+
+
+@contextlib.contextmanager
+def serve_api(podman: Podman) -> Iterator[Path]:
+    """Run podman's API, which kolla and kolla-ansible use, and yield its socket."""
+    address = podman.top / 'api' / 'podman' / 'podman.sock'
+    address.parent.mkdir(parents=True)
+    with (podman.top / 'api.log').open('wb') as log:
+        service = subprocess.Popen(
+            ['podman', 'system', 'service', '--time', '0', f'unix://{address}'],
+            env=podman.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        podman.wait(address.exists, "podman's API answers", 30)
+        yield address
+    finally:
+        service.terminate()
+        service.wait(30)
+
+
+def build(podman: Podman, address: Path, base: str, directory: Path) -> str:
+    """Build all; return what kolla-build prints."""
+    image, _, tag = base.partition(':')
+    ours = kolla_env.SHARE / 'kronos-nova/kolla'
+    status, output = kolla_env.attempt(
+        'kolla-build', '--engine', 'podman', '--podman_base_url', f'unix://{address}',
+        '--base', 'debian', '--base-image', image, '--base-tag', tag, '--nopull',
+        '--namespace', NAMESPACE, '--tag', TAG, '--threads', '2', '--nosummary',
+        '--work-dir', str(directory), '--template-override', str(OVERRIDES),
+        '--docker-dir', str(ours / 'docker'), '--config-file', str(ours / 'kolla-build.conf'),
+        '--config-file', str(make_sources(directory)), '^kronos', '^nova-scheduler')
+    assert status == 0, output[-8000:]
+    return output
+
+
+def read_seconds(output: str) -> dict[str, float]:
+    """Map images to the seconds that their build took, as kolla-build logs them."""
+    found = re.findall(r'(\S+):Built at .*\(took (\d+):(\d+):([\d.]+)\)', output)
+    return {name.rpartition('.')[2]: int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+            for name, hours, minutes, seconds in found}

@@ -1,0 +1,39 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The files for containers without kolla agree with the page and with kolla's images."""
+
+import configparser
+from pathlib import Path
+import re
+
+TOP = Path(__file__).resolve().parents[2]
+CONTAINERS = TOP / 'deploy/containers'
+PAGE = (TOP / 'doc/source/install/containers.rst').read_text()
+
+
+def test_containerfile_is_short_and_makes_user_of_kolla():
+    text = (CONTAINERS / 'Containerfile').read_text()
+    kolla = configparser.ConfigParser()
+    kolla.read(TOP / 'deploy/kolla/kolla-build.conf')
+    assert len(text.splitlines()) <= 40
+    assert re.findall(r'^ARG KRONOS_UID=(\d+)$', text, re.MULTILINE) == [
+        kolla['kronos-user']['uid']] == re.findall(r'install -d -o (\d+) -g \1 ', PAGE)
+    assert text.rstrip().splitlines()[-3] == 'USER kronos'
+
+
+def test_script_runs_each_daemon_on_documented_port():
+    ports = dict(re.findall(r'(kronos-\w+)\) port=(\d+)', (CONTAINERS / 'run.sh').read_text()))
+    assert {f'{name.partition("-")[2]}_port': port for name, port in ports.items()} == dict(
+        re.findall(r'^   (\w+_port) = (\d+)$', PAGE, re.MULTILINE))
+    setup = (TOP / 'setup.cfg').read_text()
+    assert all(f'    {name} = kronos_nova.cmd.' in setup for name in ports)
