@@ -74,7 +74,7 @@ class Cloud:
     def wait_tasks(self, ask: Callable[..., str], uuids: list[str]) -> None:
         """Wait until an instance has moved and no task is left; each has to be completed.
 
-        :param ask: calls the program kronos with words and returns what it prints.
+        :param ask: calls the program kronos with words and returns its output.
         """
         def list_tasks(*more: str) -> list[dict[str, str]]:
             return list(json.loads(ask('task', 'list', '-f', 'json', *more)))
@@ -104,7 +104,7 @@ class Cloud:
         return found
 
     def count_migrations_at(self, moment: datetime.datetime) -> int:
-        """Count the migrations that had begun by then and ended later."""
+        """Count the migrations that began before a moment and ended after."""
         def read(text: str) -> datetime.datetime:
             return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
 
