@@ -104,7 +104,7 @@ class Cloud:
         return found
 
     def count_migrations_at(self, moment: datetime.datetime) -> int:
-        """Count the migrations that began before a moment and ended after it."""
+        """Count the migrations that began before a moment and ended after."""
         def read(text: str) -> datetime.datetime:
             return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
 

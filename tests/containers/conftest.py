@@ -30,11 +30,6 @@ TOP = Path(__file__).resolve().parents[2]
 MEASURED = TOP / '.test/containers.txt'
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.timeout(45 * 60))
-
-
 @pytest.fixture(scope='session')
 def place() -> Iterator[Path]:
     """A directory with a short path, as a socket's must be."""

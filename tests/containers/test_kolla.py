@@ -26,7 +26,8 @@ from tests.deploy import kolla_env
 from tools.cloud import scenario
 from tools.cloud.client import poll
 
-pytestmark = pytest.mark.long
+#: A fixture that builds images counts for the first test that asks for it.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(45 * 60)]
 SCHEDULER = {
     'command': 'nova-scheduler',
     'config_files': [{'source': '/var/lib/kolla/config_files/nova.conf',

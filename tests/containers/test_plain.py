@@ -23,7 +23,8 @@ import pytest
 from tests.containers import cloud as clouds
 from tests.integration import servers
 
-pytestmark = pytest.mark.long
+#: A fixture that builds images counts for the first test that asks for it.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(45 * 60)]
 TOP = Path(__file__).resolve().parents[2]
 PAGE = TOP / 'doc/source/install/containers.rst'
 SCRIPT = TOP / 'deploy/containers/run.sh'
