@@ -61,15 +61,16 @@ def test_a_message_may_be_given_whole():
 def test_wire_types_are_kronos_names():
     kinds = {c.wire_type for c in every(exception.MigrationError)
              if c.__module__ == exception.__name__}
-    # It has no hooks.
-    assert kinds - {'HookFailed'} == {'PreFlightError', 'MigrationFailed', 'MigrationTimeout',
-                                      'PlacementRejected', 'NovaClientError'}
+    # It has no hooks, and no word for a defect.
+    assert kinds - {'HookFailed', 'UnexpectedError'} == {
+        'PreFlightError', 'MigrationFailed', 'MigrationTimeout', 'PlacementRejected',
+        'NovaClientError'}
 
 
 def test_permanent_errors_are_not_retriable():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'AllocationsLeft', 'HookNotAllowed', 'InstanceInError', 'InstanceRefused',
-                     'MigrationAbandoned', 'OtherCell', 'PreFlightError'}
+    assert final == {'AbortSuspected', 'AllocationsLeft', 'HookNotAllowed', 'InstanceInError',
+                     'InstanceRefused', 'MigrationAbandoned', 'OtherCell', 'PreFlightError'}
 
 
 @pytest.mark.parametrize(('said', 'found'), [

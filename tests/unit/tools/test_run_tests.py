@@ -321,7 +321,7 @@ def words(found):
 def test_default_is_every_part_that_a_gate_has_no_other_job_for(runner):
     assert runner.DEFAULT == ('lint', 'unit', 'functional', 'integration', 'docs', 'package',
                               'deploy', 'pythons')
-    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'containers', 'long'}
+    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'libvirt', 'containers', 'long'}
 
 
 def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(runner, executed):
@@ -404,7 +404,10 @@ def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monke
         (command, [word.partition('=')[2] for word in command if word.startswith('--ignore=')])
         for command in by_mark if 'tests' in command)
     assert not {'-k', '--deselect'} & {word.partition('=')[0] for word in everywhere}
-    assert ignored == [runner.SIMULATION, runner.FUNCTIONAL]
+    assert ignored == [runner.SIMULATION, runner.FUNCTIONAL, runner.HYPERVISORS,
+                       runner.CONTAINER_TESTS]
+    for directory in (runner.HYPERVISORS, runner.CONTAINER_TESTS):
+        assert any(command[-1] == directory for command in long)
     assert any(command[-1] == runner.SIMULATION for command in by_mark)
     # By the name: stestr leaves out by default what it selects in the long run.
     (functional, _variables), *_ = executed('functional')
