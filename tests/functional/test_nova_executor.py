@@ -375,19 +375,19 @@ class PreFlightTestCase(ExecutorCase):
         self.pre_flight(task)
         for rule, known in {
                 'host-quarantined': executors.StoredFacts(
-                    model.MoveHistory(quarantined_hosts=frozenset({'host2'}))),
+                    history=model.MoveHistory(quarantined_hosts=frozenset({'host2'}))),
                 'host-draining': executors.StoredFacts(draining=frozenset({'host2'})),
                 'quarantined': executors.StoredFacts(
-                    model.MoveHistory(quarantined={one['id']: 60.0})),
+                    history=model.MoveHistory(quarantined={one['id']: 60.0})),
                 'copies-disk': executors.StoredFacts(
-                    model.MoveHistory(local_disk_hosts=frozenset({'host1'}))),
+                    history=model.MoveHistory(local_disk_hosts=frozenset({'host1'}))),
                 # Claimed by another executor; Nova knows nothing of it yet.
                 'group-in-flight': executors.StoredFacts(flights=(
                     model.InFlightMove(two['id'], 'host1', 'host3', 'task'),))}.items():
             self.known = known
             self.assert_refused(rule, task)
         self.known = executors.StoredFacts(
-            model.MoveHistory(quarantined_hosts=frozenset({'host1', 'host3'})),
+            history=model.MoveHistory(quarantined_hosts=frozenset({'host1', 'host3'})),
             draining=frozenset({'host1', 'host3'}))
         self.pre_flight(task)
 
