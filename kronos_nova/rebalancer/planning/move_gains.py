@@ -89,6 +89,11 @@ class MoveGains:
             self._gains[key] = self._judge_alternate(self._find_rest(uuid), host)
         return self._gains[key]
 
+    def is_suitable_alternate(self, move: model.Move, host: str) -> bool:
+        """Return whether a move of the plan may have the host as an alternate."""
+        return (move.phase is not model.Phase.SPREAD or not self._simulation.trusted
+                or self.compute_gain_at(move.instance_uuid, host) is not None)
+
     def _judge_alternate(self, rest: _PlanRest, host: str) -> float | None:
         simulation, h = self._simulation, self._simulation.host_index[host]
         gives, takes = simulation.givers.item(h), simulation.takers.item(h)
@@ -157,16 +162,18 @@ class MoveGains:
         return _PlanRest(move, d, simulation.grouped.item(n), policies, combined)
 
 
-def rank_alternates(simulation: sim.Simulation,
-                    moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
+def rank_alternates(simulation: sim.Simulation, moves: Sequence[model.Move],
+                    gains: MoveGains | None = None) -> tuple[model.Move, ...]:
     """Return the moves with their alternates best first, and the improvement of each.
 
     That is the combined imbalance of the plan without the move less that of the plan
     with the alternate in its place. Spread keeps only alternates that it may choose.
+
+    :param gains: of these moves; None: they are not measured yet.
     """
     if not simulation.trusted:
         return tuple(moves)
-    gains, found = MoveGains(simulation, moves), []
+    gains, found = gains or MoveGains(simulation, moves), []
     for move in _measure_moves(simulation, gains, moves):
         # The last bits may not decide between ties.
         scores = {host: round(gain, 12) for host in move.alternates
@@ -211,21 +218,6 @@ def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.
             values += [before[number], after[number]] if known else [None, None]
         found.append(model.ScoreChange(policy.name, *values))
     return tuple(found)
-
-
-def make_alternate_test(simulation: sim.Simulation,
-                        moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
-    """Return the test that a host must pass to become an alternate of a move.
-
-    :param moves: applied to ``simulation``.
-    """
-    gains = MoveGains(simulation, moves)
-
-    def is_suitable_host(move: model.Move, host: str) -> bool:
-        return (move.phase is not model.Phase.SPREAD or not simulation.trusted
-                or gains.compute_gain_at(move.instance_uuid, host) is not None)
-
-    return is_suitable_host
 
 
 def make_parking_test(simulation: sim.Simulation,

@@ -85,7 +85,7 @@ def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
     held_back = _held_back(request, simulation, len(moves)) if held is None else []
     simulation.rejections.update(no.rule for no in held_back)
-    ordered, moves = _order_moves(request, simulation, fresh, moves)
+    ordered, moves, gains = _order_moves(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:
@@ -108,7 +108,9 @@ def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
     known = simulation.trusted and before.comparable
     packing_before, packing_after = before.compare_packing(simulation, in_waves)
     return model.Plan(
-        scope=cluster.scope, moves=move_gains.rank_alternates(simulation, in_waves), swaps=swaps,
+        scope=cluster.scope, swaps=swaps,
+        moves=move_gains.rank_alternates(
+            simulation, in_waves, None if ordered.dropped or ordered.parked else gains),
         policies=reports, combined_before=before.combined if known else None,
         combined_after=after if known else None,
         combined_measured=before.combined_measured if known else None,
@@ -175,27 +177,29 @@ def drop_moves(request: PlanningInput, plan: model.Plan, dropped: Collection[str
 
 def _order_moves(request: PlanningInput, simulation: sim.Simulation,
                  fresh: cluster_view.ClusterView,
-                 moves: list[model.Move]) -> tuple[waves.OrderedMoves, list[model.Move]]:
+                 moves: list[model.Move],
+                 ) -> tuple[waves.OrderedMoves, list[model.Move], move_gains.MoveGains]:
     """Order the moves, without drains that this plan begins and that no order lets end.
 
     A host is emptied whole or not at all; a drain that began earlier goes on with its host closed
     instead.
 
-    :returns: the moves in order, and the moves that were to be ordered.
+    :returns: the moves in order, and the moves that were to be ordered, with their gains.
     """
     dropped: Counter[str] = Counter()
     while True:
+        gains = move_gains.MoveGains(simulation, moves)
         ordered = waves.order_moves(
             fresh, moves, max_alternates=request.options.max_alternates,
             improves=move_gains.make_parking_test(simulation, moves),
-            suits=move_gains.make_alternate_test(simulation, moves),
+            suits=gains.is_suitable_alternate,
             in_use=lambda host: bool(simulation.list_on_host(host).size))
         kept = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining
         partial = {m.from_host for m in moves if m.phase is model.Phase.PACK
                    and m.instance_uuid not in kept and m.from_host in begun}
         if not partial:
-            return dataclasses.replace(ordered, dropped=ordered.dropped + dropped), moves
+            return dataclasses.replace(ordered, dropped=ordered.dropped + dropped), moves, gains
         gone = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
         moves = [m for m in moves if m not in gone]
         for move in reversed(gone):

@@ -213,9 +213,9 @@ def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
     given, tied = {}, 0
     really = move_gains.rank_alternates
 
-    def seen(simulation, moves):
+    def seen(simulation, moves, gains=None):
         given.update({m.instance_uuid: m.alternates for m in moves})
-        return really(simulation, moves)
+        return really(simulation, moves, gains)
 
     monkeypatch.setattr(move_gains, 'rank_alternates', seen)
     for seed in range(60):
