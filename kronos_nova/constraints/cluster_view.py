@@ -137,21 +137,25 @@ class ClusterView:
         """Revert the last ``land_move`` of this move."""
         self._move_instance(move.instance_uuid, move.to_host, move.from_host)
 
-    def begin_departure(self, move: model.Move) -> None:
+    def begin_departure(self, move: model.Move, host: str | None = None) -> None:
         """Count the instance at both ends from now on.
 
         One move may end at any of several hosts: depart to each, and the instance counts at each.
-        """
-        self.placement.add_departure(move.instance_uuid, move.to_host)
-        self.load.add_instance(move.instance_uuid, move.to_host, 1)
 
-    def revert_departure(self, move: model.Move) -> None:
+        :param host: in place of the move's destination.
+        """
+        host = host or move.to_host
+        self.placement.add_departure(move.instance_uuid, host)
+        self.load.add_instance(move.instance_uuid, host, 1)
+
+    def revert_departure(self, move: model.Move, host: str | None = None) -> None:
         """Revert ``begin_departure``, once for each host departed to.
 
         Afterwards the instance is at its source only.
         """
-        self.placement.remove_departure(move.instance_uuid, move.to_host)
-        self.load.add_instance(move.instance_uuid, move.to_host, -1)
+        host = host or move.to_host
+        self.placement.remove_departure(move.instance_uuid, host)
+        self.load.add_instance(move.instance_uuid, host, -1)
 
     def _move_instance(self, uuid: str, from_host: str, to_host: str) -> None:
         self.placement.move_instance(uuid, from_host, to_host)

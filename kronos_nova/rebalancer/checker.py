@@ -361,11 +361,11 @@ class _ReplayView:
 
     def _depart_to(self, move: model.Move, hosts: Sequence[str]) -> None:
         for host in hosts:
-            self._view.begin_departure(dataclasses.replace(move, to_host=host))
+            self._view.begin_departure(move, host)
 
     def _recall_from(self, move: model.Move, hosts: Sequence[str]) -> None:
         for host in hosts:
-            self._view.revert_departure(dataclasses.replace(move, to_host=host))
+            self._view.revert_departure(move, host)
 
 
 def _reverse_move(move: model.Move) -> model.Move:

@@ -66,7 +66,7 @@ class MoveBoard:
             self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
             self._add_move(move, self._with_needs(move.requires))
             for host in move.alternates:
-                self.view.begin_departure(dataclasses.replace(move, to_host=host))
+                self.view.begin_departure(move, host)
 
     def list_fullness(self) -> list[tuple[float, str]]:
         """List (fullness, host) for every host of the scope that is not frozen."""
@@ -197,7 +197,7 @@ class MoveBoard:
                 self.view.undo_landing(move)
             for move in (*absent, *landed):
                 for host in (move.to_host, *move.alternates):
-                    self.view.begin_departure(dataclasses.replace(move, to_host=host))
+                    self.view.begin_departure(move, host)
 
     def _judge_move(self, move: model.Move) -> model.Rejection | None:
         rejection = constraints.judge_move(self.view, move)
@@ -232,7 +232,7 @@ class MoveBoard:
 
     def _recall_move(self, move: model.Move) -> None:
         for host in (move.to_host, *move.alternates):
-            self.view.revert_departure(dataclasses.replace(move, to_host=host))
+            self.view.revert_departure(move, host)
 
     # Alternates.
 
@@ -270,7 +270,7 @@ class MoveBoard:
         return constraints.judge_move(self.view, other, _RULES) is None
 
     def add_alternate(self, move: model.Move, host: str) -> model.Move:
-        self.view.begin_departure(dataclasses.replace(move, to_host=host))
+        self.view.begin_departure(move, host)
         move = dataclasses.replace(move, alternates=(*move.alternates, host))
         self.moves[move.instance_uuid] = move
         return move
