@@ -169,7 +169,7 @@ def rank_alternates(simulation: sim.Simulation, moves: Sequence[model.Move],
     That is the combined imbalance of the plan without the move less that of the plan
     with the alternate in its place. Spread keeps only alternates that it may choose.
 
-    :param gains: of these moves; None: they are not measured yet.
+    :param gains: of the same moves; None: they are not measured yet.
     """
     if not simulation.trusted:
         return tuple(moves)
