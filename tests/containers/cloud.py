@@ -35,7 +35,7 @@ from tools.cloud.run import Run
 
 GUEST = scenario.Flavor('container-guest', 4, 4096, 5)
 #: So long that kolla-ansible can restart containers meanwhile.
-MIGRATION_SECONDS = 30.0
+MIGRATION_SECONDS = 60.0
 DAEMONS = ('kronos-executor', 'kronos-engine', 'kronos-migfra')
 
 
@@ -49,11 +49,13 @@ class Cloud:
         self.client = self.stage.cloud
         self._loads: dict[str, Any] = {}
 
-    def configure(self, policies: str, ports: dict[str, int], database: str) -> str:
+    def configure(self, policies: str, ports: dict[str, int], database: str,
+                  transport_url: str) -> str:
         """Return kronos.conf of daemons in containers, with an empty database."""
         mariadb.execute(self.run, [f'DROP DATABASE IF EXISTS {database}',
                                    f'CREATE DATABASE {database} CHARACTER SET utf8mb4'])
         return rebalancer.configuration(self.run) + config.render({
+            'DEFAULT': {'transport_url': transport_url},
             'engine': {'policies_file': policies, 'snapshot_dir': '/var/lib/kronos'},
             'monitoring': {f'{name.partition("-")[2]}_port': port
                            for name, port in ports.items()},

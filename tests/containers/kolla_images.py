@@ -90,10 +90,12 @@ def build(podman: Podman, address: Path, base: str, directory: Path) -> str:
     """Build all; return what kolla-build prints."""
     image, _, tag = base.partition(':')
     ours = kolla_env.SHARE / 'kronos-nova/kolla'
+    # It logs to its standard error.
     status, output = kolla_env.attempt(
-        'kolla-build', '--engine', 'podman', '--podman_base_url', f'unix://{address}',
-        '--base', 'debian', '--base-image', image, '--base-tag', tag, '--nopull',
-        '--namespace', NAMESPACE, '--tag', TAG, '--threads', '2', '--nosummary',
+        'bash', '-c', 'exec kolla-build "$@" 2>&1', 'kolla-build',
+        '--engine', 'podman', '--podman_base_url', f'unix://{address}', '--base',
+        'debian', '--base-image', image, '--base-tag', tag, '--nopull', '--namespace', NAMESPACE,
+        '--tag', TAG, '--threads', '2', '--nosummary',
         '--work-dir', str(directory), '--template-override', str(OVERRIDES),
         '--docker-dir', str(ours / 'docker'), '--config-file', str(ours / 'kolla-build.conf'),
         '--config-file', str(make_sources(directory)), '^kronos', '^nova-scheduler')

@@ -12,7 +12,6 @@
 
 """The image for clouds without kolla, by the commands of its page, against the sandbox."""
 
-import contextlib
 from pathlib import Path
 import re
 import shutil
@@ -42,7 +41,7 @@ def read_commands(section: str) -> list[str]:
 class Installation:
     """The page's commands, with directories and ports of the test in place of its own."""
 
-    def __init__(self, podman, cloud, place):
+    def __init__(self, podman, cloud, place, transport_url):
         self.podman = podman
         self.etc, self.state = place / 'etc', place / 'state'
         self.ports = {name: servers.free_port() for name in DOCUMENTED_PORTS}
@@ -52,7 +51,7 @@ class Installation:
         self.sources = place / 'sources'
         self.sources.mkdir()
         (self.sources / 'kronos.conf').write_text(cloud.configure(
-            '/etc/kronos/policies.yaml', self.ports, 'kronos_plain'))
+            '/etc/kronos/policies.yaml', self.ports, 'kronos_plain', transport_url))
         shutil.copy(cloud.run.layout.policies, self.sources / 'policies.yaml')
 
     def adapt(self, text):
@@ -90,19 +89,27 @@ def image(podman, make_base, measure):
 
 
 @pytest.fixture(scope='module')
-def installation(image, podman, cloud, place):
+def broker(place):
+    """A RabbitMQ of its own: kolla's queues have the same names and other properties."""
+    directory = place / 'rabbitmq'
+    directory.mkdir()
+    with servers.rabbitmq(directory) as made:
+        yield made
+
+
+@pytest.fixture(scope='module')
+def installation(image, podman, cloud, broker, place):
     """The page's directories and files, and a database with the schema."""
     directory = place / 'plain'
     directory.mkdir()
-    made = Installation(podman, cloud, directory)
+    made = Installation(podman, cloud, directory, broker.url)
+    # The user of the containers is not the owner of what lies around the page's directories.
+    for path in (directory, place):
+        path.chmod(0o711)
     configure = read_commands('Configure')
     install = '\n'.join(command for command in configure if command.startswith('install'))
-    with contextlib.suppress(OSError):
-        for path in (directory, place):
-            path.chmod(0o711)
-    install = install.replace('/etc/kronos', str(made.etc)).replace(
-        '/var/lib/kronos', str(made.state))
-    made.podman.run('bash', '-euc', install, cwd=made.sources)
+    made.podman.run('bash', '-euc', install.replace('/etc/kronos', str(made.etc)).replace(
+        '/var/lib/kronos', str(made.state)), cwd=made.sources)
     made.type_commands(configure, r'db sync')
     return made
 
