@@ -43,7 +43,7 @@ class ExecutorCase(api.ApiTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.executor = nova.NovaExecutor(self.conf, self.connection)
-        self.known = executors.StoredFacts()
+        self.known = executors.StoredFacts(now=time.time())
 
     def task(self, server: dict[str, Any], to_host: str = 'host2',
              phase: model.Phase = model.Phase.SPREAD,
@@ -373,20 +373,20 @@ class PreFlightTestCase(ExecutorCase):
         two = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(one)
         self.pre_flight(task)
-        for rule, known in {
-                'host-quarantined': executors.StoredFacts(
-                    history=model.MoveHistory(quarantined_hosts=frozenset({'host2'}))),
-                'host-draining': executors.StoredFacts(draining=frozenset({'host2'})),
-                'quarantined': executors.StoredFacts(
-                    history=model.MoveHistory(quarantined={one['id']: 60.0})),
-                'copies-disk': executors.StoredFacts(
-                    history=model.MoveHistory(local_disk_hosts=frozenset({'host1'}))),
+        for rule, facts in {
+                'host-quarantined': {
+                    'history': model.MoveHistory(quarantined_hosts=frozenset({'host2'}))},
+                'host-draining': {'draining': frozenset({'host2'})},
+                'quarantined': {'history': model.MoveHistory(quarantined={one['id']: 60.0})},
+                'copies-disk': {
+                    'history': model.MoveHistory(local_disk_hosts=frozenset({'host1'}))},
                 # Claimed by another executor; Nova knows nothing of it yet.
-                'group-in-flight': executors.StoredFacts(flights=(
-                    model.InFlightMove(two['id'], 'host1', 'host3', 'task'),))}.items():
-            self.known = known
+                'group-in-flight': {'flights': (
+                    model.InFlightMove(two['id'], 'host1', 'host3', 'task'),)}}.items():
+            self.known = executors.StoredFacts(now=time.time(), **facts)
             self.assert_refused(rule, task)
         self.known = executors.StoredFacts(
+            now=time.time(),
             history=model.MoveHistory(quarantined_hosts=frozenset({'host1', 'host3'})),
             draining=frozenset({'host1', 'host3'}))
         self.pre_flight(task)
@@ -487,7 +487,7 @@ class UnderWayTestCase(ExecutorCase):
         self.assert_refused('no-slot', self.task(two))
         self.pre_flight(self.task(two, to_host='host3'))
         # Ours were counted when the task was claimed.
-        self.known = executors.StoredFacts(flights=(
+        self.known = executors.StoredFacts(now=time.time(), flights=(
             model.InFlightMove(one['id'], 'host1', 'host2', 'task'),))
         self.pre_flight(self.task(two))
         self.abort(one)

@@ -16,6 +16,7 @@
 The tests request each migration from Nova, also those that a rule refuses.
 """
 
+import time
 from typing import Any
 
 from nova import context as nova_context
@@ -86,7 +87,7 @@ class PinsCase(test_collector.CollectorCase):
                           move.phase)
         driver = nova_executor.NovaExecutor(self.conf, self.connection)
         try:
-            driver.pre_flight(task, executors.StoredFacts())
+            driver.pre_flight(task, executors.StoredFacts(now=time.time()))
         except exception.PreFlightError as exc:
             return str(exc.kwargs['rule'])
         return None

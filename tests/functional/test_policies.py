@@ -259,7 +259,7 @@ class ExecutorTestCase(Case):
             bodies = self.sent(found)
             driver = nova_executor.NovaExecutor(self.conf, found)
             task = self.task(server)
-            marker = driver.pre_flight(task, executors.StoredFacts())
+            marker = driver.pre_flight(task, executors.StoredFacts(now=time.time()))
             request_id = driver.submit(task)
             self.wait_for(
                 lambda: (driver.read_progress(task, marker).stage
@@ -316,7 +316,8 @@ class ExecutorTestCase(Case):
         task = dataclasses.replace(self.task(server), from_host='host2', to_host='host1',
                                    phase=model.Phase.EVACUATE, method=model.MoveMethod.COLD)
         with self.disabled('host2'):
-            marker = driver.pre_flight(task, executors.StoredFacts(draining=frozenset({'host2'})))
+            marker = driver.pre_flight(task, executors.StoredFacts(
+                now=time.time(), draining=frozenset({'host2'})))
             driver.submit(task)
             for stage in (executors.MigrationStage.UNCONFIRMED, executors.MigrationStage.COMPLETED):
                 self.wait_for(functools.partial(self.reached, driver, task, marker, stage), stage)
@@ -501,7 +502,7 @@ class OthersTestCase(Case):
                     self.conf, found).collect_cluster, time.time())
                 driver = nova_executor.NovaExecutor(self.conf, found)
                 self.assertRaises(exception.MigrationError, driver.pre_flight, self.task(server),
-                                  executors.StoredFacts())
+                                  executors.StoredFacts(now=time.time()))
                 self.assertRaises(exception.MigrationError, driver.submit, self.task(server))
         self.assertEqual([], self.migrations(server))
         self.assertEqual(set(), {r for r, ok in self.decisions if ok} & (

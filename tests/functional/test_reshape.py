@@ -79,7 +79,7 @@ class ReshapeTestCase(api.ApiTestCase):
 
     def assert_rule(self, rule: str, task: model.Task) -> None:
         error = self.assertRaises(exception.PreFlightError, self.executor.pre_flight, task,
-                                  executors.StoredFacts())
+                                  executors.StoredFacts(now=time.time()))
         self.assertEqual(rule, error.kwargs['rule'], str(error))
 
     def ended(self, task: model.Task) -> Any:
@@ -110,7 +110,8 @@ class ReshapeTestCase(api.ApiTestCase):
 
         for host in ('host1', 'host2'):
             writer.tell(roots[host], 'CUSTOM_CHANGED')
-        self.executor.pre_flight(first, executors.StoredFacts())  # changed, judged anew, and well
+        # Changed, judged again, and well.
+        self.executor.pre_flight(first, executors.StoredFacts(now=time.time()))
 
         # The destination: another one is taken.
         child = writer.create('host2_gpu', roots['host2'])
@@ -142,7 +143,7 @@ class ReshapeTestCase(api.ApiTestCase):
         self.assertEqual((split, None), (instance.allocations, instance.pinned))
         self.assertEqual({**BASIC, 'CUSTOM_FPGA': 1, 'VGPU': 1}, instance.claims)
         self.assertEqual([child], [p.uuid for p in cluster.hosts['host1'].nested])
-        self.executor.pre_flight(self.planned(two)[0], executors.StoredFacts())
+        self.executor.pre_flight(self.planned(two)[0], executors.StoredFacts(now=time.time()))
 
         # Other reshapes of nova-compute and of operators.
         task = self.planned(two)[0]

@@ -25,7 +25,6 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import enum
-import time
 from typing import Any, Self
 
 from oslo_config import cfg
@@ -133,7 +132,7 @@ class StoredFacts:
     migration for a long time.
     """
 
-    now: float = dataclasses.field(default_factory=time.time)
+    now: float
     history: model.MoveHistory = dataclasses.field(default_factory=model.MoveHistory)
     draining: frozenset[str] = frozenset()
     flights: tuple[model.InFlightMove, ...] = ()

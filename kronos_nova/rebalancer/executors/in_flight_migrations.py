@@ -47,16 +47,17 @@ class InFlightMigration:
         """Return whether the time of the next look has come."""
         return self.next_look is None or self.next_look <= now
 
-    def measure_doubt(self, row: rows.TaskRow, stage: base.MigrationStage,
+    def measure_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
                       clock: executor_clock.ExecutorClock, monotonic: float) -> float | None:
         """Return for how long this doubt has lasted; None: it begins now, and the row lacks it.
 
         Only monotonic time counts within an executor: the database's clock may step. The time
         before a successor's first look counts by that clock, unless it may be wrong.
 
+        :param now: the time by ``clock``, with which a doubt that begins is to be recorded.
         :param monotonic: the present monotonic time.
         """
-        now, since = clock(), migration_uncertainty.find_doubt_since(row, stage)
+        since = migration_uncertainty.find_doubt_since(row, stage)
         if since is None:
             self.doubt, self.doubt_began = migration_uncertainty.encode_doubt(stage, now), monotonic
             return None

@@ -110,10 +110,11 @@ class MigrationDeadlines:
     def has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress,
                         flight: in_flight_migrations.InFlightMigration) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        lasted = flight.measure_doubt(row, base.MigrationStage.CANCELLED, self._clock,
+        now = self._clock()
+        lasted = flight.measure_doubt(row, base.MigrationStage.CANCELLED, now, self._clock,
                                       self._monotonic())
         if progress.patience and lasted is None:
-            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED,
+            self._outcomes.record_doubt(row, base.MigrationStage.CANCELLED, now,
                                         reference=row.reference)
             return False
         return lasted is None or lasted > progress.patience

@@ -192,8 +192,8 @@ class MigrationWatch:
                 doubt=doubt, error=None, error_type=None)
 
     def _measure_doubt(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
-                       stage: base.MigrationStage) -> float | None:
-        return flight.measure_doubt(row, stage, self._clock, self._monotonic())
+                       stage: base.MigrationStage, now: float) -> float | None:
+        return flight.measure_doubt(row, stage, now, self._clock, self._monotonic())
 
     def _handle_left_record(self, row: rows.TaskRow, progress: base.MigrationProgress,
                             flight: in_flight_migrations.InFlightMigration) -> None:
@@ -201,11 +201,12 @@ class MigrationWatch:
 
         The attempt has no phases: its duration is unknown.
         """
-        task, lasted = row.task, self._measure_doubt(row, flight, progress.stage)
+        task, now = row.task, self._clock()
+        lasted = self._measure_doubt(row, flight, progress.stage, now)
         if lasted is None:
             LOG.info('%s: %s; the task ends by where the instance is unless that changes within '
                      '%.0f s', model.format_task(task), progress.detail, progress.patience)
-            self._outcomes.record_doubt(row, progress.stage, reference=progress.reference)
+            self._outcomes.record_doubt(row, progress.stage, now, reference=progress.reference)
             return
         if lasted <= progress.patience:
             return
@@ -238,7 +239,8 @@ class MigrationWatch:
 
     def _handle_absence(self, row: rows.TaskRow,
                         flight: in_flight_migrations.InFlightMigration) -> None:
-        lasted = self._measure_doubt(row, flight, base.MigrationStage.ABSENT)
+        now = self._clock()
+        lasted = self._measure_doubt(row, flight, base.MigrationStage.ABSENT, now)
         if lasted is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -246,7 +248,7 @@ class MigrationWatch:
                 LOG.warning('%s: it is not known whether its migration was asked for, and Nova '
                             'shows none; it is watched for %.0f s', model.format_task(row.task),
                             self._settings.absent_seconds)
-            self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, state)
+            self._outcomes.record_doubt(row, base.MigrationStage.ABSENT, now, state)
         elif lasted > self._settings.absent_seconds:
             self._outcomes.record_failure(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
@@ -258,10 +260,11 @@ class MigrationWatch:
 
         The wait is limited.
         """
-        lasted = self._measure_doubt(row, flight, progress.stage)
+        now = self._clock()
+        lasted = self._measure_doubt(row, flight, progress.stage, now)
         if lasted is None:
             self._log_settling(row.task, progress)
-            self._outcomes.record_doubt(row, progress.stage, reference=progress.reference)
+            self._outcomes.record_doubt(row, progress.stage, now, reference=progress.reference)
         elif lasted > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.MigrationStage.UNTOLD:

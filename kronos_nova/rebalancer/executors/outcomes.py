@@ -79,13 +79,12 @@ class OutcomeWriter:
             self.record_loss(row.task)
         return kept
 
-    def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage,
+    def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
                      state: TaskState | None = None, **fields: str | None) -> None:
         """Write that a doubt about a task begins now: see :mod:`migration_uncertainty`.
 
         :param state: its new state; None: the state stays.
         """
-        now = self._clock()
         self.update_task(row, state or row.task.state, [row.task.state], doubt_since=now,
                          doubt=migration_uncertainty.encode_doubt(stage, now), **fields)
 

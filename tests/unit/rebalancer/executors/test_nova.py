@@ -693,7 +693,7 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     conf.set_override('aggregates', configured, 'engine')
     check = preflight_check.PreFlightCheck(conf, preflight_reader.FreshReader(conf, cloud))
     named = check._list_planned_aggregates(dataclasses.replace(novas.TASK, aggregate='blue'),
-                                           base.StoredFacts(scopes=frozenset(leased)))
+                                           base.StoredFacts(now=0.0, scopes=frozenset(leased)))
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
                             aggregates={'blue': ('a', 'b'), 'green': ('b',)})

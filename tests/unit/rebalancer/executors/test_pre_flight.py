@@ -71,7 +71,7 @@ class Ready:
         self.cluster = dataclasses.replace(self.cluster, instances={'vm': one})
 
     def go(self, task: model.Task = novas.TASK, known: base.StoredFacts | None = None) -> Any:
-        return json.loads(self.driver.pre_flight(task, known or base.StoredFacts()))
+        return json.loads(self.driver.pre_flight(task, known or base.StoredFacts(now=time.time())))
 
     def refused(self, task: model.Task = novas.TASK,
                 known: base.StoredFacts | None = None) -> tuple[type[Exception], str | None, str]:
@@ -131,8 +131,8 @@ def test_a_host_of_two_aggregates_is_of_the_one_that_is_planned_first(ready: Rea
     ready.cluster = dataclasses.replace(
         ready.cluster, aggregates={'rack': ('host2',), 'row': ('host1', 'host2')})
     task = dataclasses.replace(novas.TASK, aggregate='row')
-    assert ready.go(task, base.StoredFacts(scopes=frozenset({'row'})))
-    known = base.StoredFacts(scopes=frozenset({'rack', 'row'}))
+    assert ready.go(task, base.StoredFacts(now=time.time(), scopes=frozenset({'row'})))
+    known = base.StoredFacts(now=time.time(), scopes=frozenset({'rack', 'row'}))
     assert ready.refused(task, known)[:2] == (exception.PreFlightError, 'out-of-scope')
 
 
@@ -157,13 +157,13 @@ def test_the_reason_for_a_drain_must_stand_still(ready: Ready) -> None:
     assert ready.go(task)
 
 
-@pytest.mark.parametrize(('known', 'rule'), [
-    (base.StoredFacts(history=model.MoveHistory(quarantined={'vm': 60.0})), 'quarantined'),
-    (base.StoredFacts(draining=frozenset({'host2'})), 'host-draining'),
-    (base.StoredFacts(flights=(model.InFlightMove('vm', 'host1', 'host3', 'task'),)), 'in-flight')])
-def test_pre_flight_applies_facts_from_the_database(ready: Ready, known: base.StoredFacts,
+@pytest.mark.parametrize(('facts', 'rule'), [
+    ({'history': model.MoveHistory(quarantined={'vm': 60.0})}, 'quarantined'),
+    ({'draining': frozenset({'host2'})}, 'host-draining'),
+    ({'flights': (model.InFlightMove('vm', 'host1', 'host3', 'task'),)}, 'in-flight')])
+def test_pre_flight_applies_facts_from_the_database(ready: Ready, facts: dict[str, Any],
                                                     rule: str) -> None:
-    assert ready.refused(known=known)[1] == rule
+    assert ready.refused(known=base.StoredFacts(now=time.time(), **facts))[1] == rule
 
 
 def test_a_cold_move_of_an_active_instance_is_left_to_the_next_plan(ready: Ready) -> None:
@@ -241,7 +241,7 @@ def test_migrations_of_others_take_slots_as_ours_do(
         ready.driver._conf.set_override(
             option, limit if (option.endswith('source')) == (host == 'host1') else 10, 'executor')
     ready.changed[host] = [live(*one) for one in others]
-    known = base.StoredFacts(flights=tuple(model.InFlightMove(*one, source='task')
+    known = base.StoredFacts(now=time.time(), flights=tuple(model.InFlightMove(*one, source='task')
                                            for one in flights))
     if said is None:
         ready.go(known=known)
@@ -276,8 +276,8 @@ def test_record_that_does_not_change_takes_no_slot(ready: Ready) -> None:
     flight = model.InFlightMove('b', 'host1', 'host3', source='task')
     ready.changed['host1'] = [live('a', 'host1', 'host3')]
     ready.driver._conf.set_override('max_concurrent_per_source', 2, 'executor')
-    assert ready.refused(known=base.StoredFacts(flights=(flight,)))[1] == 'no-slot'
-    ready.go(known=base.StoredFacts(flights=(flight,), slotless=frozenset({'b'})))
+    assert ready.refused(known=base.StoredFacts(now=time.time(), flights=(flight,)))[1] == 'no-slot'
+    ready.go(known=base.StoredFacts(now=time.time(), flights=(flight,), slotless=frozenset({'b'})))
 
 
 # What nova-scheduler may not know yet.
