@@ -297,7 +297,14 @@ class Lab:
         assert found == status, f'kronos {" ".join(arguments)}: {found}\n{output}'
         return output
 
-    def wait_for_tasks(self, count: int = 1, state: str = 'completed') -> None:
+    def is_service_up(self, host: str) -> bool:
+        """Ask Nova whether it counts the host's nova-compute as up."""
+        [service] = [service for service in self.cloud.compute_services('nova-compute')
+                     if service['host'] == host]
+        return bool(service['state'] == 'up')
+
+    def wait_for_tasks(self, count: int = 1, state: str = 'completed',
+                       timeout: float = 180) -> None:
         """Wait until so many tasks ended well or as ``state`` says; any other end is an error."""
         def ended() -> bool:
             tasks = self.list_tasks()
@@ -306,7 +313,7 @@ class Lab:
             assert not failed, failed
             return sum(task['state'] == state for task in tasks) >= count
 
-        self.wait(ended, f'{count} tasks are {state}')
+        self.wait(ended, f'{count} tasks are {state}', timeout)
 
     def list_open_tasks(self) -> list[dict[str, Any]]:
         """Return the tasks that are not over, as kronos task list shows them."""

@@ -10,9 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Daemons that die at a point of a migration: every task ends, and the guest runs once."""
+"""Faults in a migration: every task ends, and the guest runs once.
+
+A daemon dies at a point of the migration, the guest writes memory faster than the link
+carries it, or the source never returns.
+"""
 
 import dataclasses
+import json
 import time
 
 import pytest
@@ -127,3 +132,60 @@ def assert_one_place(lab, guest, death):
         host = guest.find_host()
     lab.wait(lambda: lab.list_allocations(guest.uuid) == {host},
              'Placement has one allocation')
+
+
+@pytest.mark.timeout(TASK_SECONDS)
+@pytest.mark.parametrize('reset', [False, True])
+def test_migration_that_outruns_its_link_is_aborted_and_the_guest_runs_on(empty_lab, reset):
+    empty_lab.configure({'executor': {
+        'migration_timeout': 60, 'seconds_per_gib': 0, 'max_retries': 0,
+        'abort_at_deadline': 'true', 'reset_state_after_abort': str(reset).lower()}})
+    guest = empty_lab.boot('guest', SOURCE)
+    before = guest.read_heartbeat()
+    guest.rewrite_memory(96, 60)
+    empty_lab.hypervisor.limit_link(empty_lab.run, SOURCE, megabits=16)
+    try:
+        empty_lab.start('kronos-executor')
+        empty_lab.ask('drain', 'start', SOURCE, '--reason', 'a new kernel')
+        empty_lab.start('kronos-engine')
+        wait_for_status(empty_lab, guest.uuid, ('running',))
+        empty_lab.stop('kronos-engine')
+        empty_lab.wait_for_tasks(state='failed', timeout=300)
+    finally:
+        empty_lab.hypervisor.limit_link(empty_lab.run, SOURCE, None)
+    [task] = json.loads(empty_lab.ask('task', 'list', '--all', '-f', 'json'))
+    shown = empty_lab.ask('task', 'show', task['Task'])
+    assert 'MigrationTimeout' in shown, shown
+    assert guest.read()['status'] == ('ACTIVE' if reset else 'ERROR')
+    # The operator reads how to make the guest active again where we did not.
+    assert reset or f'openstack server set --state active {guest.uuid}' in ' '.join(shown.split())
+    empty_lab.assert_runs_once(guest, SOURCE)
+    guest.assert_same_boot(before)
+
+
+@pytest.mark.timeout(2 * TASK_SECONDS)
+def test_task_ends_and_guest_is_evacuated_when_its_source_never_returns(empty_lab):
+    guest = empty_lab.boot('guest', SOURCE)
+    guest.rewrite_memory(96, 60)
+    empty_lab.hypervisor.limit_link(empty_lab.run, SOURCE, megabits=16)
+    empty_lab.start('kronos-executor')
+    empty_lab.ask('drain', 'start', SOURCE, '--reason', 'a new kernel')
+    empty_lab.start('kronos-engine')
+    wait_for_status(empty_lab, guest.uuid, ('running',))
+    empty_lab.hypervisor.kill_host(empty_lab.run, SOURCE)
+    try:
+        empty_lab.wait(lambda: not empty_lab.is_service_up(SOURCE), 'Nova sees the host down')
+        empty_lab.cloud.call('POST', 'nova', f'/v2.1/servers/{guest.uuid}/action',
+                             {'evacuate': {'host': DESTINATION}})
+        empty_lab.wait(lambda: guest.find_host() == DESTINATION
+                       and guest.read()['OS-EXT-STS:task_state'] is None, 'it is evacuated')
+        settle(empty_lab)
+        assert guest.read_heartbeat().seq >= 0
+        assert empty_lab.list_allocations(guest.uuid) >= {DESTINATION}
+    finally:
+        empty_lab.hypervisor.restart_host(empty_lab.run, SOURCE)
+    empty_lab.wait_for_services()
+    # nova-compute removes what was evacuated when it starts.
+    empty_lab.wait(lambda: empty_lab.list_allocations(guest.uuid) == {DESTINATION},
+                   'Placement has one allocation')
+    empty_lab.assert_runs_once(guest, DESTINATION)

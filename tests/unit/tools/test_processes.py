@@ -152,3 +152,30 @@ def test_down_deletes_the_sandboxs_files_alone(tmp_path):
 def test_a_directory_too_deep_for_a_socket_is_refused(tmp_path):
     with pytest.raises(errors.NotPossibleHere, match='shorter --dir'):
         layout.Layout(tmp_path / ('x' * 100)).create()
+
+
+def test_processes_of_a_host_are_found_by_their_temporary_directory(tmp_path):
+    environment = {'PATH': os.environ['PATH'], 'TMPDIR': f'{tmp_path}/data/hosts/compute-01/tmp'}
+    child = subprocess.Popen(['sleep', '60'], env=environment)
+    try:
+        assert [process.pid for process in found(tmp_path)] == [child.pid]
+        assert [process.pid for process in processes.list_with_variable(
+            'TMPDIR', environment['TMPDIR'])] == [child.pid]
+        # Another sandbox may lie in this one's directory.
+        assert processes.marked(tmp_path / 'data') == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_killed_process_starts_again_as_before(tmp_path):
+    with run_module.private(tmp_path, names=()) as run:
+        run.spawn('sleeper', ['sh', '-c', 'sleep 60 & wait'], env={'KRONOS_WORD': 'kept'})
+        [before] = run.state.processes
+        run.kill('sleeper')
+        assert run.state.processes == [] and not processes.is_alive(before)
+        run.restart('sleeper')
+        [after] = run.state.processes
+        assert after.pid != before.pid
+        assert b'KRONOS_WORD=kept' in run_module.pathlib.Path(
+            f'/proc/{after.pid}/environ').read_bytes()

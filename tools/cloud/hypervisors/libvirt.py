@@ -58,6 +58,7 @@ class LibvirtHypervisor:
         'busybox': 'busybox-static',
         'cpio': 'cpio',
         'ip': 'iproute2',
+        'tc': 'iproute2',
         'nc': 'netcat-openbsd',
         'sshd': 'openssh-server',
         'prometheus-node-exporter': 'prometheus-node-exporter',
@@ -229,6 +230,13 @@ class LibvirtHypervisor:
             [*self._enter(run, host), f'{sys.prefix}/bin/nova-compute', *files],
             env=self._build_environment(run, host))
 
+    def restart_host(self, run: Run, host: str) -> None:
+        """Start a host and its services after :meth:`kill_host`; its guests stay off."""
+        self.start_host(run, host)
+        self.wait_for_libvirtd(run, host)
+        self.start_compute(run, host)
+        self.start_host_exporters(run, host)
+
     def start_exporters(self, run: Run, size: HostSize) -> list[config.ScrapeTarget]:
         hosts = run.layout.data / 'hosts'
         run.spawn(
@@ -264,6 +272,12 @@ class LibvirtHypervisor:
             [*self._enter(run, host), 'virsh', '--quiet', '--connect', 'qemu:///system',
              *arguments],
             check=False, capture_output=True, text=True, env=run.environment())
+
+    def limit_link(self, run: Run, host: str, megabits: int | None) -> None:
+        """Limit what a host sends to the others, in Mbit/s; None ends the limit."""
+        limit = ('del dev migration root' if megabits is None else
+                 f'replace dev migration root tbf rate {megabits}mbit burst 64kb latency 400ms')
+        self._configure_network(run, host, 'tc', 'qdisc', *limit.split())
 
     def kill_host(self, run: Run, host: str) -> None:
         """End every process of a host at once, as a power failure does; its disks stay."""
