@@ -29,6 +29,7 @@ from tools.cloud import scenario
 from tools.cloud import stage
 from tools.cloud import up
 from tools.cloud.client import poll
+from tools.cloud.hypervisors.base import HostSize
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 from tools.cloud.run import Run
@@ -54,14 +55,14 @@ class Cloud:
         """Return kronos.conf of daemons in containers, with an empty database."""
         mariadb.execute(self.run, [f'DROP DATABASE IF EXISTS {database}',
                                    f'CREATE DATABASE {database} CHARACTER SET utf8mb4'])
-        return rebalancer.configuration(self.run) + config.render({
+        return config.render(config.merge(rebalancer.build_sections(self.run), {
             'DEFAULT': {'transport_url': transport_url},
             'engine': {'policies_file': policies, 'snapshot_dir': '/var/lib/kronos'},
             'monitoring': {f'{name.partition("-")[2]}_port': port
                            for name, port in ports.items()},
             'database': {'connection': mariadb.url(self.run, database)},
             'mqtt': {'host': '127.0.0.1', 'port': self.broker.port},
-        })
+        }))
 
     def make_imbalance(self) -> list[str]:
         """Boot three busy guests on one host; return their UUIDs."""
@@ -124,7 +125,8 @@ class Cloud:
 def make_cloud(directory: Path) -> Iterator[Cloud]:
     """Bring a sandbox of three hosts up, and take it down."""
     layout = Layout(directory / 'sandbox')
-    run = up.up(layout, up.Size(hosts=3, migration_seconds=MIGRATION_SECONDS), Progress())
+    size = up.Size(hosts=3, host=HostSize(migration_seconds=MIGRATION_SECONDS))
+    run = up.up(layout, size, Progress())
     try:
         with servers.mosquitto(directory) as broker:
             yield Cloud(run, broker)

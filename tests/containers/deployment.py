@@ -30,7 +30,7 @@ from typing import Any
 from tests.containers import cloud as clouds
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
-from tests.integration import servers
+from tests.fixtures import free_ports
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
@@ -74,7 +74,7 @@ class Deployment(kolla_cloud.Cloud):
         self._address = address
         self.units = top / 'units'
         self.units.mkdir()
-        self.ports = {name: servers.free_port() for name in clouds.DAEMONS}
+        self.ports = {name: free_ports.reserve_port() for name in clouds.DAEMONS}
 
     def prepare(self, **settings: Any) -> None:
         """Write the operator's directory by the commands of the page."""

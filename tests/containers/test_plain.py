@@ -20,6 +20,7 @@ import time
 import pytest
 
 from tests.containers import cloud as clouds
+from tests.fixtures import free_ports
 from tests.integration import servers
 
 #: A fixture that builds images counts for the first test that asks for it.
@@ -44,7 +45,7 @@ class Installation:
     def __init__(self, podman, cloud, place, transport_url):
         self.podman = podman
         self.etc, self.state = place / 'etc', place / 'state'
-        self.ports = {name: servers.free_port() for name in DOCUMENTED_PORTS}
+        self.ports = {name: free_ports.reserve_port() for name in DOCUMENTED_PORTS}
         self.script = place / 'run.sh'
         self.script.write_text(self.adapt(SCRIPT.read_text()))
         self.script.chmod(0o755)
