@@ -12,6 +12,7 @@
 
 """Stopped and paused instances on a drain, and aborted migrations, in a real Nova."""
 
+from collections.abc import Callable
 import dataclasses
 import time
 from typing import Any
@@ -238,8 +239,10 @@ class WorkerCase(DrainCase):
         self.now = 1_700_000_000.0
         self.store = self.new_store(clock=lambda: self.now)
 
-    def new_worker(self, driver: executors.Executor, name: str) -> worker.Worker:
-        return worker.Worker(self.store, driver, self.settings, clock=lambda: self.now, name=name)
+    def new_worker(self, driver: executors.Executor, name: str,
+                   monotonic: Callable[[], float] = time.monotonic) -> worker.Worker:
+        return worker.Worker(self.store, driver, self.settings, clock=lambda: self.now,
+                             monotonic=monotonic, name=name)
 
     def save(self, task: model.Task) -> None:
         lease = self.store.leases.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')
@@ -468,9 +471,11 @@ class LateRequestTestCase(RunningCase):
 
         def submit(*args: Any) -> str | None:
             """Stand still while another executor ends the task and an operator moves on."""
-            other = self.new_worker(self.executor, 'w2')
+            nonlocal suspended
+            other = self.new_worker(self.executor, 'w2', monotonic=lambda: self.now)
             for _ in range(2):
                 self.now += 61
+                suspended += 61
                 other.run_once(self.now)
             self.assertIs(TaskState.FAILED, self.state(task))
             self.admin_api.post_server_action(
@@ -483,7 +488,9 @@ class LateRequestTestCase(RunningCase):
             self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
             return real(*args)
 
-        first = self.new_worker(late, 'w1')
+        # Monotonic time stands still where a machine is suspended.
+        suspended = 0
+        first = self.new_worker(late, 'w1', monotonic=lambda: self.now - suspended)
         with mock.patch.object(late, 'submit', submit):
             first.run_once(self.now)
         stray = self.running(server)
