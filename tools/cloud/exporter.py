@@ -12,8 +12,8 @@
 
 """``python -m tools.cloud.exporter STATE LOAD VCPUS MEMORY_MB``: the exporters of every host.
 
-``/HOST/node`` and ``/HOST/libvirt`` are one scrape target each. Every second
-it asks Nova where guests run; the control file has their load.
+``/HOST/node`` and ``/HOST/libvirt`` are one scrape target each. As often as Prometheus
+scrapes, it asks Nova where guests run; the control file has their load.
 """
 
 import http.server
@@ -28,8 +28,6 @@ from tools.cloud import client
 from tools.cloud import exposition
 from tools.cloud import load
 from tools.cloud import state
-
-REFRESH_SECONDS = 1.0
 
 
 def guests(servers: list[dict[str, Any]]) -> list[load.Guest]:
@@ -55,9 +53,11 @@ class Exporter:
     """The integrator, fed by Nova and the control file, read by scrapes."""
 
     def __init__(
-        self, cloud: client.Cloud, load_file: pathlib.Path, integrator: load.Integrator
+        self, cloud: client.Cloud, load_file: pathlib.Path, integrator: load.Integrator,
+        refresh_seconds: float = 1.0,
     ) -> None:
         self._cloud = cloud
+        self._refresh_seconds = refresh_seconds
         self._load_file = load_file
         self._integrator = integrator
         self._loads = load.Loads()
@@ -99,7 +99,7 @@ class Exporter:
                 if str(e) != said:
                     print(f'Nova: {e!r}', flush=True)
                 said = str(e)
-            time.sleep(max(0.1, REFRESH_SECONDS - (time.monotonic() - started)))
+            time.sleep(max(0.1, self._refresh_seconds - (time.monotonic() - started)))
 
     def scrape(self, path: str) -> bytes | None:
         """The exposition text of a target; None for an unknown one."""
@@ -153,7 +153,8 @@ def main() -> None:
     integrator = load.Integrator(
         current.hosts, int(vcpus), float(memory_mb) * load.MIB, time.time()
     )
-    exporter = Exporter(client.Cloud(current.ports), pathlib.Path(load_file), integrator)
+    exporter = Exporter(client.Cloud(current.ports), pathlib.Path(load_file), integrator,
+                        current.scrape_seconds)
     threading.Thread(target=exporter.refresh_for_ever, daemon=True).start()
     address = '127.0.0.1', current.ports['exporter']
     http.server.ThreadingHTTPServer(address, handler(exporter)).serve_forever()

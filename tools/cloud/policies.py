@@ -16,12 +16,23 @@ from typing import Any
 
 import yaml
 
+from tools.cloud.state import State
+
 #: Hypervisor of the sandbox -> the preset for its exporters.
 PRESETS = {'fake': 'spread-inovex', 'libvirt': 'spread-kumina'}
 #: The presets' range fits scrapes every minute; here they come every second, and the
 #: simulated counters are exact.
 PRESET_RANGE = '[5m]'
 RANGES = {'fake': 6, 'libvirt': 15}
+#: Scrapes in a rate where they are rarer: at 15 seconds it is the preset's own range.
+SCRAPES = 20
+
+
+def choose_range(current: State) -> int:
+    """Return the seconds of every rate: quick where Prometheus scrapes each second."""
+    if current.scrape_seconds == 1:
+        return RANGES[current.hypervisor]
+    return SCRAPES * current.scrape_seconds
 
 
 def shortened(preset: str, budget: int, seconds: int) -> str:

@@ -51,7 +51,7 @@ def build_sections(run: Run) -> config.Sections:
             'cooldown': 0,
             # Guests that have just booted may be moved at once.
             'instance_cooldown': 0,
-            'settle_seconds': policies.RANGES[run.state.hypervisor],
+            'settle_seconds': policies.choose_range(run.state),
             'snapshot_dir': run.layout.kronos,
         },
         'executor': {

@@ -43,21 +43,24 @@ def check() -> None:
         )
 
 
-def write_policies(run: Run) -> None:
-    """The policy file that nova-scheduler and the rebalancer read."""
+def write_policies(run: Run, budget: int | None = None) -> None:
+    """Write the policy file that nova-scheduler and the rebalancer read.
+
+    :param budget: moves of a plan; None: by the number of hosts.
+    """
     from kronos_nova import presets
 
-    budget = max(FEWEST_MOVES, len(run.state.hosts) // 2)
+    budget = budget or max(FEWEST_MOVES, len(run.state.hosts) // 2)
     run.layout.policies.write_text(
         policies.shortened(presets.read_preset(policies.PRESETS[run.state.hypervisor]), budget,
-                           policies.RANGES[run.state.hypervisor]))
+                           policies.choose_range(run.state)))
 
 
 def sections(run: Run, refresh_seconds: int = 1) -> config.Sections:
     """The sections of nova.conf that our plug-ins read."""
     return {
         'kronos': {'policies_file': run.layout.policies, 'refresh_interval': refresh_seconds,
-                   'settle_seconds': policies.RANGES[run.state.hypervisor]},
+                   'settle_seconds': policies.choose_range(run.state)},
         'prometheus': {'url': run.url('prometheus'),
                        'staleness_threshold': max(30, 3 * refresh_seconds)},
         'filter_scheduler': {'kronos_weight_multiplier': WEIGHT_MULTIPLIER},

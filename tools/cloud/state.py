@@ -33,7 +33,7 @@ class State:
 
     ``commands`` has the command line and the own environment variables of each process, by
     its name. ``kronos`` tells whether nova-scheduler has this project's plug-ins; ``hypervisor``
-    and ``disks`` are the options of ``up``.
+    and ``disks`` are the options of ``up``. ``scrape_seconds`` is how often Prometheus scrapes.
     """
 
     ports: dict[str, int]
@@ -43,6 +43,7 @@ class State:
     kronos: bool = True
     hypervisor: str = HYPERVISORS[0]
     disks: str = DISKS[0]
+    scrape_seconds: int = 1
     boot: str = dataclasses.field(default_factory=boot_id)
     processes: list[Process] = dataclasses.field(default_factory=list)
     commands: dict[str, tuple[list[str], dict[str, str]]] = dataclasses.field(

@@ -63,6 +63,8 @@ class Size:
     #: Worker processes of nova-scheduler, and how often each asks Prometheus.
     schedulers: int = 1
     refresh_seconds: int = 1
+    #: How often Prometheus scrapes, and its exporter asks Nova where guests are.
+    scrape_seconds: int = 1
 
 
 def host_names(count: int) -> list[str]:
@@ -119,7 +121,8 @@ def up(layout: Layout, size: Size, progress: Progress) -> Run:
         chosen = ports.choose((*ports.NAMES, *hypervisor.list_ports(hosts)), size.base_port)
         layout.create()
         run = Run(layout, state.State(chosen, hosts, time.time(), kronos=size.kronos,
-                                      hypervisor=size.hypervisor, disks=size.disks))
+                                      hypervisor=size.hypervisor, disks=size.disks,
+                                      scrape_seconds=size.scrape_seconds))
         run.state.save(layout.state)
         terminate = signal.signal(signal.SIGTERM, _raise_interrupt)
         try:
@@ -168,7 +171,8 @@ def _start(run: Run, size: Size, hypervisor: Hypervisor, progress: Progress) -> 
     rabbitmq.wait(run)
     progress.step('RabbitMQ serves')
     _nova(run, hypervisor)
-    prometheus.start(run, config.prometheus(hypervisor.start_exporters(run, size.host)))
+    prometheus.start(run, config.prometheus(
+        hypervisor.start_exporters(run, size.host), size.scrape_seconds))
     client = Cloud(run.ports)
     for name in ('placement', 'glance', 'neutron', 'nova'):
         run.wait_http(name)
