@@ -120,6 +120,8 @@ class Cloud:
     def set_service(self, host: str, status: str, reason: str | None = None) -> None:
         """Enable or disable the nova-compute of a host (``status`` enabled | disabled)."""
         [service] = self._nova('GET', f'/os-services?binary=nova-compute&host={host}')['services']
+        if 'id' not in service:
+            raise ApiError(f'Nova cannot read the service of {host}: its cell is down')
         body = {'status': status, **({'disabled_reason': reason} if reason else {})}
         self._nova('PUT', f'/os-services/{service["id"]}', body)
 
