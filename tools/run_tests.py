@@ -324,7 +324,7 @@ def lint(tally: Tally) -> None:
     check(tally, 'release notes', [str(BIN / 'reno'), '-q', 'lint'])
     check(tally, 'sample configuration', [PYTHON, 'tools/generate_samples.py', '--check'])
     check(tally, 'constraints', [PYTHON, 'tools/check_constraints.py'])
-    for script in ('tools/test', 'tools/sandbox', 'tools/bootstrap.sh', '.ci/run'):
+    for script in ('tools/test', 'tools/sandbox', 'tools/soak', 'tools/bootstrap.sh', '.ci/run'):
         check(tally, script, ['bash', '-n', script])
 
 
@@ -573,6 +573,11 @@ def try_hypervisors(tally: Tally) -> None:
     pytest(tally, *EVERY_TEST, HYPERVISORS, name='long-libvirt', minutes=120)
 
 
+def pass_compressed_day(tally: Tally) -> None:
+    check(tally, 'a compressed day', [
+        PYTHON, '-m', 'tools.cloud.soak.main', '--day-in-minutes', '20'], minutes=60)
+
+
 def run_long_functional(tally: Tally) -> None:
     stestr(tally, LONG_FUNCTIONAL, name='long-functional', minutes=60)
 
@@ -673,7 +678,8 @@ LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,
     'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
     'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'containers': containers,
-    'pythons': try_all_on_pythons, 'tox': try_tox_environments, 'libvirt': try_hypervisors}
+    'pythons': try_all_on_pythons, 'tox': try_tox_environments, 'libvirt': try_hypervisors,
+    'soak': pass_compressed_day}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part

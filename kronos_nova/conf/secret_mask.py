@@ -39,7 +39,9 @@ _HEADER = re.compile(
 _SCHEME = re.compile(r'\b((?:bearer|basic)\s+)(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}', re.IGNORECASE)
 #: Keystone's tokens: Fernet, JWS.
 _TOKEN = re.compile(r'gAAAAA[\w-]{20,}={0,2}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+')
-_WORDS = ('password', 'secret', 'token', 'passcode')
+#: Ends of the names of options that hold a secret, as memcache_secret_key; service_token_roles of
+#: keystonemiddleware, for one, holds none, and its default is the word service.
+_NAMES = re.compile(r'(password|secret|token|passcode)(_key)?$')
 
 
 class SecretMask:
@@ -134,7 +136,7 @@ def find_secrets(conf: cfg.ConfigOpts) -> set[str]:
             except (cfg.Error, ValueError):
                 continue
             for text in _list_texts(value):
-                if any(word in name for word in _WORDS) and not name.endswith('_file'):
+                if _NAMES.search(name):
                     found.add(text)
                 found.update(find_passwords(text))
     return {text for text in found if len(text) >= SHORTEST}

@@ -312,6 +312,19 @@ def test_the_passwords_of_urls_are_found(text, words):
     assert set(secret_mask.find_passwords(text)) == words
 
 
+def test_options_named_after_tokens_that_hold_no_secret_are_not_masked():
+    conf = cfg.ConfigOpts()
+    conf.register_opts([
+        cfg.ListOpt('service_token_roles', default=['service']),
+        cfg.StrOpt('enforce_token_bind', default='permissive'),
+        cfg.StrOpt('memcache_secret_key', default=f'{CANARY}-key'),
+        cfg.StrOpt('admin_token', default=f'{CANARY}-token'),
+        cfg.StrOpt('sasl_password', default=f'{CANARY}-word')], 'keystone_authtoken')
+    conf([], default_config_files=[])
+    assert secret_mask.find_secrets(conf) == {
+        f'{CANARY}-{end}' for end in ('key', 'token', 'word')}
+
+
 @contextlib.contextmanager
 def logged(conf, path):
     """The root logger writes to a file as a daemon's does, through our guard."""
