@@ -73,7 +73,7 @@ OPTS: list[cfg.Opt] = [
                 help='When Nova puts an instance into ERROR because of an abort at the deadline, '
                      'reset its state to active, if its guest runs on its source. Needs a role '
                      'that policy os_compute_api:os-admin-actions:reset_state allows.'),
-    cfg.IntOpt('claim_seconds', default=60, min=30,
+    cfg.IntOpt('claim_seconds', default=45, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over. An executor renews its claims six times within them, also '
                     'while Nova keeps it waiting; one renewal waits about 20 s for a database '
