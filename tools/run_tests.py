@@ -93,6 +93,8 @@ ANCESTOR_TESTS = ('tests/integration/test_legacy_broker.py', 'tests/unit/conf/te
 #: As tests/ci.py reads it; this program needs nothing of the tests.
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
+#: Seconds between two looks for adopted processes that ended.
+REAP_SECONDS = 0.2
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
 SHOWN_FAILURES = 10
 SHOWN_LINES = 30
@@ -183,8 +185,23 @@ def execute(command: list[str], minutes: float, **variables: str) -> tuple[int, 
 
 
 def _end_strays_after(process: 'subprocess.Popen[str]') -> None:
-    process.wait()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(REAP_SECONDS)
+            break
+        reap_orphans({process.pid, *(preparing.pid for preparing in PREPARING.values())})
     end_descendants()
+
+
+def reap_orphans(ours: set[int]) -> None:
+    """Let adopted processes that ended go: libvirt waits for a QEMU until its entry is gone.
+
+    :param ours: processes that this one has started itself and waits for.
+    """
+    for children in Path('/proc/self/task').glob('*/children'):
+        with contextlib.suppress(OSError):
+            for pid in {int(child) for child in children.read_text().split()} - ours:
+                os.waitpid(pid, os.WNOHANG)
 
 
 def adopt_orphans() -> None:

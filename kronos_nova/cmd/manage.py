@@ -81,11 +81,13 @@ def _sync_schema(conf: Any) -> int:
     try:
         store.refuse_other_machines(conf.executor.hosts)
         store.upgrade()
+        # A later release may be ahead of this one.
+        revision = schema.read_current_revision(store.engine)
         store.audit.record_command(
-            process_identity.name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
+            process_identity.name_operator(), 'db sync', f'schema {revision}')
     finally:
         store.close()
-    print(f'The schema is at revision {schema.get_head_revision()}.')
+    print(f'The schema is at revision {revision}.')
     return 0
 
 

@@ -165,9 +165,16 @@ def check_schema(conf: Any) -> tuple[str, str]:
     newest = schemas.get_head_revision()
     if found in (None, newest):
         return 'SUCCESS', ''
+    if schemas.admits_head(found, newest):
+        return 'WARNING', (f'The schema is at revision {found} of a later release, which admits '
+                           f'this release; it needs {newest}. Go on with the upgrade.')
     return 'WARNING', (f'The schema is at revision {found}, this release needs {newest}. Back '
-                       'the database up: the next daemon that starts upgrades it, and an earlier '
-                       'release does not start on it again.')
+                       'the database up: the next daemon that starts upgrades it, and the earlier '
+                       f'release {_describe_return(found, newest)} on it again.')
+
+
+def _describe_return(found: str, newest: str) -> str:
+    return 'starts' if schemas.admits_head(newest, found) else 'does not start'
 
 
 def _make_result(code: str, details: str) -> Any:

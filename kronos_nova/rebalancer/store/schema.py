@@ -19,8 +19,10 @@ Alembic would be a quarter of the time that a command takes to start.
 from collections.abc import Iterator
 import contextlib
 import os
+import re
 from typing import Any, TYPE_CHECKING
 
+from oslo_log import log as logging
 import sqlalchemy as sa
 
 from kronos_nova import exception
@@ -28,6 +30,8 @@ from kronos_nova.rebalancer.store import database
 
 if TYPE_CHECKING:
     from alembic import config as alembic_config
+
+LOG = logging.getLogger(__name__)
 
 _UPGRADE_LOCK = 'kronos_upgrade'
 _UPGRADE_LOCK_NUMBER = 0x6B726F6E
@@ -37,6 +41,8 @@ _PRE_RELEASE_REMEDY = (
     'Run kronos-manage db sync of the last pre-release first, or stop all daemons and begin with '
     'an empty database: that loses plans with their tasks, cooldowns, quarantines, pauses, drains '
     'and the audit. See "From a pre-release" in the page Upgrades.')
+#: A revision that only adds: its number, and the oldest head whose code works on it, too.
+_ADDITIVE = re.compile(r'(?P<number>\d{4})c(?P<oldest>\d{4})')
 _version = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
@@ -49,6 +55,18 @@ def list_revisions() -> list[str]:
 def get_head_revision() -> str:
     """Return the revision that this release's code needs."""
     return list_revisions()[-1]
+
+
+def admits_head(revision: str | None, head: str) -> bool:
+    """Return whether a database at a later revision serves code that needs ``head``.
+
+    The revision itself tells: ``0016c0015`` is number 0016 and admits code whose head has the
+    number 0015 or a later one. The release before so goes on, and starts again, while a rolling
+    upgrade is under way.
+    """
+    found = _ADDITIVE.fullmatch(revision or '')
+    number = head[:4]
+    return found is not None and found['oldest'] <= number < found['number']
 
 
 def read_current_revision(engine: sa.Engine) -> str | None:
@@ -73,26 +91,27 @@ def refuse_other_revision(engine: sa.Engine) -> None:
 
 
 def check_revision(revision: str | None) -> None:
-    """Check that a revision is the one that this release needs.
+    """Check that a revision is the one that this release needs, or a later one that admits it.
 
     :param revision: None: of an empty database.
     :raises StoreError: it is another one.
     """
     refuse_unknown_revision(revision)
-    if revision != get_head_revision():
+    head = get_head_revision()
+    if revision != head and not admits_head(revision, head):
         raise exception.StoreError(
             problem=f'has schema revision {revision or "none"}, this release needs '
-                    f'{get_head_revision()}',
+                    f'{head}',
             remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')
 
 
 def refuse_unknown_revision(revision: str | None) -> None:
-    """Raise StoreError when this release neither has the revision nor upgrades from it.
+    """Raise StoreError when this release neither works on the revision nor upgrades from it.
 
     :raises StoreError: a later release or a pre-release has written the database.
     """
     known = list_revisions()
-    if revision is None or revision in known:
+    if revision is None or revision in known or admits_head(revision, known[-1]):
         return
     if revision.isdigit() and revision < known[0]:
         raise exception.StoreError(
@@ -113,7 +132,11 @@ def upgrade_schema(engine: sa.Engine) -> None:
         with connection.begin():  # committed before the lock is given back
             revision = _read_revision(connection)
             refuse_unknown_revision(revision)
-            if revision != get_head_revision():
+            head = get_head_revision()
+            if admits_head(revision, head):
+                LOG.warning('The database has schema revision %s of a later release. It admits '
+                            'this release, which needs %s: the upgrade can go on.', revision, head)
+            elif revision != head:
                 # Only an upgrade needs Alembic: see above.
                 from alembic import command  # noqa: PLC0415
 

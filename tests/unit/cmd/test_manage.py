@@ -68,8 +68,19 @@ def test_sync_upgrades_an_older_schema_which_version_reports(run, tmp_path):
     assert (status, out) == (1, old) and 'kronos-manage db sync' in error
     assert run_next('sync')[:2] == (0, f'The schema is at revision {new}.')
     assert run_next('version')[:2] == (0, new)
-    status, out, error = run('db', 'version')
-    assert (status, out) == (1, new) and 'Install the release that wrote it' in error
+    for action, said in (('version', new), ('sync', f'The schema is at revision {new}.')):
+        assert run('db', action)[:2] == (0, said), 'the present release is admitted'
+
+
+def test_schema_that_does_not_admit_this_release_is_refused(run, tmp_path):
+    assert run('db', 'sync')[0] == 0
+    migrations = schemas.copy_migrations(tmp_path, admits=False)
+    done = schemas.run_next_release(migrations, 'kronos_nova.cmd.manage', '--config-file',
+                                    tmp_path / 'kronos.conf', 'db', 'sync')
+    assert done.returncode == 0, done.stderr
+    for action in ('version', 'sync'):
+        status, _, error = run('db', action)
+        assert status == 1 and 'Install the release that wrote it' in error
 
 
 @pytest.mark.parametrize('action', ['version', 'sync'])

@@ -160,6 +160,18 @@ def test_schema_of_an_earlier_release_is_a_warning_that_it_is_upgraded(run, tmp_
     assert done.returncode == 1
     assert f'at revision {schema.get_head_revision()}' in report
     assert 'Back the database up' in report
+    assert 'the earlier release starts on it again' in report
+
+
+def test_schema_of_a_later_release_that_admits_this_one_is_a_warning(run, tmp_path):
+    path = f'sqlite:///{tmp_path}/kronos.sqlite'
+    with schemas.run_as_next_release() as revision:
+        store = api.Store.from_url(path)
+        store.upgrade()
+        store.close()
+    status, report = run()
+    assert status == 1
+    assert f'at revision {revision} of a later release, which admits this release' in report
 
 
 def test_unreachable_database_is_a_failure(run, tmp_path):

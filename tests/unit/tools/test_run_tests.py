@@ -115,6 +115,15 @@ runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
     assert not psutil.pid_exists(int(pid))
 
 
+def test_process_that_outlived_its_parent_goes_as_soon_as_it_ends():
+    status, output = _run('''
+script = ('pid=$(setsid sh -c "sleep 0.3 & echo \\\\$!"); n=0; '
+          'while kill -0 $pid 2>&1; do n=$((n+1)); [ $n -lt 100 ] || exit 3; sleep 0.1; done')
+runner.check(tally, 'orphan', ['sh', '-c', script])
+''')
+    assert status == 0, output
+
+
 def test_preparation_for_a_later_part_outlives_earlier_parts():
     status, output = _run('''
 commands = [['sh', '-c', 'sleep 3; echo made in passing'], ['echo', 'made again']]

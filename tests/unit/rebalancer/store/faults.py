@@ -461,8 +461,26 @@ def an_upgrade_keeps_every_row_and_its_meaning(store):
         assert [row.pop('added') for row in after['task']] == [7]
         assert after == before
         _used(store, before)
-    with pytest.raises(exception.StoreError, match=f'{revision}.*Install the release'):
-        store.check()
+    # The present release still works on it.
+    store.check()
+    store.upgrade()
+    assert schema.read_current_revision(store.engine) == revision
+
+
+def a_revision_that_does_not_admit_this_release_is_refused(store):
+    with schemas.run_as_next_release(admits=False) as revision:
+        store.upgrade()
+    for step in (store.check, store.upgrade):
+        with pytest.raises(exception.StoreError, match=f'{revision}.*Install the release'):
+            step()
+
+
+def rows_of_this_release_are_complete_on_the_next_schema(store):
+    with schemas.run_as_next_release():
+        store.upgrade()
+    cases.save(store)
+    assert {row['added'] for row in stored(store)['task']} == {7}
+    cases.end(store, cases.claim(store))
 
 
 def _used(store, before):
@@ -505,4 +523,6 @@ ALL = [
     each_writing_method_has_a_fence_in_these_lists,
     a_released_lease_writes_nothing_before_another_engine_takes_it,
     an_upgrade_keeps_every_row_and_its_meaning,
+    a_revision_that_does_not_admit_this_release_is_refused,
+    rows_of_this_release_are_complete_on_the_next_schema,
     revisions_are_those_that_alembic_finds]
