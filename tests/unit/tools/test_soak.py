@@ -49,6 +49,11 @@ def test_seed_decides_the_timetable():
     assert first == again != other
 
 
+def test_timetable_without_faults_has_people_and_drains():
+    entries = paces.build_timetable(paces.build_compressed_pace(20.0), (), (), PEOPLE, 1)
+    assert {entry.name for entry in entries} == {'drain', *PEOPLE}
+
+
 def test_compressed_day_passes_one_day_of_the_trace():
     pace = paces.build_compressed_pace(20.0)
     assert pace.seconds * pace.trace_speed == paces.DAY_SECONDS

@@ -14,6 +14,7 @@
 
 from collections.abc import Iterator
 import os
+import pathlib
 import signal
 import urllib.request
 
@@ -60,6 +61,11 @@ def build_options(run: Run, pace: Pace) -> config.Sections:
     }
 
 
+def build_python_path(release: pathlib.Path | None) -> dict[str, str]:
+    """Return the environment variable by which Python takes a release before this checkout."""
+    return {} if release is None else {'PYTHONPATH': str(release)}
+
+
 class Daemons:
     """Engines and executors: each has a port for its metrics and a configuration file."""
 
@@ -67,13 +73,19 @@ class Daemons:
         self.run = run
         self.names = (*ENGINES, *EXECUTORS)
         self._ports = ports.choose(self.names)
+        #: Directory of each daemon's release; None: this checkout.
+        self.releases: dict[str, pathlib.Path | None] = {}
         rebalancer.write_configuration(run, build_options(run, pace))
 
     def create_database(self) -> None:
         """Make the database and its tables."""
         mariadb.execute(self.run, [f'CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4'])
-        self.run.task('kronos-manage', rebalancer.command(
-            self.run, 'kronos-manage', 'db', 'sync'))()
+        self.sync_schema(self.releases.get(self.names[0]))
+
+    def sync_schema(self, release: pathlib.Path | None) -> None:
+        """Upgrade the schema to that of a release."""
+        self.run.task('kronos-manage', rebalancer.command(self.run, 'kronos-manage', 'db', 'sync'),
+                      env=build_python_path(release))()
 
     def start_all(self) -> None:
         for name in self.names:
@@ -87,8 +99,9 @@ class Daemons:
             'engine': {'name': name},
             'monitoring': {f'{program.removeprefix("kronos-")}_port': self._ports[name]},
         }))
-        self.run.spawn(name, rebalancer.command(
-            self.run, program, '--config-file', str(own)))
+        self.run.spawn(
+            name, rebalancer.command(self.run, program, '--config-file', str(own)),
+            env=build_python_path(self.releases.get(name)))
 
     def find_process(self, name: str) -> processes.Process | None:
         """Return a process of the sandbox that lives."""

@@ -36,8 +36,10 @@ from tools.cloud.soak import moves
 from tools.cloud.soak import paces
 from tools.cloud.soak import people
 from tools.cloud.soak import picture
+from tools.cloud.soak import releases
 from tools.cloud.soak import samples
 from tools.cloud.soak import takeovers
+from tools.cloud.soak import upgrade
 from tools.cloud.soak import verdict
 
 #: Cores and MiB of a host for each of its instances, with room for those of another host.
@@ -63,10 +65,23 @@ class Soak:
         self._sampler = samples.Sampler(run, self._daemons, place / 'samples.jsonl')
         self._timetable = paces.build_timetable(
             pace, self._faults.ours, self._faults.others, self._people.actions, seed)
+        self._upgrade: upgrade.RollingUpgrade | None = None
         self._struck: list[tuple[float, str]] = []
         self._given_up: dict[str, int] = {}
         self._agenda: list[tuple[float, int, str, people.Actor]] = []
         self._number = 0
+
+    def plan_upgrade(self, old: pathlib.Path | None, new: pathlib.Path | None) -> None:
+        """Replace the faults by a rolling upgrade.
+
+        :param old: directory of the old release; None: this checkout.
+        :param new: directory of the new release; None: this checkout.
+        """
+        self._upgrade = upgrade.RollingUpgrade(
+            self._run, self._daemons, self._watch, self._progress, old, new)
+        self._upgrade.prepare()
+        self._timetable = [entry for entry in self._timetable
+                           if entry.name not in (*self._faults.ours, *self._faults.others)]
 
     def go(self) -> verdict.Verdict:
         """Let the day pass, wait until all tasks ended, and judge."""
@@ -80,6 +95,8 @@ class Soak:
         self._progress.step(f'the day begins: {len(self._timetable)} entries in '
                             f'{self._pace.seconds / 60:.0f} minutes')
         began = time.monotonic()
+        if self._upgrade is not None:
+            self._schedule(0.0, 'upgrade', self._upgrade.act())
         self._pass_day(began)
         self._progress.step('the day is over: waiting for open tasks')
         self._wait_for_end(began)
@@ -112,6 +129,9 @@ class Soak:
             actor = self._faults.begin(name)
             self._struck.append((time.time(), name))
             self._progress.step(f'{elapsed / 60:6.1f} min: {name}')
+        self._schedule(elapsed, name, actor)
+
+    def _schedule(self, elapsed: float, name: str, actor: people.Actor) -> None:
         self._number += 1
         heapq.heappush(self._agenda, (elapsed, self._number, name, actor))
 
@@ -164,6 +184,8 @@ class Soak:
         asked = moves.read_migrations(self._run, moves.find_account(cloud))
         wrong = moves.judge_moves(moves.read_tasks(self._run), asked)
         wrong += moves.judge_places(self._people.list_servers(), moves.read_allocations(cloud))
+        if self._upgrade is not None:
+            wrong += self._upgrade.failures
         found = verdict.judge(
             self._sampler.samples, self._watch.record.all, self._people.drains, wrong,
             [name for name in self._daemons.names
@@ -171,6 +193,8 @@ class Soak:
         found.numbers['migrations'] = len(asked)
         found.numbers['faults'] = _count(name for _, name in self._struck)
         found.numbers['given_up'] = self._given_up
+        if self._upgrade is not None:
+            found.numbers['steps_of_upgrade'] = self._upgrade.steps
         (self._place / 'soak.svg').write_text(picture.draw(self._sampler.samples, self._struck))
         (self._place / 'verdict.json').write_text(json.dumps(
             {'failures': found.failures, **found.numbers}, indent=1) + '\n')
@@ -199,7 +223,12 @@ def soak(arguments: argparse.Namespace, progress: Progress) -> bool:
             migration_seconds=pace.migration_seconds))
     run = up.up(layout, size, progress)
     try:
-        found = Soak(run, pace, arguments.seed, arguments.out, progress).go()
+        day = Soak(run, pace, arguments.seed, arguments.out, progress)
+        if arguments.upgrade is not None:
+            installed = releases.Releases(run)
+            day.plan_upgrade(*((None, installed.install_next()) if arguments.upgrade == 'next'
+                               else (installed.install_commit(arguments.upgrade), None)))
+        found = day.go()
     finally:
         down.down(layout, keep_logs=True, progress=progress)
     print(json.dumps(found.numbers, indent=1))

@@ -32,6 +32,9 @@ def parser() -> argparse.ArgumentParser:
     length.add_argument('--hours', type=float, help='in real time')
     length.add_argument('--day-in-minutes', type=float, metavar='MINUTES',
                         help='a compressed day')
+    top.add_argument('--upgrade', metavar='COMMIT',
+                     help='in place of faults: a rolling upgrade from a commit to this one and '
+                     'back; "next": from this one to one with a further revision of the schema')
     top.add_argument('--seed', type=int, default=1, help='decides what happens when (default 1)')
     top.add_argument('--dir', type=pathlib.Path, default=CHECKOUT / '.sandbox' / 'soak',
                      help='where the sandbox lies')

@@ -81,6 +81,7 @@ def build_timetable(pace: Pace, ours: tuple[str, ...], others: tuple[str, ...],
     Each second fault is one of ``ours``, which strike the daemons of this project. Each list is
     dealt out in shuffled rounds, so that all its names come before one comes again.
 
+    :param ours: none: no fault strikes.
     :param seed: decides the order within the rounds.
     """
     draws = random.Random(seed)
@@ -94,7 +95,8 @@ def build_timetable(pace: Pace, ours: tuple[str, ...], others: tuple[str, ...],
             deck.extend(draws.sample(names, len(names)))
         return deck.pop()
 
-    for number, at in enumerate(_repeat(pace.fault_seconds, pace.seconds, pace.fault_seconds)):
+    strikes = _repeat(pace.fault_seconds, pace.seconds, pace.fault_seconds) if ours else []
+    for number, at in enumerate(strikes):
         entries.append(Entry(at, deal(others if number % 2 else ours)))
     for at in _repeat(pace.people_seconds, pace.seconds, pace.people_seconds):
         entries.append(Entry(at + draws.uniform(0.0, pace.people_seconds / 2), deal(people)))
