@@ -58,11 +58,3 @@ def empty_lab(lab):
     lab.reset()
     yield lab
     lab.reset()
-
-
-@pytest.fixture
-def daemons(empty_lab):
-    """The lab with an engine and an executor that run."""
-    empty_lab.start('kronos-executor')
-    empty_lab.start('kronos-engine')
-    return empty_lab

@@ -12,9 +12,11 @@
 
 """The helpers of the tests on libvirt: guests with a heartbeat, and daemons."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -101,31 +103,48 @@ class Guest:
 
         :raises TimeoutError: none came within ``seconds``
         """
-        [host] = [host for host, state in self.list_domain_states().items()
-                  if state == 'running']
-        done = self._lab.hypervisor.run_virsh(self._lab.run, host, 'ttyconsole', self.domain)
-        terminal = os.open(done.stdout.strip(), os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-        try:
-            deadline = time.monotonic() + seconds
-            time.sleep(OPEN_SECONDS)
-            with contextlib.suppress(BlockingIOError):
-                os.read(terminal, 1 << 16)
-            if line:
-                os.write(terminal, line.encode() + b'\n')
-            text, wake = b'', time.monotonic() + SILENCE_SECONDS
-            while time.monotonic() < deadline:
-                with contextlib.suppress(BlockingIOError):
-                    text += os.read(terminal, 1 << 16)
-                if match := until.search(text):
-                    return match
-                if time.monotonic() > wake:
-                    wake += SILENCE_SECONDS
-                    os.write(terminal, b'\n')
-                time.sleep(0.05)
-        finally:
-            os.close(terminal)
-        raise TimeoutError(f'{self.domain} on {host} wrote no {until.pattern!r} within '
+        deadline = time.monotonic() + seconds
+        text = b''
+        while time.monotonic() < deadline:
+            terminal = os.open(self._find_console(), os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+            try:
+                for text in self._listen(terminal, line, deadline):
+                    if match := until.search(text):
+                        return match
+            except OSError as e:
+                # The guest has gone to another host, and its console with it.
+                if e.errno != errno.EIO:
+                    raise
+            finally:
+                os.close(terminal)
+        raise TimeoutError(f'{self.domain} wrote no {until.pattern!r} within '
                            f'{seconds:.0f} s but {text[-300:]!r}')
+
+    def _find_console(self) -> str:
+        """Return the terminal of the running domain."""
+        for host, state in self.list_domain_states().items():
+            done = self._lab.hypervisor.run_virsh(self._lab.run, host, 'ttyconsole', self.domain)
+            if state == 'running' and done.returncode == 0:
+                return done.stdout.strip()
+        raise AssertionError(f'{self.domain} runs nowhere')
+
+    @staticmethod
+    def _listen(terminal: int, line: str, deadline: float) -> Iterator[bytes]:
+        """Send a line, and yield the text that came since, again and again."""
+        time.sleep(OPEN_SECONDS)
+        with contextlib.suppress(BlockingIOError):
+            os.read(terminal, 1 << 16)
+        if line:
+            os.write(terminal, line.encode() + b'\n')
+        text, wake = b'', time.monotonic() + SILENCE_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                text += os.read(terminal, 1 << 16)
+            yield text
+            if time.monotonic() > wake:
+                wake += SILENCE_SECONDS
+                os.write(terminal, b'\n')
+            time.sleep(0.05)
 
     def read_heartbeat(self) -> Heartbeat:
         """Return a heartbeat of now.
@@ -278,6 +297,11 @@ class Lab:
         """Start a daemon of this project, with libvirt for Python as nova-compute has it."""
         self.run.spawn(program, rebalancer.command(self.run, program),
                        env=self.hypervisor.build_python_path(self.run))
+
+    def start_daemons(self) -> None:
+        """Start an executor and an engine, which spreads busy guests from its first cycle on."""
+        self.start('kronos-executor')
+        self.start('kronos-engine')
 
     def stop(self, program: str) -> None:
         """Stop a daemon, as its service does."""

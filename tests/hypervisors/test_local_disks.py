@@ -20,17 +20,19 @@ DISK_MIB = 8
 pytestmark = pytest.mark.parametrize('lab', ['local'], indirect=True)
 
 
-def test_drain_copies_the_disks_of_running_and_stopped_guests(daemons):
-    running, stopped = daemons.boot('running', BUSY), daemons.boot('stopped', BUSY)
+def test_drain_copies_the_disks_of_running_and_stopped_guests(empty_lab):
+    running, stopped = empty_lab.boot('running', BUSY), empty_lab.boot('stopped', BUSY)
     sums = {guest: guest.write_disk(DISK_MIB) for guest in (running, stopped)}
     before = running.read_heartbeat()
-    daemons.stop_guest(stopped)
-    daemons.ask('drain', 'start', BUSY, '--reason', 'a new kernel')
-    daemons.ask('drain', 'watch', BUSY, '--timeout', '150')
+    empty_lab.stop_guest(stopped)
+    empty_lab.ask('drain', 'start', BUSY, '--reason', 'a new kernel')
+    # Not before: they would spread the guests.
+    empty_lab.start_daemons()
+    empty_lab.ask('drain', 'watch', BUSY, '--timeout', '150')
     running.assert_same_boot(before)
-    daemons.assert_runs_once(running, IDLE)
+    empty_lab.assert_runs_once(running, IDLE)
     assert stopped.find_host() == IDLE
-    daemons.start_guest(stopped)
-    daemons.assert_runs_once(stopped, IDLE)
+    empty_lab.start_guest(stopped)
+    empty_lab.assert_runs_once(stopped, IDLE)
     assert {guest: guest.sum_disk(DISK_MIB) for guest in (running, stopped)} == sums
-    assert daemons.list_residents()[BUSY] == {}
+    assert empty_lab.list_residents()[BUSY] == {}
