@@ -84,8 +84,11 @@ def test_repair_parts_the_members_of_a_server_group(empty_lab):
     guests = [empty_lab.boot(f'member-{n}', BUSY) for n in range(2)]
     before = {guest: guest.read_heartbeat() for guest in guests}
     empty_lab.create_server_group('apart', 'anti-affinity', [guest.uuid for guest in guests])
+    empty_lab.configure({'engine': {'enforce_hard_affinity': 'true'}})
     empty_lab.start_daemons()
     empty_lab.wait_for_tasks()
+    [task] = json.loads(empty_lab.ask('task', 'list', '--all', '-f', 'json'))
+    assert task['Phase'] == 'affinity', task
     assert {guest.find_host() for guest in guests} == {BUSY, IDLE}
     for guest in guests:
         guest.assert_same_boot(before[guest])

@@ -11,7 +11,11 @@
 # under the License.
 
 
-"""The store on real MariaDB and PostgreSQL: the same cases as on SQLite."""
+"""The store on real MariaDB and PostgreSQL: the same tests as on SQLite, and some more."""
+
+import importlib
+import inspect
+import pkgutil
 
 from oslo_db import exception as db_exception
 from oslo_db.sqlalchemy import exc_filters
@@ -26,9 +30,26 @@ from tests import commands
 from tests.fixtures import schemas
 from tests.integration import servers
 from tests.simulation import executor_world
+from tests.unit.rebalancer import store as store_tests
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import every
-from tests.unit.rebalancer.store import faults
+from tests.unit.rebalancer.store import test_faults
+from tests.unit.rebalancer.store import test_plans
+
+
+def _list_tests():
+    """Yield the tests that take the store of SQLite and no other fixture."""
+    for found in pkgutil.iter_modules(store_tests.__path__, f'{store_tests.__name__}.'):
+        module = importlib.import_module(found.name)
+        if found.name.rpartition('.')[2].startswith('test_') and not hasattr(module, 'store'):
+            for name, function in vars(module).items():
+                if name.startswith('test_') and inspect.isfunction(function) and list(
+                        inspect.signature(function).parameters) == ['store']:
+                    yield name, function
+
+
+for _name, _function in _list_tests():
+    assert _name not in globals(), f'two tests are called {_name}'
+    globals()[_name] = _function
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -102,11 +123,6 @@ def shared(url):
 def store(shared, schema):
     schema.renew(shared)
     return shared
-
-
-@pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)
-def test_store_case_passes_on_server(store, case):
-    case(store)
 
 
 @pytest.mark.parametrize('seed', range(6))
@@ -205,12 +221,12 @@ def test_kronos_manage_creates_and_upgrades_schema(url, store, tmp_path):
     done = commands.main(module, *sync)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f'The schema is at revision {revisions.get_head_revision()}.\n'
-    cases.models_and_migration_agree(store)
+    test_plans.test_models_and_migration_agree(store)
     cases.save(store)
-    before = faults.stored(store)
+    before = test_faults.stored(store)
     done = schemas.run_next_release(schemas.copy_migrations(tmp_path), module, *sync)
     assert done.returncode == 0, done.stderr
-    after = faults.stored(store)
+    after = test_faults.stored(store)
     assert [row.pop('added') for row in after['task']] == [7]
     assert len(after['audit']) == len(before['audit']) + 1
     assert {**after, 'audit': before['audit']} == before

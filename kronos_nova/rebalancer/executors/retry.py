@@ -69,7 +69,7 @@ class RetrySettings:
     seconds_per_gib: float = 800.0
     look_interval: float = 10.0
     poll_interval: float = 10.0
-    claim_seconds: float = 60.0
+    claim_seconds: float = 45.0
     retry_backoff: float = 30.0
     max_attempts: int = 3
     instance_cooldown: float = 900.0

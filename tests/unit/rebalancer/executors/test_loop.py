@@ -33,7 +33,7 @@ from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import swapping
+from tests.unit.rebalancer.store import test_swaps
 
 
 def test_an_idle_pass_sends_one_query_and_writes_nothing(bench):
@@ -105,7 +105,7 @@ def test_a_failed_attempt_is_retried_elsewhere_in_the_same_pass(bench, silent):
 
 
 def test_an_expired_half_of_a_swap_is_undone_and_logged_in_the_same_pass(bench, caplog):
-    plan_id, one, two = swapping.begun(bench.store, deadline=bench.now + 50)
+    plan_id, one, two = test_swaps.begun(bench.store, deadline=bench.now + 50)
     bench.passes(1)
     bench.store.pauses.pause_scope(None, bench.now, seconds=None, paused_by='me', reason='why')
     bench.passes(1)

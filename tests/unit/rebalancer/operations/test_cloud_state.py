@@ -29,8 +29,8 @@ from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
 from tests.unit import clouds
-from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import test_approvals
 
 NOW = cases.NOW
 
@@ -63,7 +63,7 @@ def asked(conf, monkeypatch):
     """A session on a scope that has exceeded its threshold for a minute; a plan waits."""
     store = api.Store.from_url(conf.database.connection, clock=lambda: NOW)
     lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
-    cases.save(store, [approvals.pending()], lease=lease)
+    cases.save(store, [test_approvals.pending()], lease=lease)
     store.outcomes.record_imbalance_since(lease, NOW - 60)
     store.close()
     monkeypatch.setattr(api.Store, 'now', lambda self: NOW)

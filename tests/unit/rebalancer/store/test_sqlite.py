@@ -11,9 +11,8 @@
 # under the License.
 
 
-"""The store on SQLite: every case, and the rules for SQLite alone."""
+"""The rules of the store for SQLite alone."""
 
-import inspect
 import os
 import sqlite3
 import stat
@@ -31,7 +30,6 @@ from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import every
 
 
 @pytest.fixture
@@ -40,37 +38,6 @@ def store(tmp_path):
     store.upgrade()
     yield store
     store.close()
-
-
-@pytest.fixture(scope='module')
-def shared(tmp_path_factory):
-    """One file and one engine, which compiles each statement once."""
-    path = tmp_path_factory.mktemp('shared') / 'kronos.sqlite'
-    store = stores.in_file(path)
-    yield store, path
-    store.close()
-
-
-@pytest.fixture
-def renewed(shared):
-    store, path = shared
-    stores.renew_file(path)
-    return store
-
-
-@pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)
-def test_on_sqlite(renewed, case):
-    case(renewed)
-
-
-@pytest.mark.parametrize('module', every.MODULES, ids=lambda module: module.__name__)
-def test_every_case_is_run(module):
-    helpers = {'chain', 'count_moves', 'deletions', 'drains', 'dump', 'fill', 'stored',
-               'table_of_tasks', 'two_at_once', 'written'}
-    written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
-               if found.__module__ == module.__name__ and not name.startswith('_')
-               and list(inspect.signature(found).parameters) == ['store']}
-    assert written - helpers == {case.__name__ for case in module.ALL}
 
 
 def test_the_file_and_its_new_directory_are_private(store, tmp_path):

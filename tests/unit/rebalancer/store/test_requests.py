@@ -43,7 +43,7 @@ def _claim(store, worker='one', now=NOW, kinds=KINDS, limit=10):
                                                                    limit))
 
 
-def a_request_is_kept_once_and_comes_back_as_it_was(store):
+def test_a_request_is_kept_once_and_comes_back_as_it_was(store):
     first = _request()
     assert _receive(store, first) == [None]
     assert _receive(store, _request(kind='migrate vm')) == [first]
@@ -54,7 +54,7 @@ def a_request_is_kept_once_and_comes_back_as_it_was(store):
     assert _receive(store, _request('R1')) == [None]
 
 
-def one_of_many_keeps_a_request(store):
+def test_one_of_many_keeps_a_request(store):
     found, barrier = [], threading.Barrier(4)
 
     def receive():
@@ -69,7 +69,7 @@ def one_of_many_keeps_a_request(store):
     assert sorted(r is None for r in found) == [False, False, False, True]
 
 
-def the_first_process_owns_requests_until_it_falls_silent(store):
+def test_the_first_process_owns_requests_until_it_falls_silent(store):
     _receive(store, _request('r1', at=NOW - 1), _request('r2'), _request('r3', 'migrate vm'))
     assert [r.request_id for r in _claim(store, kinds=['stop vm'], limit=1)] == ['r1']
     assert [r.request_id for r in _claim(store, 'two')] == ['r2', 'r3']
@@ -82,7 +82,7 @@ def the_first_process_owns_requests_until_it_falls_silent(store):
     assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
 
 
-def claims_take_the_oldest_open_requests_of_the_given_kinds(store):
+def test_claims_take_the_oldest_open_requests_of_the_given_kinds(store):
     """Beside those that have ended, of other kinds, of others, and its own of another kind."""
     def stored():
         return {r.request_id: r
@@ -111,7 +111,7 @@ def claims_take_the_oldest_open_requests_of_the_given_kinds(store):
     assert (heard['ended'], heard['theirs'], heard['a']) == (NOW - 100, NOW - 30, NOW)
 
 
-def released_requests_can_be_claimed_at_once(store):
+def test_released_requests_can_be_claimed_at_once(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     store.run_transaction(lambda c: requests.record_reply(c, 'r2', 'one', NOW, 'reply', False))
@@ -124,7 +124,7 @@ def released_requests_can_be_claimed_at_once(store):
                                                     10))] == ['r2'], 'its own to tell'
 
 
-def a_process_that_lost_a_request_cannot_write_it(store):
+def test_a_process_that_lost_a_request_cannot_write_it(store):
     _receive(store, _request())
     _claim(store)
     _claim(store, 'two', NOW + 61)
@@ -139,7 +139,7 @@ def a_process_that_lost_a_request_cannot_write_it(store):
     assert mine.progress == {'a': ['ü']}
 
 
-def a_reply_is_undelivered_until_its_delivery_is_stored(store):
+def test_a_reply_is_undelivered_until_its_delivery_is_stored(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     for request_id in ('r1', 'r2'):
@@ -163,7 +163,7 @@ def a_reply_is_undelivered_until_its_delivery_is_stored(store):
             for r in store.run_transaction(lambda c: requests.list_newest_requests(c, 1))] == ['r1']
 
 
-def undelivered_replies_are_listed_the_oldest_first_up_to_a_limit(store):
+def test_undelivered_replies_are_listed_the_oldest_first_up_to_a_limit(store):
     _receive(store, *(_request(name) for name in 'abcd'))
     _claim(store)
     for name, at in (('d', NOW), ('b', NOW + 5), ('a', NOW + 5), ('c', NOW + 1)):
@@ -180,7 +180,7 @@ def undelivered_replies_are_listed_the_oldest_first_up_to_a_limit(store):
     assert untold() == 'dcab', 'one that has not ended is not told'
 
 
-def requests_are_listed_the_newest_first(store):
+def test_requests_are_listed_the_newest_first(store):
     _receive(store, *(_request(name, at=NOW + at) for name, at in (
         ('a', 1), ('d', 5), ('c', 5), ('b', 9))))
     assert [r.request_id
@@ -188,7 +188,7 @@ def requests_are_listed_the_newest_first(store):
         'b', 'c', 'd', 'a']
 
 
-def an_ended_request_is_not_written_again(store):
+def test_an_ended_request_is_not_written_again(store):
     _receive(store, _request())
     _claim(store)
     store.run_transaction(lambda c: requests.record_reply(c, 'r1', 'one', NOW, 'reply', False))
@@ -199,13 +199,13 @@ def an_ended_request_is_not_written_again(store):
         'remedy': 'This one leaves it alone.'}
 
 
-def an_open_request_cannot_be_delivered(store):
+def test_an_open_request_cannot_be_delivered(store):
     _receive(store, _request())
     store.run_transaction(lambda c: requests.record_reply_delivery(c, 'r1', NOW))
     assert store.run_transaction(lambda c: requests.read_request(c, 'r1')).told_at is None
 
 
-def purge_removes_delivered_requests_alone(store):
+def test_purge_removes_delivered_requests_alone(store):
     now = store.now()
     _receive(store, *(_request(f'r{n}', at=now - 9e6) for n in range(3)))
     _claim(store, now=now)
@@ -221,7 +221,7 @@ def purge_removes_delivered_requests_alone(store):
         'r0', 'r1'}
 
 
-def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
+def test_a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
     """The last statement fails: neither is there."""
     _receive(store, _request(kind='migrate vm'))
     mine, = _claim(store)
@@ -242,16 +242,3 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
     mine, = _claim(store)
     assert (mine.plan_id, mine.progress) == (plan_id, {'named': {}})
     assert [row.task.task_id for row in store.tasks.list_plan_tasks(plan_id)] == [task.task_id]
-
-
-ALL = [
-    claims_take_the_oldest_open_requests_of_the_given_kinds,
-    a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
-    the_first_process_owns_requests_until_it_falls_silent,
-    released_requests_can_be_claimed_at_once,
-    a_process_that_lost_a_request_cannot_write_it,
-    a_reply_is_undelivered_until_its_delivery_is_stored,
-    undelivered_replies_are_listed_the_oldest_first_up_to_a_limit,
-    requests_are_listed_the_newest_first, an_ended_request_is_not_written_again,
-    an_open_request_cannot_be_delivered, purge_removes_delivered_requests_alone,
-    a_plan_and_the_note_that_it_is_a_request_s_are_one]

@@ -34,16 +34,16 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import store_stats
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import hooks
-from tests.unit.rebalancer.store.approvals import LIMITS
-from tests.unit.rebalancer.store.approvals import pending
-from tests.unit.rebalancer.store.approvals import SAID
-from tests.unit.rebalancer.store.asked import ask
+from tests.unit.rebalancer.store import test_pending_hooks
 from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
-from tests.unit.rebalancer.store.exact import changed
+from tests.unit.rebalancer.store.test_approvals import LIMITS
+from tests.unit.rebalancer.store.test_approvals import pending
+from tests.unit.rebalancer.store.test_approvals import SAID
+from tests.unit.rebalancer.store.test_exact_changes import changed
+from tests.unit.rebalancer.store.test_moves_by_operators import ask
 
 
 def _insert(store, table, **values):
@@ -63,7 +63,7 @@ def _all(store, table):
 
 # Plans and cycles.
 
-def rejections_are_stored_with_their_plan(store):
+def test_rejections_are_stored_with_their_plan(store):
     no = model.Rejection('copies-disk', 'it has disks')
     plan = model.Plan('blue', held=(no,), undrained=(model.Rejection('locked', 'it is'),),
                       draining=frozenset({'h7'}), reason='nothing can be moved')
@@ -75,7 +75,7 @@ def rejections_are_stored_with_their_plan(store):
                                                           plan)
 
 
-def a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
+def test_a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
     """It knew nothing but moves, or more than is known here; names that its row has are not
     taken from the document."""
     move = {'instance_uuid': 'i', 'from_host': 'h1', 'to_host': 'h2', 'phase': 'spread'}
@@ -86,7 +86,7 @@ def a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
         'blue', (model.Move('i', 'h1', 'h2', model.Phase.SPREAD),))
 
 
-def a_cycle_of_another_release_is_read_with_defaults(store):
+def test_a_cycle_of_another_release_is_read_with_defaults(store):
     lease_of(store)
     assert store.statistics.read_census().scopes['blue'].cycle == rows.CycleRecord()
     _set(store, tables.lease, cycle='{"reason": "enough", "colour": "red"}')
@@ -95,7 +95,7 @@ def a_cycle_of_another_release_is_read_with_defaults(store):
 
 # What is counted.
 
-def each_scope_is_counted_separately(store):
+def test_each_scope_is_counted_separately(store):
     now = store.now()
     for scope, hosts, planned, before in (('blue', ('h1',), 60, 0.8), ('green', (), 50, 0.6),
                                           ('red', ('h2', 'h3', 'h4'), 40, 0.4)):
@@ -120,7 +120,7 @@ def each_scope_is_counted_separately(store):
     assert not found['over'].leased
 
 
-def live_tasks_are_counted_by_scope_phase_and_state(store):
+def test_live_tasks_are_counted_by_scope_phase_and_state(store):
     now = store.now()
     for scope, count, ago in (('blue', 1, 300), ('green', 2, 100)):
         save(store, [lambda p, s, ago=ago: make_task(p, s, created_at=now - ago)] * count, scope,
@@ -151,7 +151,7 @@ def live_tasks_are_counted_by_scope_phase_and_state(store):
     assert 300 <= found.ages['blue', 'submitted'] < 400
 
 
-def the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
+def test_the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
     now = store.now()
     for scope, spread, evacuate in (('blue', 100, 300), ('green', 300, 100)):
         for phase, ago in ((model.Phase.SPREAD, spread), (model.Phase.EVACUATE, evacuate)):
@@ -163,7 +163,7 @@ def the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
     assert all(300 <= found.ages[scope, 'queued'] < 400 for scope in ('blue', 'green'))
 
 
-def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
+def test_requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     now = store.now()
     for n, ago in enumerate((0, 200, 100)):
         store.run_transaction(lambda c, n=n,
@@ -176,7 +176,7 @@ def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     assert 200 <= found['stop vm'][1] < 260 and 0 <= found['migrate vm'][1] < 60
 
 
-def times_to_come_are_no_ages(store):
+def test_times_to_come_are_no_ages(store):
     """A clock of another machine is ahead of the database's."""
     now = store.now() + 500
     save(store, [lambda p, s: make_task(p, s, created_at=now)])
@@ -189,7 +189,7 @@ def times_to_come_are_no_ages(store):
 
 # Pauses.
 
-def pauses_are_listed_with_their_operator_and_reason(store):
+def test_pauses_are_listed_with_their_operator_and_reason(store):
     store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='mine')
     store.pauses.pause_scope(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
     assert store.pauses.list_pauses(
@@ -200,7 +200,7 @@ def pauses_are_listed_with_their_operator_and_reason(store):
         'scope blue was paused by me: mine (kronos resume --scope ... ends it)']
 
 
-def a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
+def test_a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
     lease = lease_of(store)
     store.pauses.pause_scope('green', NOW, seconds=None, paused_by='me', reason='elsewhere')
     store.outcomes.open_breaker(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
@@ -213,7 +213,7 @@ def a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
 
 # Decisions.
 
-def a_waiting_plan_names_the_time_of_its_lapse(store):
+def test_a_waiting_plan_names_the_time_of_its_lapse(store):
     plan_id, _, _ = save(store, [pending(), pending(deadline=NOW + 60)])
     found, = store.approvals.list_waiting_plans(NOW)
     assert str(found) == (
@@ -221,7 +221,7 @@ def a_waiting_plan_names_the_time_of_its_lapse(store):
         'lapses at 2023-11-14T22:14+00:00')
 
 
-def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
+def test_approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
     save(store, 0, draining=['h8'], reason='drain')
     plan_id, (first, second), _ = save(store, [
         pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
@@ -237,7 +237,7 @@ def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
     assert store.tasks.find_task(second.task_id).task.state is TaskState.QUEUED
 
 
-def rejecting_a_plan_ends_no_drain_and_fences_no_engine(store):
+def test_rejecting_a_plan_ends_no_drain_and_fences_no_engine(store):
     lease = lease_of(store)
     save(store, 0, draining=['h1'], reason='drain', lease=lease)
     plan_id, _, _ = save(store, [pending()], draining=['h1'], lease=lease)
@@ -247,14 +247,14 @@ def rejecting_a_plan_ends_no_drain_and_fences_no_engine(store):
         lease, 30)
 
 
-def cancelling_ends_the_drains_that_it_began_and_no_others(store):
+def test_cancelling_ends_the_drains_that_it_began_and_no_others(store):
     save(store, 0, draining=['h8'], reason='drain', now=NOW - 9)
     plan_id, tasks, _ = save(store, draining=['h1', 'h8'])
     assert store.approvals.cancel_plan(plan_id, NOW + 9, SAID, 900)
     assert {row['host']: row['since'] for row in _all(store, tables.drain)} == {'h8': NOW - 9}
 
 
-def moves_that_have_nothing_to_decide_are_all_named(store):
+def test_moves_that_have_nothing_to_decide_are_all_named(store):
     plan_id, (task,), _ = save(store, [pending()])
     with pytest.raises(exception.StoreError) as error:
         store.approvals.approve_plan(plan_id, NOW,
@@ -266,7 +266,7 @@ def moves_that_have_nothing_to_decide_are_all_named(store):
         'Nothing was written; leave them out. kronos plan show has their states.')
 
 
-def moves_that_are_required_are_all_named(store):
+def test_moves_that_are_required_are_all_named(store):
     first, second = sorted(cases.new_id() for _ in range(2))
     plan_id, tasks, _ = save(store, [
         pending(instance_uuid=first), pending(instance_uuid=second),
@@ -282,7 +282,7 @@ def moves_that_are_required_are_all_named(store):
 
 # Quarantine.
 
-def a_completed_move_removes_the_refusals_of_its_host_alone(store):
+def test_a_completed_move_removes_the_refusals_of_its_host_alone(store):
     store.quarantine.record_local_disks('h2', NOW, 60, 'told')
     store.quarantine.count_refusal('h2', NOW, limit=2, seconds=60, reason='no')
     store.quarantine.count_refusal('h3', NOW, limit=2, seconds=60, reason='no')
@@ -294,7 +294,7 @@ def a_completed_move_removes_the_refusals_of_its_host_alone(store):
                                           reason='no'), 'the second in a row'
 
 
-def a_completed_earlier_move_ends_no_quarantine_of_a_host(store):
+def test_a_completed_earlier_move_ends_no_quarantine_of_a_host(store):
     save(store)
     row = cases.claim(store)
     assert store.quarantine.count_refusal('h2', NOW, limit=1, seconds=60, reason='no')
@@ -305,7 +305,7 @@ def a_completed_earlier_move_ends_no_quarantine_of_a_host(store):
     assert _all(store, tables.quarantine) == [], 'it is over'
 
 
-def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
+def test_a_host_that_is_quarantined_is_first_refused_again_after_it(store):
     """It is in quarantine for other reasons, with no refusal counted."""
     _insert(store, tables.quarantine, kind='host', name='h2', since=NOW, until=NOW + 10,
             refusals=0, reason='')
@@ -317,7 +317,7 @@ def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
 
 # Leases.
 
-def an_operators_plan_leaves_an_unleased_scope_without_an_owner(store):
+def test_an_operators_plan_leaves_an_unleased_scope_without_an_owner(store):
     """An operator's plan comes before any engine has planned the scope."""
     ask(store, store.plans.read_live_work())
     assert _all(store, tables.lease) == [{
@@ -326,7 +326,7 @@ def an_operators_plan_leaves_an_unleased_scope_without_an_owner(store):
     assert store.leases.acquire_lease('blue', 'engine', 30, 'hash').epoch == 2
 
 
-def releasing_ends_a_lease_that_lives_and_says_no_more(store):
+def test_releasing_ends_a_lease_that_lives_and_says_no_more(store):
     lease = lease_of(store)
     _set(store, tables.lease, until=7.0)
     store.leases.release_lease(lease)
@@ -340,7 +340,7 @@ def releasing_ends_a_lease_that_lives_and_says_no_more(store):
 
 # What is asked of it.
 
-def scopes_are_listed_with_their_time_of_planning(store):
+def test_scopes_are_listed_with_their_time_of_planning(store):
     lease_of(store, 'green')
     save(store, 0, 'blue', now=NOW + 5, reason='why')
     assert store.leases.list_scopes() == ['blue', 'green']
@@ -350,7 +350,7 @@ def scopes_are_listed_with_their_time_of_planning(store):
         ['green', 'blue'])
 
 
-def tasks_off_a_host_are_found_the_oldest_first(store):
+def test_tasks_off_a_host_are_found_the_oldest_first(store):
     """Active tasks, and rows written since then."""
     def off(host, at, ended=None):
         _, (task,), _ = save(store, [lambda p, s: make_task(
@@ -368,7 +368,7 @@ def tasks_off_a_host_are_found_the_oldest_first(store):
         task_id for _, task_id in sorted(found)]
 
 
-def the_newest_tasks_of_an_instance_come_first(store):
+def test_the_newest_tasks_of_an_instance_come_first(store):
     made = []
     for at in (NOW, NOW + 20, NOW + 10):
         _, (task,), _ = save(store, [lambda p, s, at=at: make_task(
@@ -381,7 +381,7 @@ def the_newest_tasks_of_an_instance_come_first(store):
             for limit in (9, 2)] == [[last, middle, first], [last, middle]]
 
 
-def a_cast_that_differs_from_its_task_names_the_field(store):
+def test_a_cast_that_differs_from_its_task_names_the_field(store):
     _, (task,), _ = save(store)
     assert store.tasks.validate_cast(task) is None
     assert store.tasks.validate_cast(
@@ -395,17 +395,17 @@ def a_cast_that_differs_from_its_task_names_the_field(store):
     assert store.tasks.validate_cast(task) == 'is of a task that has ended (cancelled)'
 
 
-def a_hook_is_owed_for_its_instance_until_it_is_settled(store):
-    row = hooks.claimed(store)
-    other = hooks.claimed(store, scope='green')
-    hooks.owe(store, what := hooks.owing(row))
+def test_a_hook_is_owed_for_its_instance_until_it_is_settled(store):
+    row = test_pending_hooks.claimed(store)
+    other = test_pending_hooks.claimed(store, scope='green')
+    test_pending_hooks.owe(store, what := test_pending_hooks.owing(row))
     assert store.hooks.has_pending_hook(
         row.task.instance_uuid) and not store.hooks.has_pending_hook(other.task.instance_uuid)
     store.hooks.delete_hook(what.owed_id, 'w')
     assert not store.hooks.has_pending_hook(row.task.instance_uuid)
 
 
-def a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
+def test_a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
     blue, green = lease_of(store), lease_of(store, 'green')
     assert store.outcomes.list_imbalance_since() == {}
     assert (store.outcomes.record_imbalance_since(blue, NOW),
@@ -416,7 +416,7 @@ def a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
     assert store.outcomes.record_imbalance_since(blue, NOW + 90) == NOW + 90
 
 
-def plans_of_another_scope_lapse_by_its_engine_alone(store):
+def test_plans_of_another_scope_lapse_by_its_engine_alone(store):
     save(store, [pending(deadline=NOW + 60)], 'green')
     lease = lease_of(store)
     before = cases.dump(store)
@@ -426,7 +426,7 @@ def plans_of_another_scope_lapse_by_its_engine_alone(store):
     assert store.tasks.find_task(task.task_id).error_type == 'TaskExpired'
 
 
-def a_cancelled_task_names_the_operator(store):
+def test_a_cancelled_task_names_the_operator(store):
     _, (task,), _ = save(store)
     store.tasks.cancel_task(task.task_id, NOW, cancelled_by='me', reason='why not',
                             instance_cooldown=0)
@@ -434,7 +434,7 @@ def a_cancelled_task_names_the_operator(store):
     assert (row.error, row.error_type) == ('Cancelled by me: why not', 'MigrationCancelled')
 
 
-def the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
+def test_the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
     old, _, _ = save(store, now=NOW, scope='green')
     blue, _, _ = save(store, now=NOW)
     green, _, _ = save(store, now=NOW + 5, scope='green')
@@ -442,7 +442,7 @@ def the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
     assert {scope: row.plan_id for scope, row in found.items()} == {'blue': blue, 'green': green}
 
 
-def a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order(store):
+def test_a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order(store):
     made = {}
     for name, scope, kw in (('last', 'blue', {'not_before': NOW + 2}),
                             ('second', 'blue', {'not_before': NOW + 1, 'priority': 5}),
@@ -460,7 +460,7 @@ def a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order(store):
     assert claimed({'blue', 'green'}) == 'other'
 
 
-def a_scope_that_is_paused_waits_while_others_go_on(store):
+def test_a_scope_that_is_paused_waits_while_others_go_on(store):
     for scope in ('blue', 'green'):
         save(store, scope=scope)
     store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='mine')
@@ -468,7 +468,7 @@ def a_scope_that_is_paused_waits_while_others_go_on(store):
     assert cases.claim(store) is None
 
 
-def completed_moves_are_remembered_in_order_without_others(store):
+def test_completed_moves_are_remembered_in_order_without_others(store):
     ends = {}
     for at, state in ((40, TaskState.COMPLETED), (10, TaskState.COMPLETED),
                       (30, TaskState.FAILED), (20, TaskState.COMPLETED),
@@ -483,7 +483,7 @@ def completed_moves_are_remembered_in_order_without_others(store):
         (10, 10), (20, 20), (40, 40)]
 
 
-def waiting_plans_are_listed_separately_the_oldest_first(store):
+def test_waiting_plans_are_listed_separately_the_oldest_first(store):
     made = [save(store, [pending(created_at=NOW - n)] * (1 + n % 2), scope, now=NOW - n)[0]
             for n, scope in enumerate(('blue', 'green', 'blue', 'red'))]
     assert [(w.plan_id, w.scope, w.moves, w.since)
@@ -492,7 +492,7 @@ def waiting_plans_are_listed_separately_the_oldest_first(store):
                 (made[1], 'green', 2, NOW - 1), (made[0], 'blue', 1, NOW)]
 
 
-def outcomes_are_listed_by_planning_time_the_newest_first(store):
+def test_outcomes_are_listed_by_planning_time_the_newest_first(store):
     for planned, realised in ((1, 30), (3, 10), (2, 20), (4, 20)):
         plan_id, _, _ = save(store)
         _insert(store, tables.outcome, plan_id=plan_id, scope='blue', planned_at=NOW + planned,
@@ -502,23 +502,23 @@ def outcomes_are_listed_by_planning_time_the_newest_first(store):
     assert [outcome.before for outcome in store.outcomes.list_outcomes('blue', 2)] == [1, 4]
 
 
-def rows_without_a_heartbeat_count_as_silent(store):
+def test_rows_without_a_heartbeat_count_as_silent(store):
     """Rows of an earlier release, or of an executor that released its claims."""
     save(store)
     assert cases.claim(store, 'w1')
     _set(store, tables.task, heartbeat_at=None)
     assert cases.claim(store, 'w2').worker == 'w2'
     for let_go in ({'worker': None}, {'worker': 'w1', 'heartbeat_at': None}):
-        row = hooks.claimed(store, 'w1', 'green')
-        hooks.owe(store, what := hooks.owing(row), worker='w1')
+        row = test_pending_hooks.claimed(store, 'w1', 'green')
+        test_pending_hooks.owe(store, what := test_pending_hooks.owing(row), worker='w1')
         cases.end(store, row, worker='w1')
-        assert hooks.taken(store, 'w2') == []
+        assert test_pending_hooks.taken(store, 'w2') == []
         _set(store, tables.owed_hook, **let_go)
-        assert hooks.taken(store, 'w2') == [what.owed_id]
+        assert test_pending_hooks.taken(store, 'w2') == [what.owed_id]
         store.hooks.delete_hook(what.owed_id, 'w2')
 
 
-def an_end_keeps_how_often_it_was_tried(store):
+def test_an_end_keeps_how_often_it_was_tried(store):
     save(store)
     row = cases.claim(store)
     task = row.task
@@ -529,7 +529,7 @@ def an_end_keeps_how_often_it_was_tried(store):
     assert store.tasks.find_task(task.task_id).task.retry_count == 3
 
 
-def a_lease_has_the_policies_of_its_present_owner(store):
+def test_a_lease_has_the_policies_of_its_present_owner(store):
     store.leases.release_lease(store.leases.acquire_lease('blue', 'e1', 30, 'old'))
     assert store.leases.acquire_lease('blue', 'e2', 30, 'new')
     assert store.leases.acquire_lease('blue', 'e3', 30, 'new') is None
@@ -539,7 +539,7 @@ def a_lease_has_the_policies_of_its_present_owner(store):
 
 # What came of plans.
 
-def only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop(store):
+def test_only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop(store):
     """Another scope's wait for their own scores."""
     made = dict(zip(('old', 'mid', 'new'), sorted(
         save(store, now=NOW)[0] for _ in range(3)), strict=True))
@@ -559,7 +559,7 @@ def only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop(store):
         made['new']: NOW + 100, made['other']: None}
 
 
-def only_failures_that_say_something_of_the_cloud_count(store):
+def test_only_failures_that_say_something_of_the_cloud_count(store):
     for error_type, count in (('MigrationFailed', 1), ('PreFlightError', 2)):
         for _ in range(count):
             save(store)
@@ -571,7 +571,7 @@ def only_failures_that_say_something_of_the_cloud_count(store):
     assert store.outcomes.count_failures('green', NOW) == (0, 0)
 
 
-def outcomes_of_a_scope_begin_after_its_own_last_trip(store):
+def test_outcomes_of_a_scope_begin_after_its_own_last_trip(store):
     for scope in ('blue', 'green'):
         plan_id, _, _ = save(store, scope=scope)
         _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=NOW,
@@ -581,44 +581,3 @@ def outcomes_of_a_scope_begin_after_its_own_last_trip(store):
                                 reason='worse')
     assert store.outcomes.list_outcomes('blue', 9) == [] and len(
         store.outcomes.list_outcomes('green', 9)) == 1
-
-
-ALL = [rejections_are_stored_with_their_plan,
-       a_plan_of_another_release_is_read_with_known_fields_and_defaults,
-       a_cycle_of_another_release_is_read_with_defaults,
-       each_scope_is_counted_separately, live_tasks_are_counted_by_scope_phase_and_state,
-       requests_are_counted_with_the_time_that_the_oldest_has_waited,
-       times_to_come_are_no_ages, pauses_are_listed_with_their_operator_and_reason,
-       a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long,
-       a_waiting_plan_names_the_time_of_its_lapse,
-       approving_changes_its_tasks_alone_and_keeps_the_drains_of_others,
-       rejecting_a_plan_ends_no_drain_and_fences_no_engine,
-       cancelling_ends_the_drains_that_it_began_and_no_others,
-       moves_that_have_nothing_to_decide_are_all_named,
-       moves_that_are_required_are_all_named,
-       a_completed_move_removes_the_refusals_of_its_host_alone,
-       a_completed_earlier_move_ends_no_quarantine_of_a_host,
-       a_host_that_is_quarantined_is_first_refused_again_after_it,
-       an_operators_plan_leaves_an_unleased_scope_without_an_owner,
-       releasing_ends_a_lease_that_lives_and_says_no_more,
-       scopes_are_listed_with_their_time_of_planning,
-       tasks_off_a_host_are_found_the_oldest_first,
-       the_newest_tasks_of_an_instance_come_first,
-       a_cast_that_differs_from_its_task_names_the_field,
-       a_hook_is_owed_for_its_instance_until_it_is_settled,
-       a_wish_lasts_from_its_beginning_until_its_scope_is_content,
-       plans_of_another_scope_lapse_by_its_engine_alone,
-       a_cancelled_task_names_the_operator,
-       the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old,
-       only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop,
-       only_failures_that_say_something_of_the_cloud_count,
-       outcomes_of_a_scope_begin_after_its_own_last_trip,
-       a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order,
-       a_scope_that_is_paused_waits_while_others_go_on,
-       completed_moves_are_remembered_in_order_without_others,
-       waiting_plans_are_listed_separately_the_oldest_first,
-       outcomes_are_listed_by_planning_time_the_newest_first,
-       the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase,
-       rows_without_a_heartbeat_count_as_silent,
-       an_end_keeps_how_often_it_was_tried,
-       a_lease_has_the_policies_of_its_present_owner]

@@ -49,7 +49,7 @@ def taken(store, worker='w', now=NOW, scopes=None):
     return [one.owed_id for one in store.hooks.take_due_hooks(worker, scopes, now, 60)]
 
 
-def a_pending_hook_is_stored_whole_with_the_marks_of_its_task(store):
+def test_a_pending_hook_is_stored_whole_with_the_marks_of_its_task(store):
     row = claimed(store, method=model.MoveMethod.COLD, phase=model.Phase.EVACUATE)
     assert owe(store, what := owing(row)) == [True]
     found, = store.hooks.list_task_hooks(row.task.task_id)
@@ -61,7 +61,7 @@ def a_pending_hook_is_stored_whole_with_the_marks_of_its_task(store):
     assert store.tasks.find_task(row.task.task_id).marks == MARKS
 
 
-def a_hook_that_is_owed_changes_alone(store):
+def test_a_hook_that_is_owed_changes_alone(store):
     """The worker owes others as well."""
     blue, green = claimed(store), claimed(store, scope='green')
     before = store.tasks.find_task(green.task.task_id)
@@ -85,7 +85,7 @@ def a_hook_that_is_owed_changes_alone(store):
                 one.owed_id for one in ours[1:]]
 
 
-def only_the_executor_that_claimed_a_task_stores_its_hooks(store):
+def test_only_the_executor_that_claimed_a_task_stores_its_hooks(store):
     row = claimed(store)
     assert owe(store, owing(row), worker='other') == [False]
     store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
@@ -93,7 +93,7 @@ def only_the_executor_that_claimed_a_task_stores_its_hooks(store):
     assert store.hooks.list_task_hooks(row.task.task_id) == []
 
 
-def nothing_is_due_before_the_attempt_has_ended(store):
+def test_nothing_is_due_before_the_attempt_has_ended(store):
     row = claimed(store)
     first, second = owing(row), owing(row, 1)
     assert owe(store, first, second) == [True, True]
@@ -105,7 +105,7 @@ def nothing_is_due_before_the_attempt_has_ended(store):
     assert taken(store) == [second.owed_id, first.owed_id], 'the last one first'
 
 
-def a_hook_is_due_however_its_attempt_has_ended(store):
+def test_a_hook_is_due_however_its_attempt_has_ended(store):
     def cancel(row):
         store.tasks.cancel_task(row.task.task_id, NOW, cancelled_by='me', reason='why',
                                 instance_cooldown=900)
@@ -125,7 +125,7 @@ def a_hook_is_due_however_its_attempt_has_ended(store):
         assert store.hooks.delete_hook(what.owed_id, 'w')
 
 
-def a_due_hook_belongs_to_one_executor_at_a_time(store):
+def test_a_due_hook_belongs_to_one_executor_at_a_time(store):
     row = claimed(store)
     owe(store, what := owing(row))
     cases.end(store, row)
@@ -144,7 +144,7 @@ def a_due_hook_belongs_to_one_executor_at_a_time(store):
     assert store.hooks.list_task_hooks(row.task.task_id) == [] and taken(store, now=NOW + 1e6) == []
 
 
-def no_task_of_an_instance_begins_while_a_hook_is_owed_for_it(store):
+def test_no_task_of_an_instance_begins_while_a_hook_is_owed_for_it(store):
     row = claimed(store)
     owe(store, what := owing(row))
     store.tasks.requeue_task(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=0)
@@ -156,19 +156,9 @@ def no_task_of_an_instance_begins_while_a_hook_is_owed_for_it(store):
     assert cases.claim(store, now=NOW + 1, scopes={'blue'}).task.task_id == row.task.task_id
 
 
-def a_task_keeps_the_hooks_that_it_brings(store):
+def test_a_task_keeps_the_hooks_that_it_brings(store):
     hooks = (model.TaskHook('pause'), model.TaskHook('pscom', {'processes': 2}))
     cases.save(store, [lambda p, s: cases.make_task(p, s, hooks=hooks), cases.make_task])
     found = sorted((row.task.hooks for row in store.tasks.list_tasks_in_states([TaskState.QUEUED])),
                    key=len)
     assert found == [(), hooks]
-
-
-ALL = [a_pending_hook_is_stored_whole_with_the_marks_of_its_task,
-       a_hook_that_is_owed_changes_alone,
-       only_the_executor_that_claimed_a_task_stores_its_hooks,
-       nothing_is_due_before_the_attempt_has_ended,
-       a_hook_is_due_however_its_attempt_has_ended,
-       a_due_hook_belongs_to_one_executor_at_a_time,
-       no_task_of_an_instance_begins_while_a_hook_is_owed_for_it,
-       a_task_keeps_the_hooks_that_it_brings]

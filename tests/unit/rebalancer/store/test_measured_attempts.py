@@ -59,7 +59,7 @@ def _known(store, now=NOW):
     return store.history.read_history('blue', now).measured
 
 
-def attempts_are_measured_one_by_one_the_newest_first(store):
+def test_attempts_are_measured_one_by_one_the_newest_first(store):
     first = _ended(store, TaskState.FAILED, [GOOD, LATE], NOW)
     second = _ended(store, TaskState.COMPLETED, [LATE, GOOD], NOW + 100)
     late = model.MeasuredAttempt(second, 2048, 7, 30.0, 7.5, False, True)
@@ -71,21 +71,21 @@ def attempts_are_measured_one_by_one_the_newest_first(store):
                                       NOW).measured == _known(store), 'those of the whole cloud'
 
 
-def an_attempt_that_copied_nothing_is_not_measured(store):
+def test_an_attempt_that_copied_nothing_is_not_measured(store):
     _ended(store, TaskState.FAILED, [REFUSED], NOW)
     assert _known(store) == ()
     uuid = _ended(store, TaskState.COMPLETED, [REFUSED, GOOD], NOW + 100)
     assert [(m.instance_uuid, m.running) for m in _known(store)] == [(uuid, 10.0)]
 
 
-def an_attempt_cancelled_in_nova_is_stored_with_its_time(store):
+def test_an_attempt_cancelled_in_nova_is_stored_with_its_time(store):
     """Nova's own limit ends a migration as an operator does."""
     cancelled = dataclasses.replace(LATE, error_type='MigrationCancelled')
     uuid = _ended(store, TaskState.CANCELLED, [cancelled], NOW)
     assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 30.0, 7.5, False, False),)
 
 
-def an_attempt_without_a_running_phase_copied_while_preparing(store):
+def test_an_attempt_without_a_running_phase_copied_while_preparing(store):
     """Nova's times are not always known, and looks are seconds apart."""
     unseen = dataclasses.replace(GOOD, phases={'queue': 1.0, 'pre_check': 9.0, 'preparing': 2.0,
                                                'post_flight': 0.5})
@@ -93,7 +93,7 @@ def an_attempt_without_a_running_phase_copied_while_preparing(store):
     assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 11.0, 0.5),)
 
 
-def a_failed_attempt_is_measured_although_the_task_was_cancelled(store):
+def test_a_failed_attempt_is_measured_although_the_task_was_cancelled(store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, memory_mb=2048, disk_gb=7)])
     row = cases.claim(store)
     task = row.task
@@ -108,14 +108,14 @@ def a_failed_attempt_is_measured_although_the_task_was_cancelled(store):
                                                    True),)
 
 
-def a_migration_of_one_that_was_paused_for_it_says_nothing(store):
+def test_a_migration_of_one_that_was_paused_for_it_says_nothing(store):
     _ended(store, TaskState.COMPLETED, [GOOD], NOW, hooks=(model.TaskHook('pause'),))
     assert _known(store) == ()
     _ended(store, TaskState.COMPLETED, [GOOD], NOW + 50, hooks=(model.TaskHook('pscom'),))
     assert len(_known(store)) == 1
 
 
-def the_newest_tasks_are_enough(store):
+def test_the_newest_tasks_are_enough(store):
     known, migration_samples.TASKS = migration_samples.TASKS, 2
     try:
         uuids = [_ended(store, TaskState.COMPLETED, [GOOD], NOW + 50 * n) for n in range(3)]
@@ -124,7 +124,7 @@ def the_newest_tasks_are_enough(store):
         migration_samples.TASKS = known
 
 
-def of_an_earlier_release_the_whole_time_counts_as_copying(store):
+def test_of_an_earlier_release_the_whole_time_counts_as_copying(store):
     uuid = _ended(store, TaskState.COMPLETED, [GOOD], NOW)
     _forget_last_phases(store, [GOOD])
     other = _ended(store, TaskState.COMPLETED, [], NOW + 100)
@@ -132,7 +132,7 @@ def of_an_earlier_release_the_whole_time_counts_as_copying(store):
                              model.MeasuredAttempt(uuid, 2048, 7, 20.0))
 
 
-def attempts_of_less_than_a_second_are_measured(store):
+def test_attempts_of_less_than_a_second_are_measured(store):
     quick = dataclasses.replace(GOOD, phases={'pre_check': 0.25, 'running': 0.5})
     late = dataclasses.replace(quick, error_type='MigrationTimeout', error='late')
     uuid = _ended(store, TaskState.COMPLETED, [late, quick], NOW)
@@ -140,7 +140,7 @@ def attempts_of_less_than_a_second_are_measured(store):
                              model.MeasuredAttempt(uuid, 2048, 7, 0.5, 0.25, False, True))
 
 
-def of_an_earlier_release_only_the_last_attempt_is_not_known(store):
+def test_of_an_earlier_release_only_the_last_attempt_is_not_known(store):
     """It counts by its task's times; those before it have theirs."""
     uuid = _ended(store, TaskState.COMPLETED, [LATE, GOOD], NOW)
     _forget_last_phases(store, [LATE, GOOD])
@@ -151,20 +151,7 @@ def of_an_earlier_release_only_the_last_attempt_is_not_known(store):
                              model.MeasuredAttempt(uuid, 2048, 7, 30.0, 7.5, False, True))
 
 
-def other_ways_than_live_are_not_measured(store):
+def test_other_ways_than_live_are_not_measured(store):
     for method in (model.MoveMethod.COLD, model.MoveMethod.OFFLINE):
         _ended(store, TaskState.COMPLETED, [GOOD], NOW, method=method)
     assert _known(store) == ()
-
-
-ALL = [attempts_are_measured_one_by_one_the_newest_first,
-       an_attempt_that_copied_nothing_is_not_measured,
-       an_attempt_cancelled_in_nova_is_stored_with_its_time,
-       an_attempt_without_a_running_phase_copied_while_preparing,
-       a_failed_attempt_is_measured_although_the_task_was_cancelled,
-       a_migration_of_one_that_was_paused_for_it_says_nothing,
-       the_newest_tasks_are_enough,
-       of_an_earlier_release_the_whole_time_counts_as_copying,
-       attempts_of_less_than_a_second_are_measured,
-       of_an_earlier_release_only_the_last_attempt_is_not_known,
-       other_ways_than_live_are_not_measured]

@@ -12,6 +12,8 @@
 
 """What every backend must do about approval; see :mod:`cases`."""
 
+from unittest import mock
+
 import pytest
 
 from kronos_nova import exception
@@ -56,7 +58,7 @@ def states(store, tasks):
     return [str(store.tasks.find_task(t.task_id).task.state) for t in tasks]
 
 
-def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
+def test_a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
     _, tasks, _ = save(store, [pending(), pending()])
     assert claim(store, now=NOW + 60) is None
     assert store.tasks.renew_task_claim('w', NOW) is None and states(store,
@@ -67,7 +69,7 @@ def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
         save(store, [lambda p, s: make_task(p, s, instance_uuid=tasks[0].instance_uuid)])
 
 
-def an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
+def test_an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     plan_id, tasks, _ = chain(store)
     then = NOW + 1000
     assert {t.task_id for t in store.approvals.approve_plan(plan_id, then, SAID, **LIMITS)} == {
@@ -82,13 +84,13 @@ def an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     assert said == plan_approvals.StoredDecision('approved', then, 'me@here', 3, 'why not')
 
 
-def a_phase_without_a_limit_has_as_long_as_any_task(store):
+def test_a_phase_without_a_limit_has_as_long_as_any_task(store):
     plan_id, (task,), _ = save(store, [pending(phase=model.Phase.EVACUATE)])
     store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
     assert store.tasks.find_task(task.task_id).task.deadline == NOW + rows.BEGIN_WITHIN
 
 
-def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
+def test_single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     plan_id, (first, second, alone), _ = chain(store)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=(
@@ -110,7 +112,7 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     assert (waiting.moves, waiting.until) == (1, NOW + 3600)
 
 
-def a_rejected_task_cancels_its_dependents_and_cools_down(store):
+def test_a_rejected_task_cancels_its_dependents_and_cools_down(store):
     plan_id, (first, second, alone), _ = chain(store)
     ended = store.approvals.reject_plan(plan_id, NOW + 600,
                                         plan_approvals.OperatorDecision('me', 'no',
@@ -125,7 +127,7 @@ def a_rejected_task_cancels_its_dependents_and_cools_down(store):
     assert [(d.verb, d.tasks) for d in store.approvals.list_decisions(plan_id)] == [('rejected', 2)]
 
 
-def of_a_rejected_plan_every_instance_cools(store):
+def test_of_a_rejected_plan_every_instance_cools(store):
     plan_id, tasks, _ = chain(store)
     assert len(store.approvals.reject_plan(plan_id, NOW + 600, SAID, 900)) == 3
     assert store.history.read_history('blue', NOW + 600).cooling == dict.fromkeys(
@@ -133,7 +135,7 @@ def of_a_rejected_plan_every_instance_cools(store):
     assert not store.approvals.list_waiting_plans(NOW) and not store.tasks.list_in_flight_moves()
 
 
-def an_approved_plan_can_be_cancelled_and_not_rejected(store):
+def test_an_approved_plan_can_be_cancelled_and_not_rejected(store):
     plan_id, tasks, _ = chain(store)
     store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
     assert not store.approvals.reject_plan(plan_id, NOW, SAID,
@@ -145,7 +147,7 @@ def an_approved_plan_can_be_cancelled_and_not_rejected(store):
     assert [d.verb for d in store.approvals.list_decisions(plan_id)] == ['approved', 'cancelled']
 
 
-def an_unapproved_plan_lapses_for_every_reader(store):
+def test_an_unapproved_plan_lapses_for_every_reader(store):
     plan_id, tasks, _ = chain(store)
     (waiting,) = store.approvals.list_waiting_plans(NOW + 3599, 'blue')
     assert (waiting.plan_id, waiting.scope, waiting.since, waiting.until, waiting.moves) == (
@@ -165,7 +167,7 @@ def an_unapproved_plan_lapses_for_every_reader(store):
     assert (row.error_type, row.error) == ('TaskExpired', 'No operator approved it in time.')
 
 
-def the_requester_of_a_plan_differs_from_its_decider(store):
+def test_the_requester_of_a_plan_differs_from_its_decider(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
         store.run_transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
@@ -178,7 +180,7 @@ def the_requester_of_a_plan_differs_from_its_decider(store):
     assert store.approvals.find_requesters([]) == {}
 
 
-def a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
+def test_a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
     _, (blue, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
     _, (red,), _ = save(store, [pending()], scope='red')
@@ -186,7 +188,7 @@ def a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
     assert states(store, (blue, queued, red)) == ['cancelled', 'queued', 'pending']
 
 
-def a_zombie_lapses_nothing(store):
+def test_a_zombie_lapses_nothing(store):
     _, tasks, _ = save(store, [pending()])
     old = lease_of(store)
     store.leases.release_lease(old)
@@ -196,7 +198,7 @@ def a_zombie_lapses_nothing(store):
     assert states(store, tasks) == ['pending']
 
 
-def of_approving_and_rejecting_at_once_one_wins_each_task(store):
+def test_of_approving_and_rejecting_at_once_one_wins_each_task(store):
     plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(5)])
     approved, rejected = at_once(2, lambda n: (
         store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS) if n == 0
@@ -206,12 +208,12 @@ def of_approving_and_rejecting_at_once_one_wins_each_task(store):
     assert set(states(store, tasks)) == {'queued' if approved else 'cancelled'}
 
 
-def a_purge_removes_decisions_with_their_plan(store):
+def test_a_purge_removes_decisions_with_their_plan(store):
     plan_id, _, _ = chain(store)
     store.approvals.reject_plan(plan_id, NOW, SAID, 0)
     later = NOW + 86400 * 400
-    store._clock = lambda: later
-    assert store.history.purge_records(later - 86400) == 1
+    with mock.patch.object(store, '_clock', lambda: later):
+        assert store.history.purge_records(later - 86400) == 1
     assert store.approvals.list_decisions(plan_id) == [] and store.plans.find_plan(plan_id) is None
 
 
@@ -220,7 +222,7 @@ def drains(store):
         return plans.list_draining_hosts(connection, 'blue')
 
 
-def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
+def test_a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
     save(store, 0, draining=['h7', 'h8'])
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1', 'h7'])
@@ -229,7 +231,7 @@ def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
     assert drains(store) == {'h7'}
 
 
-def an_approved_drain_holds_until_it_is_cancelled(store):
+def test_an_approved_drain_holds_until_it_is_cancelled(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
     store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
@@ -238,7 +240,7 @@ def an_approved_drain_holds_until_it_is_cancelled(store):
     assert drains(store) == set()
 
 
-def of_a_part_that_is_approved_only_its_hosts_are_drained(store):
+def test_of_a_part_that_is_approved_only_its_hosts_are_drained(store):
     plan_id, (one, _two), _ = save(
         store, [pending(from_host=h, phase=model.Phase.PACK) for h in ('h1', 'h2')],
         draining=['h1', 'h2'])
@@ -248,14 +250,14 @@ def of_a_part_that_is_approved_only_its_hosts_are_drained(store):
     assert drains(store) == {'h1'}
 
 
-def cooldowns_begin_when_a_plan_is_approved(store):
+def test_cooldowns_begin_when_a_plan_is_approved(store):
     plan_id, (task,), _ = save(store, [pending()])
     store.approvals.approve_plan(plan_id, NOW + 3500, SAID, **LIMITS)
     history = store.history.read_history('blue', NOW + 3500)
     assert history.scope_cooling == 600 and history.cooling == {task.instance_uuid: 900}
 
 
-def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
+def test_a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     plan_id, (first, _second, alone), _ = chain(store)
     store.approvals.reject_plan(plan_id, NOW,
                                 plan_approvals.OperatorDecision('me', 'no', [alone.instance_uuid]),
@@ -267,7 +269,7 @@ def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     assert dump(store) == before
 
 
-def an_executor_stores_that_no_operator_approved_the_task(store):
+def test_an_executor_stores_that_no_operator_approved_the_task(store):
     _, (waits, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
     assert len(store.tasks.expire_tasks(None, NOW + 3600, 60)) == 2
@@ -275,14 +277,14 @@ def an_executor_stores_that_no_operator_approved_the_task(store):
     assert 'not begun in time' in store.tasks.find_task(queued.task_id).error
 
 
-def the_name_of_an_operator_is_cut_to_its_column(store):
+def test_the_name_of_an_operator_is_cut_to_its_column(store):
     plan_id, _, _ = save(store, [pending()])
     store.approvals.approve_plan(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'),
                                  **LIMITS)
     assert store.approvals.list_decisions(plan_id)[0].decided_by == 'x' * 255
 
 
-def an_engines_older_plan_undoes_no_approval_and_no_cancelling(store):
+def test_an_engines_older_plan_undoes_no_approval_and_no_cancelling(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
     for decide in (lambda: store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS),
@@ -295,7 +297,7 @@ def an_engines_older_plan_undoes_no_approval_and_no_cancelling(store):
         assert drains(store) == known
 
 
-def cancelling_ends_no_drain_of_another_plan(store):
+def test_cancelling_ends_no_drain_of_another_plan(store):
     save(store, [lambda p, s: make_task(p, s, from_host='h7', phase=model.Phase.PACK)],
          draining=['h7'])
     spread, _, _ = save(store, [lambda p, s: make_task(p, s, from_host='h7'),
@@ -304,7 +306,7 @@ def cancelling_ends_no_drain_of_another_plan(store):
     assert drains(store) == {'h7'}
 
 
-def the_holder_of_the_lease_gets_each_decision_once(store):
+def test_the_holder_of_the_lease_gets_each_decision_once(store):
     plan_id, _, _ = chain(store)
     other, _, _ = save(store, [pending()], scope='red')
     store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
@@ -319,29 +321,3 @@ def the_holder_of_the_lease_gets_each_decision_once(store):
     with pytest.raises(exception.LeaseLost):
         store.approvals.pop_unannounced_decisions(lease)
     assert [d.verb for d in store.approvals.pop_unannounced_decisions(late)] == ['cancelled']
-
-
-ALL = [
-    the_holder_of_the_lease_gets_each_decision_once,
-    an_engines_older_plan_undoes_no_approval_and_no_cancelling,
-    cancelling_ends_no_drain_of_another_plan,
-    a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,
-    an_approved_drain_holds_until_it_is_cancelled,
-    of_a_part_that_is_approved_only_its_hosts_are_drained,
-    cooldowns_begin_when_a_plan_is_approved,
-    a_move_that_waits_no_more_refuses_those_that_are_named_beside_it,
-    an_executor_stores_that_no_operator_approved_the_task,
-    the_name_of_an_operator_is_cut_to_its_column,
-    a_task_awaiting_approval_is_unclaimed_and_holds_its_instance,
-    the_requester_of_a_plan_differs_from_its_decider,
-    an_approved_plan_keeps_its_stagger_from_the_approval_on,
-    a_phase_without_a_limit_has_as_long_as_any_task,
-    single_moves_are_approved_with_those_they_require_or_not_at_all,
-    a_rejected_task_cancels_its_dependents_and_cools_down,
-    of_a_rejected_plan_every_instance_cools,
-    an_approved_plan_can_be_cancelled_and_not_rejected,
-    an_unapproved_plan_lapses_for_every_reader,
-    a_lapse_is_of_its_scope_and_of_what_waits_alone,
-    a_zombie_lapses_nothing,
-    of_approving_and_rejecting_at_once_one_wins_each_task,
-    a_purge_removes_decisions_with_their_plan]

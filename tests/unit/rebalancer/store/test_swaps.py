@@ -30,7 +30,7 @@ from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
-from tests.unit.rebalancer.store.exact import changed
+from tests.unit.rebalancer.store.test_exact_changes import changed
 
 SAID = plan_approvals.OperatorDecision('me@here', 'closer to its users')
 CAPS = {'per_scope': 9, 'total': 9, 'claim_seconds': 60}
@@ -84,7 +84,7 @@ def state_of(store, plan_id):
     return swap.state
 
 
-def a_swap_ends_with_both_halves_and_success_needs_no_notice(store):
+def test_a_swap_ends_with_both_halves_and_success_needs_no_notice(store):
     plan_id, a, b = begun(store)
     assert ended(store, a) == [] and state_of(store, plan_id) == swaps.GOING
     assert ended(store, b) == []
@@ -95,7 +95,7 @@ def a_swap_ends_with_both_halves_and_success_needs_no_notice(store):
         model.Swap(a.instance_uuid, b.instance_uuid),)
 
 
-def the_first_one_goes_back_when_the_second_one_fails(store):
+def test_the_first_one_goes_back_when_the_second_one_fails(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     assert ended(store, b, TaskState.FAILED, NOW + 90, quarantine=3600) == []
@@ -116,7 +116,7 @@ def the_first_one_goes_back_when_the_second_one_fails(store):
     assert b.instance_uuid in {q.name for q in store.quarantine.list_quarantines(NOW + 91)}
 
 
-def the_way_back_comes_before_all_that_waits(store):
+def test_the_way_back_comes_before_all_that_waits(store):
     _, a, b = begun(store)
     ended(store, a)
     row = store.tasks.claim_task('w', None, NOW + 60, **CAPS)
@@ -128,7 +128,7 @@ def the_way_back_comes_before_all_that_waits(store):
                                       follower(store, a), state=TaskState.CLAIMED)
 
 
-def a_failed_undo_is_stored_with_the_place_of_each_instance(store):
+def test_a_failed_undo_is_stored_with_the_place_of_each_instance(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     ended(store, b, TaskState.CANCELLED)
@@ -142,7 +142,7 @@ def a_failed_undo_is_stored_with_the_place_of_each_instance(store):
                                                                                **CAPS) is None
 
 
-def decisions_of_one_pass_keep_their_order(store):
+def test_decisions_of_one_pass_keep_their_order(store):
     for _ in range(8):
         plan_id, a, b = begun(store)
         ended(store, a, now=NOW)
@@ -152,7 +152,7 @@ def decisions_of_one_pass_keep_their_order(store):
                                                                              'stuck']
 
 
-def nothing_is_undone_when_the_first_one_fails(store):
+def test_nothing_is_undone_when_the_first_one_fails(store):
     plan_id, a, b = begun(store)
     cancelled = ended(store, a, TaskState.FAILED)
     assert [t.task_id for t in cancelled] == [b.task_id]
@@ -160,7 +160,7 @@ def nothing_is_undone_when_the_first_one_fails(store):
     assert store.tasks.settle_swaps(NOW) == [] and len(store.approvals.list_decisions(plan_id)) == 1
 
 
-def cancelling_one_half_before_the_start_calls_off_the_swap(store):
+def test_cancelling_one_half_before_the_start_calls_off_the_swap(store):
     plan_id, a, b = begun(store)
     gone = store.tasks.cancel_task(b.task_id, NOW, cancelled_by='me', reason='no',
                                    instance_cooldown=0)
@@ -168,7 +168,7 @@ def cancelling_one_half_before_the_start_calls_off_the_swap(store):
     assert state_of(store, plan_id) == swaps.CALLED_OFF and store.tasks.list_in_flight_moves() == ()
 
 
-def one_that_has_begun_is_waited_for_and_goes_back(store):
+def test_one_that_has_begun_is_waited_for_and_goes_back(store):
     plan_id, a, b = begun(store)
     row = store.tasks.claim_task('w', None, NOW, **CAPS)
     store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
@@ -179,7 +179,7 @@ def one_that_has_begun_is_waited_for_and_goes_back(store):
     assert follower(store, a).to_host == 'h1' and state_of(store, plan_id) == swaps.UNDOING
 
 
-def a_parked_one_goes_on_when_the_other_has_moved(store):
+def test_a_parked_one_goes_on_when_the_other_has_moved(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a)
     assert state_of(store, plan_id) == swaps.GOING
@@ -191,7 +191,7 @@ def a_parked_one_goes_on_when_the_other_has_moved(store):
     assert state_of(store, plan_id) == swaps.SWAPPED
 
 
-def the_undo_of_a_parked_swap_moves_the_last_instance_first(store):
+def test_the_undo_of_a_parked_swap_moves_the_last_instance_first(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
@@ -208,7 +208,7 @@ def the_undo_of_a_parked_swap_moves_the_last_instance_first(store):
     assert swap.state == swaps.UNDONE and len(swap.undos) == 2
 
 
-def a_parked_one_goes_back_when_the_other_fails(store):
+def test_a_parked_one_goes_back_when_the_other_fails(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a)
     ended(store, b, TaskState.FAILED)
@@ -218,7 +218,7 @@ def a_parked_one_goes_back_when_the_other_fails(store):
     assert state_of(store, plan_id) == swaps.UNDONE
 
 
-def until_it_is_over_both_places_of_both_are_held(store):
+def test_until_it_is_over_both_places_of_both_are_held(store):
     def ends():
         return {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
                 for f in store.tasks.list_in_flight_moves()}
@@ -240,7 +240,7 @@ def until_it_is_over_both_places_of_both_are_held(store):
                for f in store.tasks.list_in_flight_moves())
 
 
-def settle_swaps_settles_swaps_that_ended_tasks_left(store):
+def test_settle_swaps_settles_swaps_that_ended_tasks_left(store):
     """As a daemon of the release before leaves it, or two that end both halves at once."""
     plan_id, a, b = begun(store)
     ended(store, a)
@@ -256,7 +256,7 @@ def settle_swaps_settles_swaps_that_ended_tasks_left(store):
     assert swap.state == swaps.UNDOING and follower(store, a).to_host == 'h1'
 
 
-def an_undo_waits_for_another_move_of_its_instance(store):
+def test_an_undo_waits_for_another_move_of_its_instance(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     other = make_task(new_id(), instance_uuid=a.instance_uuid, from_host='h2', to_host='h9',
@@ -271,7 +271,7 @@ def an_undo_waits_for_another_move_of_its_instance(store):
     assert store.tasks.settle_swaps(NOW)[0].state == swaps.UNDOING
 
 
-def a_swap_that_is_not_over_is_kept_with_its_plans_however_old(store):
+def test_a_swap_that_is_not_over_is_kept_with_its_plans_however_old(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     ended(store, b, TaskState.FAILED)
@@ -285,7 +285,7 @@ def a_swap_that_is_not_over_is_kept_with_its_plans_however_old(store):
     assert store.history.purge_records(NOW + 9e6) == 2 and store.tasks.list_swaps(plan_id) == []
 
 
-def one_half_is_not_approved_without_the_other(store):
+def test_one_half_is_not_approved_without_the_other(store):
     plan_id = new_id()
     pending = {'state': TaskState.PENDING, 'deadline': NOW + 3600, 'alternates': ()}
     a = make_task(plan_id, **pending)
@@ -307,7 +307,7 @@ def one_half_is_not_approved_without_the_other(store):
     assert ends == [60.0, rows.BEGIN_WITHIN], 'the first one would have to go back'
 
 
-def a_dry_run_begins_none(store):
+def test_a_dry_run_begins_none(store):
     plan_id = new_id()
     plan = model.Plan('blue', (model.Move('a', 'h1', 'h2', model.Phase.SPREAD),
                                model.Move('b', 'h2', 'h1', model.Phase.SPREAD)),
@@ -318,7 +318,7 @@ def a_dry_run_begins_none(store):
         plan_id).plan.swaps == plan.swaps
 
 
-def a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way(store):
+def test_a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way(store):
     """As spread plans it: each to a host of its own."""
     plan_id = new_id()
     a = make_task(plan_id, alternates=())
@@ -343,7 +343,7 @@ def a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way(store):
     assert state_of(store, plan_id) == swaps.UNDONE
 
 
-def a_plan_of_an_earlier_release_has_no_swaps(store):
+def test_a_plan_of_an_earlier_release_has_no_swaps(store):
     plan_id, a, b = begun(store)
     with store.engine.begin() as connection:
         document = json.loads(connection.scalar(sa.select(tables.plan.c.document)))
@@ -357,7 +357,7 @@ def two_at_once(store):
     return begun(store), begun(store, not_before=NOW + 999)
 
 
-def calling_off_a_swap_cancels_the_other_half_alone(store):
+def test_calling_off_a_swap_cancels_the_other_half_alone(store):
     (plan_id, a, b), (other, _, _) = two_at_once(store)
     _, found = changed(store, lambda: store.tasks.cancel_task(
         b.task_id, NOW + 5, cancelled_by='me', reason='no', instance_cooldown=0))
@@ -371,7 +371,7 @@ def calling_off_a_swap_cancels_the_other_half_alone(store):
     assert passes == {plan_id: passes[plan_id], other: 0} and passes[plan_id] > 0
 
 
-def the_way_back_is_a_plan_and_a_task_of_their_own(store):
+def test_the_way_back_is_a_plan_and_a_task_of_their_own(store):
     """Of what the task before it was, its instance is left."""
     plan_id, a, b = begun(
         store, parking='h3', phase=model.Phase.SPREAD, alternates=('h7',), improvement=0.5,
@@ -399,7 +399,7 @@ def the_way_back_is_a_plan_and_a_task_of_their_own(store):
         f'the swap failed; plan {back.plan_id} moves instance {b.instance_uuid} back to h2')
 
 
-def the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was(store):
+def test_a_retry_says_where_it_comes_from_and_its_end_that_all_is_as_before(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
@@ -414,7 +414,7 @@ def the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was(store)
     assert (said.verb, said.reason) == ('undone', 'all are back where they were')
 
 
-def a_stuck_swap_names_every_instance_that_is_away(store):
+def test_a_stuck_swap_names_every_instance_that_is_away(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
@@ -425,7 +425,7 @@ def a_stuck_swap_names_every_instance_that_is_away(store):
         f'{a.instance_uuid} is on h3, was on h1')
 
 
-def swaps_are_ordered_by_start_and_their_tasks_by_end(store):
+def test_swaps_are_ordered_by_start_and_their_tasks_by_end(store):
     _, (plan_id, a, b) = two_at_once(store)
     with store.engine.begin() as connection:
         for key, at in (('0', 3.0), ('1', 1.0), ('2', 2.0), ('3', 2.0)):
@@ -446,7 +446,7 @@ def swaps_are_ordered_by_start_and_their_tasks_by_end(store):
         a.task_id, b.task_id], 'who lives is last'
 
 
-def when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on(store):
+def test_when_the_second_is_too_late_the_first_goes_back_from_then_on(store):
     plan_id, a, b = begun(store, deadline=NOW + 500)
     ended(store, a)
     assert [t.task_id for t in store.tasks.expire_tasks(None, NOW + 500, 60)] == [b.task_id]
@@ -455,7 +455,7 @@ def when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on(store):
     assert state_of(store, plan_id) == swaps.UNDOING
 
 
-def each_of_several_stuck_swaps_is_reported_once(store):
+def test_each_of_several_stuck_swaps_is_reported_once(store):
     for plan_id, _, _ in (begun(store), begun(store)):
         with store.engine.begin() as connection:
             connection.execute(sa.update(tables.swap).where(
@@ -464,39 +464,10 @@ def each_of_several_stuck_swaps_is_reported_once(store):
     assert store.tasks.settle_swaps(NOW) == []
 
 
-def an_idle_instance_of_a_swap_counts_as_in_flight(store):
+def test_an_idle_instance_of_a_swap_counts_as_in_flight(store):
     _, a, b = begun(store, parking='h3')
     assert model.InFlightMove(
         b.instance_uuid, 'h2', 'h1', 'task', (), 'blue') in store.tasks.list_in_flight_moves()
     ended(store, a)
     assert store.tasks.list_in_flight_moves()[-1] == model.InFlightMove(
         a.instance_uuid, 'h3', 'h2', 'task', ('h1',), 'blue')
-
-
-ALL = [calling_off_a_swap_cancels_the_other_half_alone,
-       the_way_back_is_a_plan_and_a_task_of_their_own,
-       the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was,
-       a_stuck_swap_names_every_instance_that_is_away,
-       swaps_are_ordered_by_start_and_their_tasks_by_end,
-       when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on,
-       each_of_several_stuck_swaps_is_reported_once,
-       an_idle_instance_of_a_swap_counts_as_in_flight,
-       a_swap_ends_with_both_halves_and_success_needs_no_notice,
-       the_first_one_goes_back_when_the_second_one_fails,
-       a_failed_undo_is_stored_with_the_place_of_each_instance,
-       decisions_of_one_pass_keep_their_order,
-       nothing_is_undone_when_the_first_one_fails,
-       cancelling_one_half_before_the_start_calls_off_the_swap,
-       one_that_has_begun_is_waited_for_and_goes_back,
-       a_parked_one_goes_on_when_the_other_has_moved,
-       the_undo_of_a_parked_swap_moves_the_last_instance_first,
-       a_parked_one_goes_back_when_the_other_fails,
-       until_it_is_over_both_places_of_both_are_held,
-       settle_swaps_settles_swaps_that_ended_tasks_left,
-       an_undo_waits_for_another_move_of_its_instance,
-       a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
-       one_half_is_not_approved_without_the_other,
-       a_dry_run_begins_none,
-       a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way,
-       a_plan_of_an_earlier_release_has_no_swaps,
-       the_way_back_comes_before_all_that_waits]

@@ -12,6 +12,8 @@
 
 """Rules of every backend for plans that operators request; see :mod:`cases`."""
 
+from unittest import mock
+
 import pytest
 
 from kronos_nova import exception
@@ -39,7 +41,7 @@ def ask(store, mark, scope='blue', **kw):
     return plan_id, task
 
 
-def a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
+def test_a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     save(store, 0, draining=['h4'])
     before = dump(store)
     plan_id, task = ask(store, store.plans.read_live_work())
@@ -58,7 +60,7 @@ def a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     assert count_moves(store) == {'blue': 1}
 
 
-def a_requested_plan_fences_the_engine_until_its_next_cycle(store):
+def test_a_requested_plan_fences_the_engine_until_its_next_cycle(store):
     lease = lease_of(store)
     ask(store, store.plans.read_live_work())
     before = dump(store)
@@ -72,7 +74,7 @@ def a_requested_plan_fences_the_engine_until_its_next_cycle(store):
     assert store.leases.retake_lease(again, 30) is None, 'nothing came between'
 
 
-def a_lease_that_was_overtaken_is_given_back_all_the_same(store):
+def test_a_lease_that_was_overtaken_is_given_back_all_the_same(store):
     lease = lease_of(store)
     ask(store, store.plans.read_live_work())
     store.leases.release_lease(lease)
@@ -83,23 +85,23 @@ def a_lease_that_was_overtaken_is_given_back_all_the_same(store):
         'blue'} and again.epoch > lease.epoch, 'it is another one\'s now'
 
 
-def a_lease_that_is_over_or_anothers_is_not_retaken(store):
+def test_a_lease_that_is_over_or_anothers_is_not_retaken(store):
     lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     ask(store, store.plans.read_live_work())
     later = store.now() + 31
-    store._clock = lambda: later
-    assert store.leases.retake_lease(lease, 30) is None
-    store.leases.acquire_lease('blue', 'another', 30, 'other')
-    assert store.leases.retake_lease(lease, 30) is None
+    with mock.patch.object(store, '_clock', lambda: later):
+        assert store.leases.retake_lease(lease, 30) is None
+        store.leases.acquire_lease('blue', 'another', 30, 'other')
+        assert store.leases.retake_lease(lease, 30) is None
 
 
-def an_unplanned_scope_stays_free_after_a_requested_plan(store):
+def test_an_unplanned_scope_stays_free_after_a_requested_plan(store):
     ask(store, store.plans.read_live_work(), scope='green')
     assert store.leases.list_leased_scopes() == frozenset()
     assert store.leases.acquire_lease('green', 'engine', 30, 'hash').epoch == 2
 
 
-def plans_made_meanwhile_in_any_scope_refuse_it(store):
+def test_plans_made_meanwhile_in_any_scope_refuse_it(store):
     mark = store.plans.read_live_work()
     save(store, scope='red')
     before = dump(store)
@@ -109,7 +111,7 @@ def plans_made_meanwhile_in_any_scope_refuse_it(store):
     ask(store, store.plans.read_live_work())
 
 
-def drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
+def test_drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
     save(store, 0, draining=['h4'])
     mark = store.plans.read_live_work()
     save(store, 0, reason='over')
@@ -120,7 +122,7 @@ def drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
         ask(store, mark)
 
 
-def a_task_that_ended_meanwhile_is_no_reason(store):
+def test_a_task_that_ended_meanwhile_is_no_reason(store):
     save(store, [make_task])
     mark = store.plans.read_live_work()
     row = claim(store)
@@ -129,21 +131,9 @@ def a_task_that_ended_meanwhile_is_no_reason(store):
     ask(store, mark)
 
 
-def a_busy_instance_refuses_the_whole(store):
+def test_a_busy_instance_refuses_the_whole(store):
     _, (task,), _ = save(store)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=f'live task .*{task.instance_uuid}'):
         ask(store, store.plans.read_live_work(), instance_uuid=task.instance_uuid)
     assert dump(store) == before
-
-
-ALL = [
-    a_requested_plan_begins_and_leaves_the_scope_unchanged,
-    a_requested_plan_fences_the_engine_until_its_next_cycle,
-    a_lease_that_is_over_or_anothers_is_not_retaken,
-    a_lease_that_was_overtaken_is_given_back_all_the_same,
-    an_unplanned_scope_stays_free_after_a_requested_plan,
-    plans_made_meanwhile_in_any_scope_refuse_it,
-    drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not,
-    a_task_that_ended_meanwhile_is_no_reason,
-    a_busy_instance_refuses_the_whole]

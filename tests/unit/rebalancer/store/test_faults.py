@@ -92,7 +92,7 @@ def whole_or_nothing(store, action):
     raise AssertionError('it never came through')
 
 
-def a_plan_is_stored_wholly_or_not_at_all(store):
+def test_a_plan_is_stored_wholly_or_not_at_all(store):
     """Plan, tasks, cooldowns, drains, foreseen outcome, the lease's mark."""
     lease = cases.lease_of(store)
     plan_id = cases.new_id()
@@ -110,7 +110,7 @@ def a_plan_is_stored_wholly_or_not_at_all(store):
     assert changed == {'plan', 'task', 'outcome', 'cooldown', 'drain', 'lease'}
 
 
-def an_end_is_written_wholly_or_not_at_all(store):
+def test_an_end_is_written_wholly_or_not_at_all(store):
     """Task, cooldown, quarantine, and the dependents that can no longer happen."""
     first = cases.new_id()
     _, tasks, _ = cases.save(store, [
@@ -123,7 +123,7 @@ def an_end_is_written_wholly_or_not_at_all(store):
     assert store.tasks.list_in_flight_moves() == ()
 
 
-def every_other_step_is_whole_too(store):
+def test_every_other_step_is_whole_too(store):
     first = cases.new_id()
     cases.save(store, [
         lambda p, s: cases.make_task(p, s, instance_uuid=first),
@@ -156,7 +156,7 @@ def every_other_step_is_whole_too(store):
                                                    reason='why'))
 
 
-def plans_are_purged_wholly_or_not_at_all(store):
+def test_plans_are_purged_wholly_or_not_at_all(store):
     """A purge that fails at any statement leaves no rows without their plan."""
     plan_ids = [cases.save(store, 2, scope=scope, now=NOW + n)[0]
                 for n, scope in enumerate(('blue', 'green', 'red'))]
@@ -206,7 +206,7 @@ def deletions(store):
         sa.event.remove(store.engine, 'after_cursor_execute', after)
 
 
-def a_purge_forgets_a_part_at_a_time(store):
+def test_a_purge_forgets_a_part_at_a_time(store):
     """No transaction deletes much more than a batch, and all goes in the end."""
     for n in range(30):
         cases.save(store, 3, now=NOW + n)
@@ -220,7 +220,7 @@ def a_purge_forgets_a_part_at_a_time(store):
     assert store.plans.list_plans() == [] and store.history.read_history('blue', NOW).cooling == {}
 
 
-def the_database_itself_refuses_a_second_live_task(store):
+def test_the_database_itself_refuses_a_second_live_task(store):
     """Not only the question that comes before: the constraint."""
     _, (task,), _ = cases.save(store)
     twin = rows.task_columns(cases.make_task(
@@ -241,7 +241,7 @@ def process_clock(hours):
         yield
 
 
-def leases_ignore_the_clock_of_a_process(store):
+def test_leases_ignore_the_clock_of_a_process(store):
     with process_clock(-6):
         first = store.leases.acquire_lease('blue', 'e1', 30, 'hash')
     with process_clock(6):
@@ -334,13 +334,13 @@ def _list_writing_methods(prefix, owner):
                 r'|\bopen_long_runner\(|schema\.upgrade_schema\b', inspect.getsource(method))}
 
 
-def each_writing_method_has_a_fence_in_these_lists(store):
+def test_each_writing_method_has_a_fence_in_these_lists(store):
     known = (UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS
              | AFTER_A_FENCED_STEP | ITS_OWN | OTHERS)
     assert writing_methods() == known
 
 
-def a_zombie_writes_nothing(store):
+def test_a_zombie_writes_nothing(store):
     old = store.leases.acquire_lease('blue', 'zombie', 30, 'hash')
     cases.spread(store, NOW, lease=old)
     store.outcomes.record_imbalance_since(old, NOW)
@@ -379,7 +379,7 @@ def a_zombie_writes_nothing(store):
     assert after == before
 
 
-def a_released_lease_writes_nothing_before_another_engine_takes_it(store):
+def test_a_released_lease_writes_nothing_before_another_engine_takes_it(store):
     old = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     cases.spread(store, NOW, lease=old)
     store.leases.release_lease(old)
@@ -448,7 +448,7 @@ def fill(store):
             connection.execute(sa.insert(table).values({**row, **known}))
 
 
-def an_upgrade_keeps_every_row_and_its_meaning(store):
+def test_an_upgrade_keeps_every_row_and_its_meaning(store):
     """A row in every table is carried over to the schema of the next release."""
     fill(store)
     before = stored(store)
@@ -467,7 +467,7 @@ def an_upgrade_keeps_every_row_and_its_meaning(store):
     assert schema.read_current_revision(store.engine) == revision
 
 
-def a_revision_that_does_not_admit_this_release_is_refused(store):
+def test_a_revision_that_does_not_admit_this_release_is_refused(store):
     with schemas.run_as_next_release(admits=False) as revision:
         store.upgrade()
     for step in (store.check, store.upgrade):
@@ -475,7 +475,7 @@ def a_revision_that_does_not_admit_this_release_is_refused(store):
             step()
 
 
-def rows_of_this_release_are_complete_on_the_next_schema(store):
+def test_rows_of_this_release_are_complete_on_the_next_schema(store):
     with schemas.run_as_next_release():
         store.upgrade()
     cases.save(store)
@@ -503,7 +503,7 @@ def _used(store, before):
     assert store.outcomes.record_outcome(lease, 0.1, NOW + 60, load=0.5) is not None
 
 
-def revisions_are_those_that_alembic_finds(store):
+def test_revisions_are_those_that_alembic_finds(store):
     """It is not asked for them whenever a command starts."""
     found = script.ScriptDirectory.from_config(schema._make_alembic_config())
     assert schema.list_revisions() == [r.revision for r in found.walk_revisions()][::-1]
@@ -512,17 +512,3 @@ def revisions_are_those_that_alembic_finds(store):
         assert migration.MigrationContext.configure(
             connection).get_current_revision() == schema.read_current_revision(
                 store.engine) == schema.get_head_revision()
-
-
-
-ALL = [
-    a_plan_is_stored_wholly_or_not_at_all, an_end_is_written_wholly_or_not_at_all,
-    every_other_step_is_whole_too, plans_are_purged_wholly_or_not_at_all,
-    a_purge_forgets_a_part_at_a_time, the_database_itself_refuses_a_second_live_task,
-    leases_ignore_the_clock_of_a_process, a_zombie_writes_nothing,
-    each_writing_method_has_a_fence_in_these_lists,
-    a_released_lease_writes_nothing_before_another_engine_takes_it,
-    an_upgrade_keeps_every_row_and_its_meaning,
-    a_revision_that_does_not_admit_this_release_is_refused,
-    rows_of_this_release_are_complete_on_the_next_schema,
-    revisions_are_those_that_alembic_finds]

@@ -69,7 +69,7 @@ def crowd(store, worker='w', heard=NOW, deadline=None):
     return found
 
 
-def a_mark_changes_its_task_alone(store):
+def test_a_mark_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.CLAIMED]
     for worker, states in (('other', [TaskState.CLAIMED]), ('w', [TaskState.SUBMITTED])):
@@ -82,7 +82,7 @@ def a_mark_changes_its_task_alone(store):
             'updated_at': NOW + 1}})
 
 
-def a_requeue_changes_its_task_alone(store):
+def test_a_requeue_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTING]
     store.tasks.update_state(
@@ -102,7 +102,7 @@ def a_requeue_changes_its_task_alone(store):
             'error_type': 'MigrationFailed'}})
 
 
-def a_requeued_task_keeps_the_given_marks(store):
+def test_a_requeued_task_keeps_the_given_marks(store):
     ids = crowd(store)
     marks = (('queue', NOW), ('pre_flight', NOW + 1))
     assert store.tasks.requeue_task(
@@ -111,13 +111,13 @@ def a_requeued_task_keeps_the_given_marks(store):
     assert store.tasks.find_task(ids['blue', TaskState.CLAIMED]).marks == marks
 
 
-def a_missing_task_is_not_requeued_and_not_found(store):
+def test_a_missing_task_is_not_requeued_and_not_found(store):
     assert store.tasks.find_task('nobody') is None
     assert store.tasks.requeue_task(
         'nobody', 'w', NOW, not_before=NOW, retry_count=0, attempt=0) is False
 
 
-def states_that_no_mark_may_set_are_named(store):
+def test_states_that_no_mark_may_set_are_named(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.CLAIMED]
     for state, fields, words in (
@@ -129,7 +129,7 @@ def states_that_no_mark_may_set_are_named(store):
         assert str(error.value) == words
 
 
-def tasks_are_found_by_state_scope_and_worker(store):
+def test_tasks_are_found_by_state_scope_and_worker(store):
     mine, theirs = crowd(store), crowd(store, 'other')
 
     def found(*asked, **kw):
@@ -145,7 +145,7 @@ def tasks_are_found_by_state_scope_and_worker(store):
     assert len(found([TaskState.QUEUED, TaskState.CLAIMED])) == 8
 
 
-def how_many_have_ended_and_when_the_last_did(store):
+def test_how_many_have_ended_and_when_the_last_did(store):
     assert store.tasks.count_newest_ended() == (0, 0.0)
     for at in (NOW + 20, NOW + 90):
         cases.save(store)
@@ -154,7 +154,7 @@ def how_many_have_ended_and_when_the_last_did(store):
     assert store.tasks.count_newest_ended() == (2, NOW + 90)
 
 
-def a_task_can_be_claimed_until_its_deadline_if_it_has_one(store):
+def test_a_task_can_be_claimed_until_its_deadline_if_it_has_one(store):
     """A row of an earlier release has none."""
     cases.save(store, [lambda p, s: cases.make_task(p, s, deadline=NOW + 10)])
     assert cases.claim(store, now=NOW + 10) is None
@@ -163,7 +163,7 @@ def a_task_can_be_claimed_until_its_deadline_if_it_has_one(store):
     assert cases.claim(store, now=NOW + 10) is not None
 
 
-def an_end_changes_its_task_alone(store):
+def test_an_end_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTED]
     for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
@@ -176,7 +176,7 @@ def an_end_changes_its_task_alone(store):
             'completed_at': NOW + 1, 'error': 'because', 'error_type': 'X'}})
 
 
-def a_heartbeat_covers_all_tasks_in_flight(store):
+def test_a_heartbeat_covers_all_tasks_in_flight(store):
     ids = crowd(store)
     _, found = changed(store, lambda: store.tasks.renew_task_claim('w', NOW + 7))
     assert found == {ids[scope, state]: {'heartbeat_at': NOW + 7}
@@ -184,7 +184,7 @@ def a_heartbeat_covers_all_tasks_in_flight(store):
     assert changed(store, lambda: store.tasks.renew_task_claim('other', NOW + 9)) == (None, {})
 
 
-def claims_that_are_given_back_are_ours_alone(store):
+def test_claims_that_are_given_back_are_ours_alone(store):
     ids = crowd(store)
     assert changed(store, lambda: store.tasks.release_task_claims('other')) == (None, {})
     _, found = changed(store, lambda: store.tasks.release_task_claims('w'))
@@ -192,7 +192,7 @@ def claims_that_are_given_back_are_ours_alone(store):
                      for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
 
 
-def an_adoption_is_of_silent_tasks_that_nova_may_know(store):
+def test_an_adoption_is_of_silent_tasks_that_nova_may_know(store):
     ids = crowd(store)
     assert changed(store, lambda: store.tasks.adopt_tasks('new', None, NOW + 59, 60)) == ([], {})
     assert changed(store, lambda: store.tasks.adopt_tasks('new', ['red'], NOW + 60, 60)) == ([], {})
@@ -205,7 +205,7 @@ def an_adoption_is_of_silent_tasks_that_nova_may_know(store):
     assert found.keys() == {ids['green', state] for state in MAYBE}
 
 
-def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
+def test_one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
     silent, lively = crowd(store, 'old'), crowd(store, 'lively', heard=NOW + 50)
     _, found = changed(store, lambda: store.tasks.adopt_tasks('new', None, NOW + 60, 60))
     assert found.keys() == {silent[scope, state] for scope in ('blue', 'green')
@@ -213,7 +213,7 @@ def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
     assert not found.keys() & set(lively.values())
 
 
-def late_tasks_are_cancelled_in_the_given_scope_alone(store):
+def test_late_tasks_are_cancelled_in_the_given_scope_alone(store):
     ids = crowd(store, deadline=NOW + 10)
     assert changed(store, lambda: store.tasks.expire_tasks(None, NOW + 9, 60)) == ([], {})
     gone, found = changed(store, lambda: store.tasks.expire_tasks(['blue'], NOW + 10, 60))
@@ -229,7 +229,7 @@ def late_tasks_are_cancelled_in_the_given_scope_alone(store):
     assert found.keys() == {ids['green', state] for state in (*IDLE, TaskState.CLAIMED)}
 
 
-def a_claim_changes_its_task_alone(store):
+def test_a_claim_changes_its_task_alone(store):
     ids = crowd(store)
     row, found = changed(store, lambda: cases.claim(
         store, 'new', now=NOW + 1, scopes={'blue'}, per_scope=99, total=99))
@@ -239,7 +239,7 @@ def a_claim_changes_its_task_alone(store):
         'timings': f'[["queue", {NOW}], ["pre_flight", {NOW + 1}]]'}}
 
 
-def quarantines_are_separate_and_only_ever_lengthened(store):
+def test_quarantines_are_separate_and_only_ever_lengthened(store):
     def add(name, now, seconds, reason, kind='host'):
         with store.engine.begin() as connection:
             quarantine.begin_quarantine(connection, kind, name, now, seconds, reason)
@@ -269,7 +269,7 @@ def quarantines_are_separate_and_only_ever_lengthened(store):
     assert [q[:2] for q in at(NOW)] == [('disks', 'b'), ('host', 'a')]
 
 
-def a_completed_move_is_remembered_by_its_instance_hosts_and_phase(store):
+def test_a_completed_move_is_remembered_by_its_instance_hosts_and_phase(store):
     first = cases.new_id()
     _, tasks, _ = cases.save(store, [
         lambda p, s: cases.make_task(p, s, instance_uuid=first),
@@ -281,7 +281,7 @@ def a_completed_move_is_remembered_by_its_instance_hosts_and_phase(store):
         model.Move(tasks[1].instance_uuid, 'h7', 'h8', model.Phase.AFFINITY), NOW + 1)
 
 
-def a_repeated_reason_is_dropped_per_scope_and_mode(store):
+def test_a_repeated_reason_is_dropped_per_scope_and_mode(store):
     for scope, dry_run in (('blue', False), ('green', False), ('blue', True)):
         cases.save(store, 0, scope=scope, reason='balanced', dry_run=dry_run, now=NOW)
     assert len(store.plans.list_plans()) == 3
@@ -292,7 +292,7 @@ def a_repeated_reason_is_dropped_per_scope_and_mode(store):
     assert len(store.plans.list_plans()) == 4
 
 
-def resuming_tells_whether_that_very_pause_lasted(store):
+def test_resuming_tells_whether_that_very_pause_lasted(store):
     store.pauses.pause_scope('blue', NOW, seconds=10, paused_by='me', reason='why')
     assert not store.pauses.resume_scope('green', NOW) and not store.pauses.resume_scope(None, NOW)
     assert store.pauses.find_pause('blue', NOW)
@@ -301,7 +301,7 @@ def resuming_tells_whether_that_very_pause_lasted(store):
     assert store.pauses.resume_scope('blue', NOW + 9) and store.pauses.list_pauses(NOW) == []
 
 
-def the_newest_plan_of_the_scope_is_judged(store):
+def test_the_newest_plan_of_the_scope_is_judged(store):
     cases.spread(store, NOW)
     second = cases.spread(store, NOW + 1)
     green = store.leases.acquire_lease('green', 'engine', 30, 'hash')
@@ -313,7 +313,7 @@ def the_newest_plan_of_the_scope_is_judged(store):
 
 # What is read, among rows that are not asked for.
 
-def a_lease_that_is_ours_again_is_that_of_its_scope(store):
+def test_a_lease_that_is_ours_again_is_that_of_its_scope(store):
     old = {scope: store.leases.acquire_lease(scope, 'engine', 30, 'hash')
            for scope in ('blue', 'green')}
     store.leases.release_lease(old['blue'])
@@ -324,7 +324,7 @@ def a_lease_that_is_ours_again_is_that_of_its_scope(store):
     assert store.leases.retake_lease(old['green'], 30) == new
 
 
-def whether_a_scope_is_free_is_of_that_scope_now(store):
+def test_whether_a_scope_is_free_is_of_that_scope_now(store):
     assert store.leases.has_free_scope(['blue'])
     lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     store.leases.acquire_lease('green', 'engine', 30, 'hash')
@@ -335,13 +335,13 @@ def whether_a_scope_is_free_is_of_that_scope_now(store):
     assert store.leases.has_free_scope(['blue']) and not store.leases.has_free_scope(['green'])
 
 
-def moves_under_way_count_for_the_scope_of_their_plan(store):
+def test_moves_under_way_count_for_the_scope_of_their_plan(store):
     cases.save(store, 2)
     cases.save(store, 3, scope='green')
     assert cases.count_moves(store) == {'blue': 2, 'green': 3}
 
 
-def the_newest_plan_of_each_scope(store):
+def test_the_newest_plan_of_each_scope(store):
     for at in (NOW, NOW + 9, NOW + 5):
         last = {scope: cases.save(store, 1, scope=scope, now=at + shift)[0]
                 for scope, shift in (('blue', 0), ('green', -4))}
@@ -354,7 +354,7 @@ def the_newest_plan_of_each_scope(store):
     assert store.plans.list_newest_plans()['green'].plan_id == newest['green']
 
 
-def realised_values_are_returned_for_the_given_plans(store):
+def test_realised_values_are_returned_for_the_given_plans(store):
     ids = [cases.save(store, 1)[0] for _ in range(4)]
     with store.engine.begin() as connection:
         for plan_id, realised in zip(ids, (0.2, 0.3, None, 0.1), strict=True):
@@ -364,7 +364,7 @@ def realised_values_are_returned_for_the_given_plans(store):
     assert store.outcomes.find_measured_imbalances(ids[:3]) == {ids[0]: 0.2, ids[1]: 0.3}
 
 
-def only_late_waiting_tasks_of_the_scope_lapse(store):
+def test_only_late_waiting_tasks_of_the_scope_lapse(store):
     lease = cases.lease_of(store)
     for deadline in (NOW + 10, NOW + 20):
         cases.save(store, [lambda p, s, at=deadline: cases.make_task(
@@ -374,7 +374,7 @@ def only_late_waiting_tasks_of_the_scope_lapse(store):
     assert len(store.approvals.cancel_lapsed_tasks(lease, NOW + 20)) == 1
 
 
-def pending_hooks_of_a_task_are_listed_by_attempt_and_time(store):
+def test_pending_hooks_of_a_task_are_listed_by_attempt_and_time(store):
     cases.save(store, 1)
     row = cases.claim(store)
     for key, number, at in (('c', 0, NOW + 5), ('a', 1, NOW), ('b', 0, NOW), ('d', 1, NOW + 5)):
@@ -387,34 +387,8 @@ def pending_hooks_of_a_task_are_listed_by_attempt_and_time(store):
                                                                                       'd']
 
 
-def lifting_a_quarantine_of_an_unknown_kind_raises(store):
+def test_lifting_a_quarantine_of_an_unknown_kind_raises(store):
     with pytest.raises(exception.StoreError) as error:
         store.quarantine.lift_quarantine('colour', 'blue', NOW)
     assert error.value.kwargs == {'problem': "has no quarantine for 'colour'",
                                   'remedy': 'Say instance, host, disks or cells.'}
-
-
-ALL = [
-    a_requeued_task_keeps_the_given_marks,
-    a_missing_task_is_not_requeued_and_not_found,
-    states_that_no_mark_may_set_are_named, tasks_are_found_by_state_scope_and_worker,
-    how_many_have_ended_and_when_the_last_did,
-    a_task_can_be_claimed_until_its_deadline_if_it_has_one,
-    a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
-    an_end_changes_its_task_alone, a_heartbeat_covers_all_tasks_in_flight,
-    claims_that_are_given_back_are_ours_alone,
-    an_adoption_is_of_silent_tasks_that_nova_may_know,
-    one_silent_worker_is_adopted_from_and_not_its_neighbour,
-    late_tasks_are_cancelled_in_the_given_scope_alone, a_claim_changes_its_task_alone,
-    quarantines_are_separate_and_only_ever_lengthened,
-    a_completed_move_is_remembered_by_its_instance_hosts_and_phase,
-    a_repeated_reason_is_dropped_per_scope_and_mode,
-    resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged,
-    a_lease_that_is_ours_again_is_that_of_its_scope,
-    whether_a_scope_is_free_is_of_that_scope_now,
-    moves_under_way_count_for_the_scope_of_their_plan,
-    the_newest_plan_of_each_scope,
-    realised_values_are_returned_for_the_given_plans,
-    only_late_waiting_tasks_of_the_scope_lapse,
-    pending_hooks_of_a_task_are_listed_by_attempt_and_time,
-    lifting_a_quarantine_of_an_unknown_kind_raises]

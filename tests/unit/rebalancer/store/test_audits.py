@@ -22,8 +22,8 @@ from unittest import mock
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import quarantine
-from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import test_moves_by_operators
 from tests.unit.rebalancer.store.cases import NOW
 
 
@@ -33,7 +33,7 @@ def written(store):
             for entry in reversed(store.audit.list_newest_entries(99))]
 
 
-def a_breaker_s_pause_that_an_operator_ends_is_audited(store):
+def test_a_breaker_s_pause_that_an_operator_ends_is_audited(store):
     store.outcomes.open_breaker(cases.lease_of(store), NOW, seconds=None, paused_by='breaker',
                                 reason='3 bad plans')
     assert written(store) == [], 'no operator has opened it'
@@ -48,7 +48,7 @@ def a_breaker_s_pause_that_an_operator_ends_is_audited(store):
         ('ann@ctl1', 'resumed', 'everything', 'paused by bob@ctl1: works')]
 
 
-def a_quarantine_that_is_lifted_is_audited(store):
+def test_a_quarantine_that_is_lifted_is_audited(store):
     store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
     store.quarantine.record_other_cells('h3', 'h1', NOW, 60, 'not found')
     lifted_at = NOW + 59
@@ -78,7 +78,7 @@ def _run_twice_after_one_read(module, name, action):
         return cases.at_once(2, action)
 
 
-def two_lifts_at_once_of_a_quarantine_write_one_audit_row(store):
+def test_two_lifts_at_once_of_a_quarantine_write_one_audit_row(store):
     store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
     results = _run_twice_after_one_read(
         quarantine, 'find_reason', lambda n: store.quarantine.lift_quarantine(
@@ -88,7 +88,7 @@ def two_lifts_at_once_of_a_quarantine_write_one_audit_row(store):
         (f'admin{results.index(True)}@ctl1', 'lifted', 'disks h2', 'local disks')]
 
 
-def two_ends_at_once_of_a_pause_write_one_audit_row(store):
+def test_two_ends_at_once_of_a_pause_write_one_audit_row(store):
     store.outcomes.open_breaker(
         cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
     results = _run_twice_after_one_read(
@@ -99,7 +99,7 @@ def two_ends_at_once_of_a_pause_write_one_audit_row(store):
                                'paused by breaker: 3 bad plans')]
 
 
-def a_quarantine_that_has_lapsed_is_not_lifted(store):
+def test_a_quarantine_that_has_lapsed_is_not_lifted(store):
     store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
     store.quarantine.count_refusal('h3', NOW, limit=2, seconds=60, reason='it refused once')
     assert not store.quarantine.lift_quarantine('disks', 'h2', NOW + 60, 'ann@ctl1')
@@ -110,7 +110,7 @@ def a_quarantine_that_has_lapsed_is_not_lifted(store):
                                           reason='again'), 'still counted'
 
 
-def ending_a_task_or_a_plan_is_audited_once(store):
+def test_ending_a_task_or_a_plan_is_audited_once(store):
     plan_id, (task,), _ = cases.save(store)
     store.tasks.cancel_task(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
                             instance_cooldown=1)
@@ -124,12 +124,12 @@ def ending_a_task_or_a_plan_is_audited_once(store):
                               ('bob@ctl1', 'cancelled', f'plan {other}', 'wrong')]
 
 
-def a_plan_that_an_operator_asks_for_is_audited(store):
-    plan_id, _ = asked.ask(store, store.plans.read_live_work())
+def test_a_plan_that_an_operator_asks_for_is_audited(store):
+    plan_id, _ = test_moves_by_operators.ask(store, store.plans.read_live_work())
     assert written(store) == [('me@here', 'reverted', f'plan {plan_id}', 'plan x: why not')]
 
 
-def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
+def test_the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     plan_id, _, _ = cases.save(store)
     store.approvals.cancel_plan(plan_id, NOW, plan_approvals.OperatorDecision('bob@ctl1', 'wrong'),
                                 1)
@@ -141,19 +141,9 @@ def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     assert written(store) == []
 
 
-def an_audit_entry_has_the_time_of_the_database(store):
+def test_an_audit_entry_has_the_time_of_the_database(store):
     before = store.now()
     store.audit.record_command('ann@' + 'x' * 300, 'db purge', '3 plans', 'older than 30d')
     entry, = store.audit.list_newest_entries(1)
     assert before - 5 < entry.at < store.now() + 5 and len(entry.by) == 255
     assert (entry.command, entry.target, entry.reason) == ('db purge', '3 plans', 'older than 30d')
-
-
-ALL = [
-    a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
-    two_lifts_at_once_of_a_quarantine_write_one_audit_row,
-    two_ends_at_once_of_a_pause_write_one_audit_row,
-    a_quarantine_that_has_lapsed_is_not_lifted, ending_a_task_or_a_plan_is_audited_once,
-    a_plan_that_an_operator_asks_for_is_audited,
-    the_audit_outlives_the_plan_and_ends_by_its_own_age,
-    an_audit_entry_has_the_time_of_the_database]

@@ -21,8 +21,8 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import worker_todo
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import hooks
-from tests.unit.rebalancer.store import swapping
+from tests.unit.rebalancer.store import test_pending_hooks
+from tests.unit.rebalancer.store import test_swaps
 from tests.unit.rebalancer.store.cases import NOW
 
 
@@ -42,14 +42,14 @@ def in_state(store, state, **kw):
     return row
 
 
-def nothing_is_to_be_done_where_nothing_is(store):
+def test_nothing_is_to_be_done_where_nothing_is(store):
     for scopes in (None, [], ['blue']):
         assert found(store, scopes=scopes) == set()
     cases.end(store, in_state(store, TaskState.SUBMITTED))
     assert found(store, NOW + 1e6) == set(), 'what has ended is no work'
 
 
-def a_task_is_claimable_from_its_time_on_for_executors_of_its_scope(store):
+def test_a_task_is_claimable_from_its_time_on_for_executors_of_its_scope(store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=NOW + 5)])
     assert found(store, NOW + 4.9) == set()
     assert found(store, NOW + 5) == {'claimable'}
@@ -58,7 +58,7 @@ def a_task_is_claimable_from_its_time_on_for_executors_of_its_scope(store):
     assert found(store, NOW + 5, ['red']) == found(store, NOW + 5, []) == set()
 
 
-def a_worker_owns_its_task_until_it_is_silent_too_long(store):
+def test_a_worker_owns_its_task_until_it_is_silent_too_long(store):
     in_state(store, TaskState.CLAIMED)
     assert found(store, NOW + 59) == {'mine'} == found(store, NOW + 59, ['red'])
     assert found(store, NOW + 59, worker='other') == set()
@@ -66,7 +66,7 @@ def a_worker_owns_its_task_until_it_is_silent_too_long(store):
     assert found(store, NOW + 60, ['red'], 'other') == set()
 
 
-def tasks_in_nova_are_abandoned_by_silent_executors(store):
+def test_tasks_in_nova_are_abandoned_by_silent_executors(store):
     for state in rows.MAYBE_IN_NOVA:
         row = in_state(store, state)
         assert found(store, NOW + 59, worker='other') == set(), state
@@ -78,7 +78,7 @@ def tasks_in_nova_are_abandoned_by_silent_executors(store):
         cases.end(store, row, worker='other')
 
 
-def an_idle_task_past_its_deadline_is_late(store):
+def test_an_idle_task_past_its_deadline_is_late(store):
     for state in (TaskState.PENDING, TaskState.QUEUED):
         cases.save(store, [lambda p, s, state=state: cases.make_task(
             p, s, state=state, deadline=NOW + 10)])
@@ -89,7 +89,7 @@ def an_idle_task_past_its_deadline_is_late(store):
         assert found(store, NOW + 10) == set(), state
 
 
-def a_claimed_task_is_late_when_its_executor_is_silent(store):
+def test_a_claimed_task_is_late_when_its_executor_is_silent(store):
     row = in_state(store, TaskState.CLAIMED, deadline=NOW + 10)
     assert found(store, NOW + 59) == {'mine'} and store.tasks.expire_tasks(None, NOW + 59, 60) == []
     assert 'late' in found(store, NOW + 60)
@@ -99,59 +99,47 @@ def a_claimed_task_is_late_when_its_executor_is_silent(store):
     assert store.tasks.expire_tasks(None, NOW + 60, 60) == []
 
 
-def hooks_pass_from_a_silent_executor_to_all_of_the_scope(store):
-    row = hooks.claimed(store)
-    hooks.owe(store, hooks.owing(row))
+def test_hooks_pass_from_a_silent_executor_to_all_of_the_scope(store):
+    row = test_pending_hooks.claimed(store)
+    test_pending_hooks.owe(store, test_pending_hooks.owing(row))
     assert 'owed' not in found(store, NOW + 1e6), 'the attempt goes on'
     cases.end(store, row)
     assert found(store) == {'owed'} == found(store, scopes=['red'])
     assert found(store, NOW + 59, worker='other') == set()
     assert found(store, NOW + 60, ['blue'], 'other') == {'owed'}
     assert found(store, NOW + 60, ['red'], 'other') == set()
-    assert hooks.taken(store, 'other', NOW + 60)
+    assert test_pending_hooks.taken(store, 'other', NOW + 60)
     assert found(store, NOW + 60) == set(), "it is the other's now"
 
 
-def an_ended_swap_is_due_for_settling_once(store):
-    _, a, b = swapping.begun(store)
+def test_an_ended_swap_is_due_for_settling_once(store):
+    _, a, b = test_swaps.begun(store)
     assert found(store) == {'claimable'}
-    swapping.ended(store, a)
-    swapping.ended(store, b, TaskState.FAILED)
+    test_swaps.ended(store, a)
+    test_swaps.ended(store, b, TaskState.FAILED)
     assert 'swaps' in found(store) and store.tasks.settle_swaps(NOW)
     assert 'swaps' not in found(store)
 
 
-def a_pair_that_has_no_task_any_more_waits_to_be_settled(store):
-    plan_id, a, b = swapping.begun(store)
+def test_a_pair_that_has_no_task_any_more_waits_to_be_settled(store):
+    plan_id, a, b = test_swaps.begun(store)
     with store.engine.begin() as connection:
         connection.execute(tables.task.update().values(
             state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW))
     assert found(store) == {'swaps'}
     store.tasks.settle_swaps(NOW)
-    assert found(store) == set() and swapping.state_of(store, plan_id) == 'swapped'
+    assert found(store) == set() and test_swaps.state_of(store, plan_id) == 'swapped'
 
 
-def an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
-    plan_id, a, b = swapping.begun(store)
-    swapping.ended(store, a)
-    swapping.ended(store, b, TaskState.FAILED)
+def test_an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
+    plan_id, a, b = test_swaps.begun(store)
+    test_swaps.ended(store, a)
+    test_swaps.ended(store, b, TaskState.FAILED)
     store.tasks.settle_swaps(NOW)
     with store.engine.begin() as connection:
         connection.execute(tables.task.update().where(
-            tables.task.c.task_id == swapping.follower(store, a).task_id).values(
+            tables.task.c.task_id == test_swaps.follower(store, a).task_id).values(
             state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW + 200))
     assert found(store) == {'swaps'}
     store.tasks.settle_swaps(NOW)
-    assert (found(store), swapping.state_of(store, plan_id)) == (set(), 'undone')
-
-
-ALL = [nothing_is_to_be_done_where_nothing_is,
-       a_task_is_claimable_from_its_time_on_for_executors_of_its_scope,
-       a_worker_owns_its_task_until_it_is_silent_too_long,
-       tasks_in_nova_are_abandoned_by_silent_executors,
-       an_idle_task_past_its_deadline_is_late,
-       a_claimed_task_is_late_when_its_executor_is_silent,
-       hooks_pass_from_a_silent_executor_to_all_of_the_scope,
-       an_ended_swap_is_due_for_settling_once,
-       a_pair_that_has_no_task_any_more_waits_to_be_settled,
-       an_undo_that_has_no_task_any_more_waits_to_be_settled]
+    assert (found(store), test_swaps.state_of(store, plan_id)) == (set(), 'undone')
