@@ -13,7 +13,6 @@
 """The helpers of the tests on libvirt: guests with a heartbeat, and daemons."""
 
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 import dataclasses
 import errno
@@ -242,16 +241,17 @@ class Lab:
         return [line.split()[1] for line in done.stdout.splitlines()
                 if line.strip()[:1].isdigit()]
 
-    def create_server_group(self, name: str, policy: str, members: Sequence[str]) -> None:
-        """Make a group of servers that run already, which Nova's API cannot."""
+    def create_server_group(self, name: str, policy: str) -> str:
+        """Create a server group and return its UUID."""
         group = self.cloud.call('POST', 'nova', '/v2.1/os-server-groups',
                                 {'server_group': {'name': name, 'policy': policy}})
-        [[key]] = mariadb.execute(self.run, [
-            'SELECT id FROM nova_api.instance_groups '
-            f"WHERE uuid = '{group['server_group']['id']}'"])
+        return str(group['server_group']['id'])
+
+    def change_policy(self, group: str, policy: str) -> None:
+        """Change the policy of a server group in Nova's database, which Nova's API cannot."""
         mariadb.execute(self.run, [
-            'INSERT INTO nova_api.instance_group_member (created_at, instance_uuid, group_id) '
-            f"VALUES (UTC_TIMESTAMP(), '{uuid}', {key})" for uuid in members])
+            'UPDATE nova_api.instance_group_policy AS p JOIN nova_api.instance_groups AS g '
+            f"ON p.group_id = g.id SET p.policy = '{policy}' WHERE g.uuid = '{group}'"])
 
     def list_allocations(self, uuid: str) -> set[str]:
         """Return the hosts on which Placement holds something for a server."""

@@ -81,9 +81,10 @@ def test_pair_changes_places_and_goes_back(empty_lab):
 
 
 def test_repair_parts_the_members_of_a_server_group(empty_lab):
-    guests = [empty_lab.boot(f'member-{n}', BUSY) for n in range(2)]
+    group = empty_lab.create_server_group('apart', 'soft-anti-affinity')
+    guests = [empty_lab.boot(f'member-{n}', BUSY, hints={'group': group}) for n in range(2)]
     before = {guest: guest.read_heartbeat() for guest in guests}
-    empty_lab.create_server_group('apart', 'anti-affinity', [guest.uuid for guest in guests])
+    empty_lab.change_policy(group, 'anti-affinity')
     empty_lab.configure({'engine': {'enforce_hard_affinity': 'true'}})
     empty_lab.start_daemons()
     empty_lab.wait_for_tasks()

@@ -96,12 +96,18 @@ class Cloud:
     def server(self, uuid: str) -> dict[str, Any]:
         return dict(self._nova('GET', f'/servers/{uuid}')['server'])
 
-    def boot(self, name: str, flavor: str, image: str, **extra: Any) -> str:
-        """Ask for a server without NICs; returns its UUID at once."""
+    def boot(self, name: str, flavor: str, image: str, hints: Mapping[str, str] | None = None,
+             **extra: Any) -> str:
+        """Ask for a server without NICs; returns its UUID at once.
+
+        :param hints: for the scheduler.
+        :param extra: further fields of the server.
+        """
         server = {
             'name': name, 'flavorRef': flavor, 'imageRef': image, 'networks': 'none', **extra,
         }
-        return str(self._nova('POST', '/servers', {'server': server})['server']['id'])
+        body = {'server': server, **({'os:scheduler_hints': dict(hints)} if hints else {})}
+        return str(self._nova('POST', '/servers', body)['server']['id'])
 
     def delete(self, uuid: str) -> None:
         self._nova('DELETE', f'/servers/{uuid}')
