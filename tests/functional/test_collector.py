@@ -14,13 +14,20 @@
 
 import time
 from typing import Any
+from unittest import mock
 
+from nova.db.main import api as main_api
 from nova.tests import fixtures as nova_fixtures
+from oslo_db import exception as db_exception
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.clients import hidden_servers
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
 from tests import marks
 from tests.functional import api
 from tests.functional import placement_writer
@@ -227,6 +234,34 @@ class FaultsTestCase(CollectorCase):
                              'Nova: it offers microversion 2.53, 2.72')
             self.nova_api.door.answers.clear()
         self.assertIn(server['id'], self.collect().instances, 'and it recovers')
+
+
+class HiddenServerTestCase(CollectorCase):
+
+    def test_query_that_fails_in_its_cell_is_no_empty_cloud(self) -> None:
+        server = self.boot(host='host1')
+        listed = main_api.instance_get_all_by_filters_sort
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            raise db_exception.DBError()
+
+        with mock.patch.object(main_api, 'instance_get_all_by_filters_sort', fail):
+            [shown] = self.admin_api.api_get('/servers/detail?all_tenants=1').body['servers']
+            self.assertEqual('UNKNOWN', shown['status'], 'Nova answers 200')
+            self.assertEqual({}, self.collect().instances, 'it has just been launched')
+            with mock.patch.object(hidden_servers, 'YOUNG_SECONDS', 0.0):
+                self.assertIn(f'its list lacks server {server["id"]}, which is on host1',
+                              str(self.not_collected()))
+            with self.assertRaisesRegex(client_api.ApiError, f'lacks server {server["id"]}'):
+                self.refuse_hidden('host1')
+            self.refuse_hidden('host2')
+        self.assertIs(listed, main_api.instance_get_all_by_filters_sort)
+        self.assertEqual({server['id']}, set(self.collect().instances))
+
+    def refuse_hidden(self, host: str) -> None:
+        hidden_servers.refuse_hidden_servers(
+            nova_api.NovaApi(self.connection), placement_api.PlacementApi(self.connection), host,
+            [self._get_provider_uuid_by_host(host)])
 
 
 class FlightTestCase(CollectorCase):

@@ -50,6 +50,8 @@ def start(run: Run) -> None:
             f'--datadir={run.layout.data}/mariadb',
             f'--socket={run.layout.database_socket}',
             f'--pid-file={run.layout.data}/mariadb.pid',
+            # Two servers that share one remove each other's temporary tables.
+            f'--tmpdir={run.layout.data}',
             '--bind-address=127.0.0.1',
             f'--port={run.ports["mariadb"]}',
             '--skip-name-resolve',

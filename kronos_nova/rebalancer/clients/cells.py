@@ -102,3 +102,28 @@ def list_cell_warnings(hosts: Iterable[model.Host], key: str) -> list[str]:
     return [f'Metadata {key} of aggregates names the cells of some hosts but not of '
             f'{len(missing)} ({some}): moves between these and others may lead to another cell, '
             'and Nova refuses them. Add the hosts to an aggregate that names their cell.']
+
+
+def hide_services(services: Mapping[str, model.Service],
+                  unreadable: Mapping[str, str]) -> dict[str, model.Service]:
+    """Return the services, those of unreadable hosts with the status model.UNKNOWN.
+
+    :param unreadable: cells by host.
+    """
+    hidden = {host: model.Service(host=host, status=model.UNKNOWN, state=model.UNKNOWN)
+              for host in unreadable}
+    return {**services, **hidden}
+
+
+def warn_about_unreadable_hosts(unreadable: Mapping[str, str]) -> list[str]:
+    """Return the warnings about cells that do not answer and hosts whose cell is not named."""
+    found = []
+    for cell in sorted(set(unreadable.values())):
+        hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
+        some = ', '.join(hosts[:SHOWN]) + (', ...' if len(hosts) > SHOWN else '')
+        found.append(
+            (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that '
+             f'has one of its hosts ({len(hosts)}: {some}).') if cell else
+            (f'While a cell does not answer, no scope is planned that has a host whose '
+             f'cell is not named ({len(hosts)}: {some}).'))
+    return found

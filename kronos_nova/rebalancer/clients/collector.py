@@ -17,7 +17,8 @@ starts in between shows in its server's task_state, one that ends in between is 
 under way. Services are read first and last: the pages of the server list silently leave out a cell
 that does not answer, the service list names it. Where all cells are named, scopes in other cells
 are planned meanwhile. Placement is read after the servers; its usages count every consumer that has
-come since, also consumers that Nova does not know, which are a load that stays.
+come since, also consumers that Nova does not know, which are a load that stays. A server among
+them shows that the list was not complete (see :mod:`hidden_servers`).
 """
 
 from collections.abc import Collection
@@ -35,6 +36,7 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
+from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import hypervisors as hypervisors_reading
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import parallel_reads
@@ -62,6 +64,7 @@ class CloudCollector:
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
+        self._hidden = hidden_servers.HiddenServers(self._nova)
         self._reported: frozenset[str] = frozenset()
         #: By instance, the UUIDs of its server groups, while a cell does not answer.
         self._groups_of: dict[str, tuple[str, ...]] = {}
@@ -104,18 +107,23 @@ class CloudCollector:
         hypervisors = reads.collect_result(listed, 'Nova', 'hypervisors')
         named = reads.collect_result(aggregates, 'Nova', 'aggregates')
         unreadable = cells.find_unreadable_hosts((first, services), named, key)
-        services = without_cells(services, unreadable)
+        services = cells.hide_services(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
-        notes += list_cell_warnings(unreadable)
+        notes += cells.warn_about_unreadable_hosts(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
+        held = forest.map_allocations()
+        if not unreadable:
+            self._hidden.refuse_incomplete_list(
+                reads, held.keys() - {server.uuid for server in servers}
+                - {migration.uuid for migration in migrations}, now)
         hosts = build_hosts(nodes, services, forest, cells.map_cells(named, key, nodes))
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.list_cell_warnings(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = list_flights(migrations, on_hosts, now)
-        instances = with_claims(on_hosts, hosts, forest.map_allocations(), {
+        instances = with_claims(on_hosts, hosts, held, {
             f.instance_uuid for f in flights}, migrations, frozen)
         if unreadable:
             grouped, instances, missing = self._groups_beside_a_silent_cell(
@@ -213,31 +221,6 @@ class CloudCollector:
         for note in sorted(current - self._reported):
             LOG.warning('%s', note)
         self._reported = current
-
-
-def without_cells(services: Mapping[str, model.Service],
-                  unreadable: Mapping[str, str]) -> dict[str, model.Service]:
-    """Return the services, those of unreadable hosts with the status model.UNKNOWN.
-
-    :param unreadable: cells by host.
-    """
-    hidden = {host: model.Service(host=host, status=model.UNKNOWN, state=model.UNKNOWN)
-              for host in unreadable}
-    return {**services, **hidden}
-
-
-def list_cell_warnings(unreadable: Mapping[str, str]) -> list[str]:
-    """Return the warnings about cells that do not answer and hosts whose cell is not named."""
-    found = []
-    for cell in sorted(set(unreadable.values())):
-        hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
-        some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
-        found.append(
-            (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that '
-             f'has one of its hosts ({len(hosts)}: {some}).') if cell else
-            (f'While a cell does not answer, no scope is planned that has a host whose '
-             f'cell is not named ({len(hosts)}: {some}).'))
-    return found
 
 
 def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],

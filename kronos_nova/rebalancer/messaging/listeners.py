@@ -35,6 +35,9 @@ from kronos_nova.rebalancer.messaging import messages
 
 LOG = logging.getLogger(__name__)
 
+#: Threads of a server for its messages, which it handles in moments.
+THREADS = 4
+
 #: Returns why a received task is not one of ours, or None.
 Doubt = Callable[[model.Task], str | None]
 
@@ -140,6 +143,16 @@ class _BackgroundServers:
             server.wait()
 
 
+def _limit_threads(server: Any) -> Any:
+    """Return a server that handles its messages in :data:`THREADS` threads unless configured.
+
+    oslo.messaging begins a thread with each message, up to 64, and keeps them all. The server
+    registers the option.
+    """
+    server.conf.set_default('executor_thread_pool_size', THREADS)
+    return server
+
+
 class WakeUps(_BackgroundServers):
     """Servers that receive the casts of ``scopes``.
 
@@ -152,9 +165,9 @@ class WakeUps(_BackgroundServers):
         def make_server(scope: str) -> Any:
             topic = messages.migrations_topic(scope)
             broker_topology.compare_topology(transport, broker_topology.bind_casts(topic, name))
-            return oslo_messaging.get_rpc_server(
+            return _limit_threads(oslo_messaging.get_rpc_server(
                 transport, oslo_messaging.Target(topic=topic, server=name),
-                [_WakeUp(scope, wake, doubt)])
+                [_WakeUp(scope, wake, doubt)]))
 
         super().__init__([functools.partial(make_server, scope) for scope in scopes])
 
@@ -173,8 +186,8 @@ class ResultServers(_BackgroundServers):
         def make_listener() -> Any:
             broker_topology.compare_topology(
                 transport, broker_topology.bind_notifications(topics, pool))
-            return oslo_messaging.get_notification_listener(
+            return _limit_threads(oslo_messaging.get_notification_listener(
                 transport, [oslo_messaging.Target(topic=topic) for topic in topics],
-                [_NotificationEndpoint(heard)], pool=pool)
+                [_NotificationEndpoint(heard)], pool=pool))
 
         super().__init__([make_listener])

@@ -26,7 +26,9 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import compute_service
+from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_settings
@@ -164,7 +166,7 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     """Read the host, its tasks, and the reasons why no move begins.
 
     The services are read before and after the servers: Nova leaves out the servers of a cell that
-    is down, and only the list of services shows that.
+    is down, and only the list of services shows that. An empty host is empty in Placement, too.
 
     :param scopes: the scopes that the configuration plans.
     :param since: tasks that ended before are left out.
@@ -176,6 +178,10 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     nova = nova_api.NovaApi(connection)
     _require_service(nova.read_services(), host)
     here = compute_service.list_left_servers(connection, host)
+    if not here:
+        hidden_servers.refuse_hidden_servers(
+            nova, placement_api.PlacementApi(connection), host,
+            [hypervisor.uuid for hypervisor in hypervisors() if hypervisor.host == host])
     services = nova.read_services()
     service = _require_service(services, host)
     # Nova-compute takes part until the last task from or to the host is over.

@@ -181,8 +181,10 @@ class People:
         while not is_empty and time.monotonic() - began < longest:
             yield LOOK_SECONDS
             try:
-                is_empty = not any(s['OS-EXT-SRV-ATTR:host'] == host
-                                   for s in self.cloud.servers())
+                servers = self.cloud.servers()
+                # Nova may answer with an empty list while a query fails in its cell.
+                is_empty = bool(servers) and not any(
+                    s['OS-EXT-SRV-ATTR:host'] == host for s in servers)
             except REFUSALS:
                 continue
         self.drains.append(

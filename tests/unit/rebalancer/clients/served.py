@@ -86,8 +86,9 @@ def serving(answers: dict[str, list[Any]]) -> Iterator[Served]:
     with Server(('127.0.0.1', 0), Handler) as httpd:
         url = f'http://127.0.0.1:{httpd.server_port}'
         ks = session.Session(auth=token_endpoint.Token(url, 'secret'), timeout=5)
-        served.connection = types.SimpleNamespace(session=ks, compute=adapter.Adapter(
-            ks, service_type='compute', endpoint_override=url))
+        served.connection = types.SimpleNamespace(session=ks, **{
+            name: adapter.Adapter(ks, service_type=name, endpoint_override=url)
+            for name in ('compute', 'placement')})
         threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield served

@@ -181,6 +181,7 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /servers/detail': [{'servers': [{'id': uuid} for uuid in left]}],
             'GET /os-hypervisors/detail': [{'hypervisors': [
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
+            'GET /resource_providers': [{'resource_providers': []}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
         return drain_watches.read_host_progress(conf, list(scopes), store, nova.connection, host,
                                                 0.0,
@@ -207,6 +208,7 @@ def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
             'GET /servers/detail': [{'servers': [{'id': 'vm'}]}, {'servers': [{'id': 'vm'}]},
                                     {'servers': []}],
             'GET /os-hypervisors/detail': [{'hypervisors': [hypervisor('h1', ())]}],
+            'GET /resource_providers': [{'resource_providers': []}],
             'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
         session = cloud_state.Session()
         session.conf, session.policies, session.connection = conf, None, nova.connection
