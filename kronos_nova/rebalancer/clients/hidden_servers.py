@@ -13,8 +13,8 @@
 """Servers that Nova's list lacks, although they exist.
 
 A query that fails in one cell, for one moment, takes the servers of that cell out of
-``/servers/detail``: Nova answers 200, shows their UUIDs with the status UNKNOWN, or none at all, and
-the list of services shows every service as before. An empty list then looks like an empty host.
+``/servers/detail``: Nova answers 200, shows their UUIDs with the status UNKNOWN, or none at all,
+and the list of services shows every service as before. An empty list then looks like an empty host.
 Placement has a database of its own: consumers that Nova has not listed are looked up one by one.
 """
 

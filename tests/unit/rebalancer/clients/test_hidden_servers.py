@@ -33,7 +33,7 @@ EMPTY = {'servers': []}
 
 
 class Nova:
-    """Nova with answers, and what it was asked."""
+    """Nova with answers, and the requests to it."""
 
     def __init__(self, **servers: Any) -> None:
         self.connection = answers.Answers()
