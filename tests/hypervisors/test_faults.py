@@ -63,7 +63,8 @@ class Death:
 def wait_for_status(lab, uuid, statuses, seconds=120):
     """Return the status of the server's migration, as soon as it is one of ``statuses``.
 
-    A short one may pass unseen; the next one is then found.
+    A short one may pass unseen; the next one is then found, and after the last one the test is
+    skipped: it has killed nothing.
     """
     with mariadb.connect(lab.run) as connection, connection.cursor() as cursor:
         deadline = time.monotonic() + seconds
@@ -73,8 +74,9 @@ def wait_for_status(lab, uuid, statuses, seconds=120):
             for [status] in cursor.fetchall():
                 if status in statuses:
                     return status
-                if status in ('completed', 'confirmed', 'error', 'failed'):
-                    raise AssertionError(f'the migration was {status} first')
+                if status in ('completed', 'confirmed'):
+                    pytest.skip(f'the migration was {status} before a look saw its point')
+                assert status not in ('error', 'failed')
             time.sleep(0.003)
     raise TimeoutError(f'no migration of {uuid} within {seconds} s')
 
