@@ -720,8 +720,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
         description='Run the tests: the parts named, or all but "novas", "libvirt", "containers", '
-                    '"gate" and "long". A gate adds jobs for older Novas ("novas") and lower bounds '
-                    '(in "long").',
+                    '"gate" and "long". A gate adds jobs for older Novas ("novas") and lower '
+                    'bounds (in "long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)

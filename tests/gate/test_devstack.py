@@ -13,9 +13,9 @@
 """The phases of our devstack plugin, run by DevStack's own functions.
 
 Real are DevStack's ``run_phase``, its lists of services, ``iniset``, its units of systemd, its
-packages, its URLs of database and broker, and its calls of Keystone up to the command. Programs that
-would change the machine (``stand_in.sh``) record their calls: apt-get, systemctl, pip, git, mysql,
-openstack, kronos-manage. sudo runs what handles files of the test's directory.
+packages, its URLs of database and broker, and its calls of Keystone up to the command. Programs
+that would change the machine (``stand_in.sh``) record their calls: apt-get, systemctl, pip, git,
+mysql, openstack, kronos-manage. sudo runs what handles files of the test's directory.
 """
 
 import configparser

@@ -13,8 +13,8 @@
 """The tox jobs of the gate: frozen by Zuul's own models, run by ansible-playbook on this machine.
 
 Real are the inheritance of jobs, the playbooks and roles of zuul-jobs, the variables, bindep, tox
-and what it installs. Packages of the distribution are recorded, not installed; sudo refuses, so that
-nothing is there to revoke. The machine's own user runs everything, with a home of its own.
+and the environments of tox. Packages of the distribution are recorded, not installed; sudo refuses,
+so that nothing is there to revoke. The machine's own user runs everything, with a home of its own.
 """
 
 import functools
