@@ -23,6 +23,7 @@ import os
 from pathlib import Path
 import shlex
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -35,7 +36,10 @@ TOP = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 PROJECT = 'opendev.org/openstack/kronos-nova'
 PHASES = ('pre_run', 'run', 'post_run')
-#: All that runs of py311 here: the whole is `tools/test unit`.
+#: The job of the unit tests has the Python that runs these.
+VERSION = f'{sys.version_info.major}.{sys.version_info.minor}'
+ENVIRONMENT = 'py' + VERSION.replace('.', '')
+#: All that runs of it here: the whole is `tools/test unit`.
 SELECTION = 'tests/unit/test_packaging.py'
 
 #: An environment of tox takes minutes to install.
@@ -183,9 +187,9 @@ def test_job_inherits_tox_playbooks_that_exist(name):
     assert job['required_projects'][:1] == ['opendev.org/openstack/requirements']
 
 
-def select_tests(environment: str, *tests: str) -> str:
+def select_tests(*tests: str) -> str:
     """Return what a job gives to tox, with other commands."""
-    commands = shlex.quote(f'testenv:{environment}.commands=python -m pytest -q {" ".join(tests)}'
+    commands = shlex.quote(f'testenv:{ENVIRONMENT}.commands=python -m pytest -q {" ".join(tests)}'
                            ' --junitxml={envlogdir}/selection.xml')
     return f'-vv --skip-missing-interpreters=false -x {commands}'
 
@@ -200,20 +204,20 @@ def test_whole_job_of_pep8_runs_lint(tmp_path):
 
 
 def test_unit_job_runs_selection_and_fails_with_a_failed_test(tmp_path):
-    node = ZuulNode(tmp_path, 'openstack-tox-py311')
+    node = ZuulNode(tmp_path, f'openstack-tox-{ENVIRONMENT}')
     status, output = node.run_phase('pre_run')
     assert status == 0, output
-    assert {'python3.11-dev', 'python3.11-venv'} <= node.list_packages()
-    chosen = {'tox_extra_args': select_tests('py311', SELECTION)}
+    assert {f'python{VERSION}-dev', f'python{VERSION}-venv'} <= node.list_packages()
+    chosen = {'tox_extra_args': select_tests(SELECTION)}
     status, output = node.run_phase('run', **chosen)
     assert status == 0, output
     status, output = node.run_phase('post_run', **chosen)
     assert status == 0, output
-    assert (node.home / 'zuul-output/logs/tox/py311/selection.xml').exists()
+    assert (node.home / 'zuul-output/logs/tox' / ENVIRONMENT / 'selection.xml').exists()
     broken = node.work / 'tests/unit/test_broken.py'
     broken.write_text('def test_broken():\n    assert False\n')
     status, output = node.run_phase(
-        'run', tox_extra_args=select_tests('py311', 'tests/unit/test_broken.py'),
+        'run', tox_extra_args=select_tests('tests/unit/test_broken.py'),
         tox_install_siblings=False)
     assert status != 0 and '1 failed' in output
 
