@@ -46,6 +46,7 @@ HYPERVISORS = 'tests/hypervisors'
 FUNCTIONAL = 'tests/functional'
 FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 CONTAINER_TESTS = 'tests/containers'
+GATE_TESTS = 'tests/gate'
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
@@ -428,6 +429,11 @@ def libvirt(tally: Tally) -> None:
     pytest(tally, HYPERVISORS, name='libvirt', minutes=25)
 
 
+def gate(tally: Tally) -> None:
+    """jobs of Zuul by their playbooks, and phases of the devstack plugin by DevStack's functions"""
+    pytest(tally, GATE_TESTS, name='gate', minutes=60)
+
+
 def deploy_older(tally: Tally) -> None:
     """Render and check the role with older series of kolla-ansible."""
     for series in OLDER_KOLLAS:
@@ -696,16 +702,16 @@ LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
     'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'containers': containers,
     'pythons': try_all_on_pythons, 'tox': try_tox_environments, 'libvirt': try_hypervisors,
-    'soak': pass_compressed_day}
+    'soak': pass_compressed_day, 'gate': gate}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
-                 libvirt, containers, long)
+                 libvirt, containers, gate, long)
 }
 #: A gate runs the older Novas as jobs of their own (.zuul.yaml).
 DEFAULT = tuple(name for name in PARTS
-                if name not in ('novas', 'libvirt', 'containers', 'long'))
+                if name not in ('novas', 'libvirt', 'containers', 'gate', 'long'))
 
 
 def arguments() -> argparse.Namespace:
@@ -713,9 +719,9 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "novas", "libvirt", "containers" '
-                    'and "long". A gate adds jobs for older Novas ("novas") and lower bounds (in '
-                    '"long").',
+        description='Run the tests: the parts named, or all but "novas", "libvirt", "containers", '
+                    '"gate" and "long". A gate adds jobs for older Novas ("novas") and lower '
+                    'bounds (in "long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)

@@ -19,6 +19,7 @@ import getpass
 import json
 import os
 from pathlib import Path
+import re
 import subprocess
 import sys
 import textwrap
@@ -301,6 +302,14 @@ def test_unstack_stops_all_services_and_clean_removes_files(stacked):
     for left in ('kronos', 'data/kronos', 'nova/policy.d/kronos.yaml',
                  'placement/policy.d/kronos.yaml'):
         assert not (stacked.home / left).exists(), left
+
+
+def test_setup_cfg_has_one_name_for_devstack():
+    """DevStack's setup_develop reads ``awk '/^name.*=/ {print $3}'`` of setup.cfg. A further name
+    there becomes a line of upper-constraints.txt, which pip refuses."""
+    names = [line for line in (TOP / 'setup.cfg').read_text().splitlines()
+             if re.match(r'name.*=', line)]
+    assert names == ['name = kronos-nova']
 
 
 def test_policy_file_queries_hosts_only_and_moves_by_vcpus():

@@ -330,7 +330,7 @@ def words(found):
 def test_default_is_every_part_that_a_gate_has_no_other_job_for(runner):
     assert runner.DEFAULT == ('lint', 'unit', 'functional', 'integration', 'docs', 'package',
                               'deploy', 'pythons')
-    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'libvirt', 'containers', 'long'}
+    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'libvirt', 'containers', 'gate', 'long'}
 
 
 def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(runner, executed):
@@ -415,7 +415,7 @@ def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monke
     assert not {'-k', '--deselect'} & {word.partition('=')[0] for word in everywhere}
     assert ignored == [runner.SIMULATION, runner.FUNCTIONAL, runner.HYPERVISORS,
                        runner.CONTAINER_TESTS]
-    for directory in (runner.HYPERVISORS, runner.CONTAINER_TESTS):
+    for directory in (runner.HYPERVISORS, runner.CONTAINER_TESTS, runner.GATE_TESTS):
         assert any(command[-1] == directory for command in long)
     assert any(command[-1] == runner.SIMULATION for command in by_mark)
     # By the name: stestr leaves out by default what it selects in the long run.
