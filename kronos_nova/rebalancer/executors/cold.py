@@ -159,6 +159,8 @@ class ColdMigration(submitted_migration.SubmittedMigration):
         """
         uuid = task.instance_uuid
         server = nova_responses.read_moved_instance(self._nova, task)
+        if server.host != task.to_host:
+            return
         if server.status not in (statuses.STOPPED, statuses.ACTIVE):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')

@@ -208,6 +208,8 @@ class LiveMigration(submitted_migration.SubmittedMigration):
 
     def post_flight(self, task: model.Task) -> None:
         server = nova_responses.read_moved_instance(self._nova, task)
+        if server.host != task.to_host:
+            return
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid,

@@ -12,6 +12,7 @@
 
 """Interpretation of Nova's responses, for live and for cold migrations alike."""
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import json
@@ -143,16 +144,21 @@ def find_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | 
 
 
 def read_moved_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
-    """Read the instance, which is on its destination and not in ERROR.
+    """Read the instance, which has come to its destination and is not in ERROR.
+
+    Its user or an operator may have moved it on since: then it is on another host.
 
     :raises PreFlightError: it is gone.
     :raises InstanceInError: it is in ERROR, on any host.
-    :raises MigrationFailed: it is on another host.
+    :raises MigrationFailed: it is on another host, and has not been on its destination.
     :raises NovaClientError: Nova could not be read.
     """
     uuid = task.instance_uuid
     try:
         found = find_instance(nova, task)
+        is_elsewhere = (found is not None and found.status != ERROR
+                        and found.host != task.to_host
+                        and not _has_left_destination(nova.list_migrations(uuid), task))
     except api.ApiError as exc:
         raise build_read_error(task, exc) from None
     if found is None:
@@ -161,11 +167,18 @@ def read_moved_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Insta
         raise exception.InstanceInError(
             instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
                                         f'{found.host or "no host"}')
-    if found.host != task.to_host:
+    if is_elsewhere:
         raise exception.MigrationFailed(
             instance_uuid=uuid, problem=f'it is on {found.host or "no host"} and not on '
                                         f'{task.to_host}')
     return found
+
+
+def _has_left_destination(migrations: Iterable[nova_api.Migration], task: model.Task) -> bool:
+    """Return whether a migration from the destination began after the newest one to it."""
+    arrivals = [m.id for m in migrations if m.to_host == task.to_host]
+    return bool(arrivals) and any(
+        m.from_host == task.to_host and m.id > max(arrivals) for m in migrations)
 
 
 def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:

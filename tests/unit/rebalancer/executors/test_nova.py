@@ -13,6 +13,7 @@
 """How the executor reads answers that a real Nova gives too rarely to wait for."""
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -951,6 +952,10 @@ def test_where_and_how_it_is_after_a_live_migration(
     cloud.answers['/servers/vm'] = [
         server if isinstance(server, answers.Response) else {'server': server}]
     cloud.answers['/servers/detail'] = [{'servers': []}]
+    cloud.answers['/os-migrations'] = [{'migrations': [
+        answers.migration(1, status='completed'),
+        # Of before: host1 is where the instance began.
+        answers.migration(0, source_compute='host2', dest_compute='host1')]}]
     driver = novas.driver(cloud)
     if kind is None:
         driver.post_flight(novas.TASK)
@@ -959,6 +964,23 @@ def test_where_and_how_it_is_after_a_live_migration(
         driver.post_flight(novas.TASK)
     assert type(error.value) is kind and error.value.kwargs['instance_uuid'] == 'vm'
     assert error.value.kwargs['problem'].startswith(said)
+
+
+@pytest.mark.parametrize('cold', [False, True])
+@pytest.mark.parametrize(('later', 'moved'), [
+    (answers.migration(2, source_compute='host2', dest_compute='host3', status='finished',
+                       migration_type='resize'), True),
+    (answers.migration(2, source_compute='host1', dest_compute='host3'), False)])
+def test_instance_that_its_user_moved_on_has_come_to_its_destination(
+        cloud: answers.Answers, later: Any, moved: bool, cold: bool) -> None:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', 'host3', status='RESIZE')}]
+    cloud.answers['/os-migrations'] = [{'migrations': [
+        answers.migration(1, status='completed'), later]}]
+    task = dataclasses.replace(
+        novas.TASK, method=model.MoveMethod.COLD if cold else model.MoveMethod.LIVE)
+    with contextlib.nullcontext() if moved else pytest.raises(
+            exception.MigrationFailed, match='it is on host3 and not on host2'):
+        novas.driver(cloud).post_flight(task)
 
 
 class Asked:
