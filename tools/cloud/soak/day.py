@@ -122,7 +122,9 @@ class Soak:
 
     def _begin(self, name: str, elapsed: float) -> None:
         if name == 'drain':
-            actor = self._people.drain(0.9 * self._pace.drain_seconds)
+            # It ends with the day, at the latest.
+            actor = self._people.drain(min(
+                0.9 * self._pace.drain_seconds, self._pace.seconds - elapsed))
         elif name in self._people.actions:
             actor = self._people.begin(name)
         else:
