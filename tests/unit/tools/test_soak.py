@@ -122,6 +122,7 @@ def test_lost_and_doubled_moves_are_named(task, migrations, words):
     ({}, set(), 'allocations on no host'),
     ({'status': 'ERROR', 'fault': {'message': 'no'}}, {'h1'}, 'in ERROR: no'),
     ({'OS-EXT-STS:task_state': 'migrating'}, {'h1'}, 'task state migrating'),
+    ({'OS-EXT-STS:task_state': 'scheduling', 'OS-EXT-SRV-ATTR:host': None}, set(), None),
 ])
 def test_instance_outside_its_one_place_is_named(changed, hosts, words):
     server = {'id': 'i1', 'status': 'ACTIVE', 'OS-EXT-STS:task_state': None,

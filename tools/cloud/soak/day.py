@@ -43,7 +43,7 @@ from tools.cloud.soak import upgrade
 from tools.cloud.soak import verdict
 
 #: Cores and MiB of a host for each of its instances, with room for those of another host.
-CORES_PER_INSTANCE, MEMORY_PER_INSTANCE = 0.8, 8192
+CORES_PER_INSTANCE, MEMORY_PER_INSTANCE = 1.2, 12288
 #: Moves of a plan.
 BUDGET = 10
 SCRAPE_SECONDS = 15

@@ -114,6 +114,9 @@ def judge_places(servers: Iterable[Mapping[str, Any]],
     found = []
     for server in servers:
         uuid, host = str(server['id']), server['OS-EXT-SRV-ATTR:host']
+        if host is None:
+            # A request to build it was lost with a dead service of Nova.
+            continue
         places = allocations.get(uuid, frozenset())
         if server['status'] == 'ERROR':
             found.append(f'instance {uuid} is in ERROR: '
