@@ -13,6 +13,7 @@
 
 """Casts and notifications over a private RabbitMQ."""
 
+import collections
 import dataclasses
 import queue
 import socket
@@ -95,6 +96,29 @@ def test_cast_wakes_only_executor_of_its_scope(bus):
     finally:
         for server in each:
             server.stop()
+
+
+@pytest.mark.parametrize(('configured', 'most'), [(None, listeners.THREADS), (2, 2)])
+def test_many_casts_begin_few_threads(bus, configured, most):
+    heard = collections.Counter()
+
+    def count():
+        heard[threading.get_ident()] += 1
+
+    server = listening(listeners.WakeUps(bus, ['many'], 'x', count))
+    if configured is not None:
+        server.stop()
+        bus.conf.set_override('executor_thread_pool_size', configured)
+        server = listening(listeners.WakeUps(bus, ['many'], 'x', count))
+    try:
+        caster = senders.TaskCaster(bus)
+        for _ in range(12):
+            assert caster(task('many'))
+        until(lambda: heard.total() == 12)
+    finally:
+        server.stop()
+        bus.conf.clear_override('executor_thread_pool_size')
+    assert len(heard) <= most
 
 
 def test_cast_without_listener_returns_quickly(bus):

@@ -160,6 +160,7 @@ class ColdMigration(submitted_migration.SubmittedMigration):
         uuid = task.instance_uuid
         server = nova_responses.read_moved_instance(self._nova, task)
         if server.host != task.to_host:
+            # It came, and its user or an operator has moved it on.
             return
         if server.status not in (statuses.STOPPED, statuses.ACTIVE):
             raise exception.MigrationFailed(

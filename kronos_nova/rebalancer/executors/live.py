@@ -209,6 +209,7 @@ class LiveMigration(submitted_migration.SubmittedMigration):
     def post_flight(self, task: model.Task) -> None:
         server = nova_responses.read_moved_instance(self._nova, task)
         if server.host != task.to_host:
+            # It came, and its user or an operator has moved it on.
             return
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(

@@ -99,7 +99,7 @@ class Soak:
             self._schedule(0.0, 'upgrade', self._upgrade.act())
         self._pass_day(began)
         self._progress.step('the day is over: waiting for open tasks')
-        self._wait_for_end(began)
+        self._wait_for_end()
         self._watch.stop()
         return self._judge()
 
@@ -162,7 +162,7 @@ class Soak:
 
     # -- the end -------------------------------------------------------------------
 
-    def _wait_for_end(self, began: float) -> None:
+    def _wait_for_end(self) -> None:
         for host in self._run.state.hosts:
             for seconds in self._people.insist(functools.partial(
                     self._people.cloud.set_service, host, 'enabled')):
@@ -178,8 +178,12 @@ class Soak:
             time.sleep(self._pace.sample_seconds)
 
     def _list_busy(self) -> list[Any]:
-        return [s for s in self._people.list_servers()
-                if s['OS-EXT-STS:task_state'] is not None]
+        """Return the servers that Nova works on; those without a host wait for a lost request."""
+        try:
+            return [s for s in self._people.list_servers()
+                    if s['OS-EXT-STS:task_state'] is not None and s['OS-EXT-SRV-ATTR:host']]
+        except people.REFUSALS as e:
+            return [e]
 
     def _judge(self) -> verdict.Verdict:
         cloud = self._people.cloud

@@ -14,6 +14,7 @@
 
 import argparse
 import pathlib
+import signal
 import sys
 
 from tools.cloud import errors
@@ -43,9 +44,16 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run; every foreseeable failure is one message on stderr and an exit code."""
     arguments = parser().parse_args()
+    # The sandbox is taken down at either signal, also where the shell ignores the first one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, raise_interrupt)
     try:
         # Help works without the packages that this needs.
         from tools.cloud.soak import day

@@ -40,6 +40,26 @@ def upgrade() -> None:
 '''
 
 
+def name_next_revision(admits: bool = True) -> str:
+    """Return the revision after the head.
+
+    :param admits: it admits the present release.
+    """
+    from kronos_nova.rebalancer.store import schema
+
+    number = int(schema.get_head_revision()[:4])
+    return f'{number + 1:04d}' + (f'c{number:04d}' if admits else '')
+
+
+def write_next_revision(versions: pathlib.Path, admits: bool = True) -> None:
+    """Write the revision after the head, which adds the column ``task.added`` (7)."""
+    from kronos_nova.rebalancer.store import schema
+
+    revision = name_next_revision(admits)
+    (versions / f'{revision}_added.py').write_text(
+        REVISION.format(revision=revision, head=schema.get_head_revision()), encoding='utf-8')
+
+
 class Releases:
     """Installs releases below a directory of the sandbox."""
 
@@ -56,13 +76,8 @@ class Releases:
 
     def install_next(self) -> pathlib.Path:
         """Install the present commit with one more revision of the schema, which admits it."""
-        from kronos_nova.rebalancer.store import schema
-
         tree = self._unpack('HEAD', 'next')
-        head = schema.get_head_revision()
-        revision = f'{int(head[:4]) + 1:04d}c{head[:4]}'
-        (tree / VERSIONS / f'{revision}_added.py').write_text(
-            REVISION.format(revision=revision, head=head))
+        write_next_revision(tree / VERSIONS)
         return self._install('the next release', tree)
 
     def _unpack(self, commit: str, name: str) -> pathlib.Path:

@@ -19,6 +19,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api as client_api
+from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_watches
@@ -227,6 +228,20 @@ def test_a_cell_that_is_down_is_no_empty_host(conf, store):
     for services in ([down],), ([DISABLED], [down]):
         with pytest.raises(client_api.ApiError, match='its cell does not answer'):
             seen(conf, store, *services, left=())
+
+
+def test_host_that_is_empty_in_nova_s_list_alone_is_no_empty_host(conf, store, monkeypatch):
+    looked_up = []
+
+    def refuse(nova, placement, host, providers):
+        looked_up.append((host, len(providers)))
+        raise hidden_servers.make_hidden_error('vm', host)
+
+    monkeypatch.setattr(hidden_servers, 'refuse_hidden_servers', refuse)
+    assert seen(conf, store, [DISABLED]).left == 1 and not looked_up
+    with pytest.raises(client_api.ApiError, match='its list lacks server vm, which is on h1'):
+        seen(conf, store, [DISABLED], left=())
+    assert looked_up == [('h1', 1)]
 
 
 def test_a_host_that_nova_does_not_know_is_no_empty_host(conf, store):
