@@ -94,16 +94,16 @@ class CloudState:
                                         or f.instance_uuid not in self.pending)))
 
 
-def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: CloudState,
+def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, cloud: CloudState,
                          cluster: model.Cluster) -> planner.PlanningInput:
     """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
     """
     settings = planning_settings.build_settings(conf, policy_set)
-    scores = planning_pipeline.score_policies(cluster, seen.samples, settings, seen.now)
-    return planning_pipeline.build_planning_input(cluster, scores, seen.histories[cluster.scope],
-                                                  settings, now=seen.now,
+    scores = planning_pipeline.score_policies(cluster, cloud.samples, settings, cloud.now)
+    return planning_pipeline.build_planning_input(cluster, scores, cloud.histories[cluster.scope],
+                                                  settings, now=cloud.now,
                                                   busy=planning_pipeline.count_busy_moves(
                                                       cluster.flights, cluster))
 
@@ -121,7 +121,7 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     :raises KronosException: a part cannot be read.
     """
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
-    found = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
+    recording = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
     # A host in two aggregates belongs to the first planned one, as in an engine.
     planned = {*scopes, *store.leases.list_leased_scopes()}
     now = store.now()
@@ -131,18 +131,19 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     wished = store.outcomes.list_imbalance_since() if acts else {}
     pending = frozenset(row.task.instance_uuid
                         for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,)))
-    if isinstance(found.cluster, str):
-        raise _make_read_error('Nova and Placement', found.cluster)
-    if isinstance(found.histories, str):
-        raise _make_read_error('the database', found.histories)
+    if isinstance(recording.cluster, str):
+        raise _make_read_error('Nova and Placement', recording.cluster)
+    if isinstance(recording.histories, str):
+        raise _make_read_error('the database', recording.histories)
     frozen = engine_conf.find_freeze_reason(conf, now)
     sustain = float(conf.engine.sustain_for) if acts else 0.0
-    left = {scope: since + sustain - found.now for scope, since in wished.items()}
+    sustain_left = {scope: since + sustain - recording.now for scope, since in wished.items()}
     histories = {scope: dataclasses.replace(
         history, paused=history.paused or frozen,
-        waiting=format_sustain_wait(left[scope]) if left.get(scope, 0.0) > 0 else None)
-        for scope, history in found.histories.items()}
-    return CloudState(found.cluster, dict(found.samples), scopes, histories, found.now,
+        waiting=format_sustain_wait(sustain_left[scope])
+        if sustain_left.get(scope, 0.0) > 0 else None)
+        for scope, history in recording.histories.items()}
+    return CloudState(recording.cluster, dict(recording.samples), scopes, histories, recording.now,
                       named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
                       pending=pending, wished=wished, sustain=sustain)
 
@@ -152,31 +153,31 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
 
     :raises SnapshotError: the snapshot cannot be used.
     """
-    found = reader.read_snapshot(directory)
-    if conf.engine.require_cpu_compatibility and not found.traits_known:
+    snapshot = reader.read_snapshot(directory)
+    if conf.engine.require_cpu_compatibility and not snapshot.traits_known:
         raise exception.SnapshotError(
             path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
             remedy='Record with require_cpu_compatibility = true, or ask without it.')
     source = snapshot_source.SnapshotSource(conf, directory)
     named = list(conf.engine.aggregates)
-    scopes = sorted(replay.choose_scopes(conf, policy_set, found),
+    scopes = sorted(replay.choose_scopes(conf, policy_set, snapshot),
                     key=lambda s: named.index(s) if s in named else len(named))
     cluster = dataclasses.replace(
-        found.cluster, planned_zone=engine_conf.planned_zone(conf))
+        snapshot.cluster, planned_zone=engine_conf.planned_zone(conf))
     return CloudState(
         cluster, {p.name: source.fetch(p) for p in policy_set.enabled_policies}, scopes, {
-            s: found.build_history(s, cooldown=conf.engine.cooldown,
-                                   instance_cooldown=conf.engine.instance_cooldown)
-            for s in scopes}, found.recorded_at, found.warnings,
+            s: snapshot.build_history(s, cooldown=conf.engine.cooldown,
+                                      instance_cooldown=conf.engine.instance_cooldown)
+            for s in scopes}, snapshot.recorded_at, snapshot.warnings,
         named=[s for s in scopes if s != model.UNASSIGNED])
 
 
-def list_clusters(seen: CloudState, scope: str | None) -> list[model.Cluster]:
+def list_clusters(cloud: CloudState, scope: str | None) -> list[model.Cluster]:
     """Return the cluster of the given scope, or of every scope for None.
 
     :raises ConfigError: the scope is not planned.
     """
-    clusters = seen.map_clusters()
+    clusters = cloud.map_clusters()
     if scope is None:
         return list(clusters.values())
     if scope not in clusters:
@@ -186,7 +187,7 @@ def list_clusters(seen: CloudState, scope: str | None) -> list[model.Cluster]:
     return [clusters[scope]]
 
 
-def find_instance(seen: CloudState, uuid: str, problem: str,
+def find_instance(cloud: CloudState, uuid: str, problem: str,
                   field: str = 'INSTANCE') -> model.Instance:
     """Return the instance.
 
@@ -194,28 +195,28 @@ def find_instance(seen: CloudState, uuid: str, problem: str,
     :param field: the argument that named the instance.
     :raises ConfigError: the cloud has no such instance.
     """
-    found = seen.cluster.instances.get(uuid)
-    if found is None:
-        raise make_not_found_error(field, uuid, seen.cluster.instances, problem)
-    return found
+    instance = cloud.cluster.instances.get(uuid)
+    if instance is None:
+        raise make_not_found_error(field, uuid, cloud.cluster.instances, problem)
+    return instance
 
 
-def check_host_exists(seen: CloudState, host: str) -> None:
+def check_host_exists(cloud: CloudState, host: str) -> None:
     """Check that the cloud has the host.
 
     :raises ConfigError: it has not; the text names a similar one.
     """
-    if host not in seen.cluster.hosts:
-        raise make_not_found_error('HOST', host, seen.cluster.hosts,
+    if host not in cloud.cluster.hosts:
+        raise make_not_found_error('HOST', host, cloud.cluster.hosts,
                                    'no such compute host')
 
 
-def find_instance_cluster(seen: CloudState, instance: model.Instance) -> model.Cluster:
+def find_instance_cluster(cloud: CloudState, instance: model.Instance) -> model.Cluster:
     """Return the cluster of the scope that plans the instance's host.
 
     :raises ConfigError: no scope plans it.
     """
-    for cluster in seen.map_clusters().values():
+    for cluster in cloud.map_clusters().values():
         if instance.host in cluster.scope_hosts:
             return cluster
     raise exception.ConfigError(
@@ -226,37 +227,37 @@ def find_instance_cluster(seen: CloudState, instance: model.Instance) -> model.C
                'include_unassigned_hosts.')
 
 
-def make_not_found_error(field: str, given: str, known: Collection[str],
+def make_not_found_error(field: str, name: str, known: Collection[str],
                          problem: str) -> exception.ConfigError:
     """Return the error for a name that the cloud does not have, with a similar name if any."""
-    near = difflib.get_close_matches(given, list(known), 1, 0.8)
+    near = difflib.get_close_matches(name, list(known), 1, 0.8)
     if near:
         remedy = f'Is {near[0]} meant?'
     elif field == 'HOST':
         remedy = 'kronos host list has the names of all hosts.'
-    elif uuidutils.is_uuid_like(given):
+    elif uuidutils.is_uuid_like(name):
         remedy = 'Give the UUID of an instance.'
     else:
         remedy = ('Give the UUID of an instance, since several may have one name: openstack '
                   'server show NAME -c id prints it.')
     return exception.ConfigError(
-        path='command line', field=field, problem=f'{given}: {problem}', remedy=remedy)
+        path='command line', field=field, problem=f'{name}: {problem}', remedy=remedy)
 
 
-def find_new_wait(seen: CloudState, plan: model.Plan) -> str | None:
+def find_new_wait(cloud: CloudState, plan: model.Plan) -> str | None:
     """Return why imbalance moves wait for sustain_for; None if they do not.
 
     They wait if the plan has such moves and no cycle has seen the scope's imbalance before.
     """
-    if seen.sustain <= 0 or plan.scope in seen.wished or not any(
+    if cloud.sustain <= 0 or plan.scope in cloud.wished or not any(
             m.phase in metrics.IMBALANCE for m in plan.moves):
         return None
-    return format_sustain_wait(seen.sustain)
+    return format_sustain_wait(cloud.sustain)
 
 
-def format_sustain_wait(left: float) -> str:
-    """Format the reason why an imbalance is left alone for another ``left`` seconds."""
-    return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
+def format_sustain_wait(seconds: float) -> str:
+    """Format the reason why an imbalance is left alone for another ``seconds`` seconds."""
+    return f'the imbalance has to last for another {seconds:.0f} s (sustain_for)'
 
 
 def _make_read_error(what: str, problem: str) -> exception.ConfigError:
@@ -291,9 +292,9 @@ class Session(sessions.DatabaseSession):
 
         :raises ConfigError: [nova] does not say how to log in.
         """
-        made = connection.make_connection(self.conf)
-        self._close_at_end(made.close)
-        return made
+        sdk_connection = connection.make_connection(self.conf)
+        self._close_at_end(sdk_connection.close)
+        return sdk_connection
 
     @functools.cached_property
     def collector(self) -> collectors.CloudCollector:

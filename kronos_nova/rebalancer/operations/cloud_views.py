@@ -49,9 +49,9 @@ def list_hosts(session: cloud_state.Session, scope: str | None = None) -> list[S
     """
     requests = [session.build_request(cluster)
                 for cluster in cloud_state.list_clusters(session.cloud, scope)]
-    return [ScopeHosts(asked.cluster.scope, views.list_host_portraits(asked),
-                       asked.scores.untrusted)
-            for asked in requests]
+    return [ScopeHosts(request.cluster.scope, views.list_host_portraits(request),
+                       request.scores.untrusted)
+            for request in requests]
 
 
 def read_instance(session: cloud_state.Session, uuid: str) -> InstanceState:

@@ -68,8 +68,8 @@ class DrainAnswer:
     def in_the_way(self) -> tuple[str, ...]:
         """Reasons why the host would not become empty now, apart from instances that stay."""
         arriving = None if self.here else self.arriving
-        found = (*self.check.obstacles, *([] if arriving is None else [arriving]))
-        return found or ((str(self.check.plan.reason),) if self.is_held else ())
+        obstacles = (*self.check.obstacles, *([] if arriving is None else [arriving]))
+        return obstacles or ((str(self.check.plan.reason),) if self.is_held else ())
 
 
 def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMode | None = None,
@@ -104,25 +104,25 @@ def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: st
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
+def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
     """Add the expected time and the risks, by the planner's cost model."""
     copies = disks.has_local_storage(engine_conf.build_options(conf))
     model_ = migration_costs.MigrationCosts(request.history.measured, copies)
     if model_.rate is None:
-        return found
+        return answer
     rates = migration_costs.dirty_rates(request.scores)
     expected = {}
-    for move in found.check.plan.moves:
+    for move in answer.check.plan.moves:
         instance = request.cluster.instances[move.instance_uuid]
         expected[move.instance_uuid] = model_.expect_migration(
             instance.uuid, instance.memory_mb,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
-    risky = {uuid: one.risk for uuid, one in expected.items()
-             if one is not None and one.risk >= RISKY}
+    risky = {uuid: estimate.risk for uuid, estimate in expected.items()
+             if estimate is not None and estimate.risk >= RISKY}
     return dataclasses.replace(
-        found, measured=model_.count, bandwidth=model_.rate, risky=risky,
-        seconds=_compute_drain_seconds(conf, found.check.plan, request, {
-            uuid: one.seconds for uuid, one in expected.items() if one is not None}))
+        answer, measured=model_.count, bandwidth=model_.rate, risky=risky,
+        seconds=_compute_drain_seconds(conf, answer.check.plan, request, {
+            uuid: estimate.seconds for uuid, estimate in expected.items() if estimate is not None}))
 
 
 def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,
@@ -132,7 +132,7 @@ def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Plannin
     :param expected: seconds of each migration, by instance.
     """
     numbers = iter(range(len(plan.moves)))
-    found = tasks.from_plan(
+    drain_tasks = tasks.from_plan(
         plan, request.cluster, (), plan_id='', now=0.0,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=0,
         new_id=lambda: f'{next(numbers):06d}', options=request.options)
@@ -142,6 +142,6 @@ def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Plannin
         per_destination=limits.max_concurrent_per_destination,
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),
         expected=lambda task: expected[task.instance_uuid]))
-    carrier.add(found)
+    carrier.add(drain_tasks)
     ended = carrier.advance_time(0.0, 1e9)
     return max((at for _task, at in ended), default=0.0)

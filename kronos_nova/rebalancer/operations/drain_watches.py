@@ -148,10 +148,11 @@ def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], 
 
 
 def _format_end_reason(now: DrainState, disabled: bool) -> str:
-    left = plurals.count_with_verb(now.left, 'instance')
+    remaining = plurals.count_with_verb(now.left, 'instance')
     if disabled:
-        return f'is enabled again: the drain is over, {left} left.'
-    return f'is enabled, and no engine empties it: {left} on it. kronos drain start disables it.'
+        return f'is enabled again: the drain is over, {remaining} left.'
+    return (f'is enabled, and no engine empties it: {remaining} on it. kronos drain start disables '
+            'it.')
 
 
 def _make_host_error(host: str, problem: str) -> exception.ConfigError:
@@ -210,7 +211,8 @@ def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nov
 
     Of several aggregates it is the first one that is planned, as for an engine.
     """
-    aggregates = {name: tuple(found.hosts) for name, found in nova.read_aggregates().items()}
+    aggregates = {name: tuple(aggregate.hosts)
+                  for name, aggregate in nova.read_aggregates().items()}
     of = {name for name, hosts in aggregates.items() if host in hosts}
     planned = {*scopes, *store.leases.list_leased_scopes()}
     named = [name for name in conf.engine.aggregates if name in planned and name in aggregates]
@@ -238,12 +240,12 @@ def _list_holds(conf: Any, store: store_api.Store, host: str,
         refusal = (drain_requests.find_drain_refusal(service, options)
                    if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
-    held = [refusal and f'engines do not drain it: {refusal}', store.pauses.find_pause(scope, now),
-            engine_conf.find_freeze_reason(conf, now),
-            *store.approvals.list_waiting_plans(now, scope),
-            planning_holds.find_outage_reason(cluster, options),
-            _find_engine_hold(store, scope, options)]
-    return [str(why) for why in held if why is not None]
+    reasons = [refusal and f'engines do not drain it: {refusal}',
+               store.pauses.find_pause(scope, now), engine_conf.find_freeze_reason(conf, now),
+               *store.approvals.list_waiting_plans(now, scope),
+               planning_holds.find_outage_reason(cluster, options),
+               _find_engine_hold(store, scope, options)]
+    return [str(why) for why in reasons if why is not None]
 
 
 def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[str],
@@ -252,14 +254,15 @@ def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[s
 
     :param since: reasons of earlier cycles are left out; they do not concern this drain.
     """
-    plans, seen = store.plans.list_plans(1, scope), store.statistics.read_census().scopes.get(scope)
+    plans, scope_stats = (store.plans.list_plans(1, scope),
+                          store.statistics.read_census().scopes.get(scope))
     names = {host, *here}
-    said = [no.detail for row in plans for no in (*row.plan.undrained, *row.plan.held)
-            if row.created_at >= since
-            and not names.isdisjoint(re.findall(r'[^\s,:;()]+', no.detail))]
-    if said:
-        return list(dict.fromkeys(said))[:REASONS]
-    last = None if seen is None else seen.cycle
+    reasons = [rejection.detail for row in plans
+               for rejection in (*row.plan.undrained, *row.plan.held) if row.created_at >= since
+               and not names.isdisjoint(re.findall(r'[^\s,:;()]+', rejection.detail))]
+    if reasons:
+        return list(dict.fromkeys(reasons))[:REASONS]
+    last = None if scope_stats is None else scope_stats.cycle
     if last is None or last.at is None or last.at < since or last.moves or not last.reason:
         return []
     return [last.reason]
@@ -279,13 +282,14 @@ def _build_rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[WatchR
     newest: dict[str, store_rows.TaskRow] = {}
     for row in tasks:  # oldest first
         newest[row.task.instance_uuid] = row
-    found = []
+    watch_rows = []
     for uuid in sorted({*here, *newest}):
         if uuid not in newest:
-            found.append(WatchRow(uuid, '', 'waits', None, ''))
+            watch_rows.append(WatchRow(uuid, '', 'waits', None, ''))
             continue
         row = newest[uuid]
         ended = None if row.completed_at is None or row.submitted_at is None else (
             row.completed_at - row.submitted_at)
-        found.append(WatchRow(uuid, row.task.to_host, str(row.task.state), ended, row.error or ''))
-    return found
+        watch_rows.append(WatchRow(uuid, row.task.to_host, str(row.task.state), ended,
+                                   row.error or ''))
+    return watch_rows

@@ -82,15 +82,16 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     """
     obstacles = _list_obstacles(request, host)
     request = _build_drain_request(request, host, mode, overbooking)
-    held = planner.scope_hold(planner.prepare_planning_input(request))
-    if held is not None:
-        return DrainCheck(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
+    hold = planner.scope_hold(planner.prepare_planning_input(request))
+    if hold is not None:
+        return DrainCheck(model.Plan(request.cluster.scope, reason=hold), (), {}, obstacles)
     plan = planner.plan(request)
-    found = checker.check(plan, request.cluster, request.options, request.history,
-                          request.scores, compute_ceilings(request), request.budget)
-    if found:
+    problems = checker.check(plan, request.cluster, request.options, request.history,
+                             request.scores, compute_ceilings(request), request.budget)
+    if problems:
         raise exception.PlanRefused(
-            scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in found[:5]))
+            scope=plan.scope, problem='; '.join(f'{problem.rule}: {problem.detail}'
+                                                for problem in problems[:5]))
     return DrainCheck(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
 
 
@@ -101,7 +102,7 @@ def list_incoming_instances(cluster: model.Cluster, host: str) -> frozenset[str]
     """
     return frozenset(
         f.instance_uuid for f in cluster.flights if host in (f.to_host, *f.alternates)
-        and ((found := cluster.instances.get(f.instance_uuid)) is None or found.host != host))
+        and ((instance := cluster.instances.get(f.instance_uuid)) is None or instance.host != host))
 
 
 def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
@@ -134,22 +135,22 @@ def _build_drain_request(request: planner.PlanningInput, host: str, mode: model.
 
 def _list_obstacles(request: planner.PlanningInput, host: str) -> tuple[str, ...]:
     """List why engines, as configured, do not empty the host, or would not once it is disabled."""
-    found = []
+    obstacles = []
     if not request.options.evacuate_disabled_hosts:
-        found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
+        obstacles.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
     service = request.cluster.services.get(host)
     if service is not None and not service.enabled:
         why = drain_requests.find_drain_refusal(service, request.options)
         if why is not None:
-            found.append(f'host {host} is disabled already and not drained: {why}')
+            obstacles.append(f'host {host} is disabled already and not drained: {why}')
     if request.history.paused is not None and not is_fully_drained(request.cluster, host):
-        found.append(request.history.paused)
+        obstacles.append(request.history.paused)
     supposed = what_if.SupposedCluster(request.cluster, request.scores).disable_host(
         host, what_if.REASON)
     outage = planning_holds.find_outage_reason(supposed.cluster, request.options)
     if outage is not None:
-        found.append(f'with this host disabled, {outage}')
-    return tuple(found)
+        obstacles.append(f'with this host disabled, {outage}')
+    return tuple(obstacles)
 
 
 def compute_ceilings(request: planner.PlanningInput) -> dict[str, float]:
@@ -175,15 +176,15 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
     for n in sorted(map(int, simulation.list_on_host(host))):
         probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
         own = constraints.list_rejections(simulation.view, probe, constraints.ALONE)
-        lasting = [no for no in own if no.rule not in WAITING]
+        lasting = [rejection for rejection in own if rejection.rule not in WAITING]
         if lasting:
             blocked.append(BlockedInstance(probe.instance_uuid,
                                            f'{lasting[0].rule}: {lasting[0].detail}'))
-        elif any(no.rule == IN_FLIGHT for no in own):
+        elif any(rejection.rule == IN_FLIGHT for rejection in own):
             blocked.append(BlockedInstance(probe.instance_uuid, own[0].detail, later=True))
         else:
-            found, short = _place_or_explain(simulation, probe, own)
-            blocked.append(found)
+            blocked_instance, short = _place_or_explain(simulation, probe, own)
+            blocked.append(blocked_instance)
             missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
 
@@ -201,14 +202,14 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
         if there == probe.from_host:
             continue
         move = dataclasses.replace(probe, to_host=there)
-        found = [no for no in constraints.list_rejections(simulation.view, move)
-                 if no.rule not in WAITING]
-        if not found:
+        rejections = [rejection for rejection in constraints.list_rejections(simulation.view, move)
+                      if rejection.rule not in WAITING]
+        if not rejections:
             simulation.apply_move(move)
             waits = own[0].detail if own else f'instance {uuid} waits for others to land'
             return BlockedInstance(uuid, waits, later=True), {}
-        reasons[found[0].rule] += 1
-        rules = {no.rule for no in found}
+        reasons[rejections[0].rule] += 1
+        rules = {rejection.rule for rejection in rejections}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
             short.append(shortfall.compute_shortage(simulation, uuid, there))
     return BlockedInstance(uuid, 'no host may take it: ' + ', '.join(

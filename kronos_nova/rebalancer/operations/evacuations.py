@@ -55,9 +55,9 @@ def plan_evacuation(request: planner.PlanningInput, host: str,
     request = requested_moves.remove_delays(dataclasses.replace(request,
                                                                 options=dataclasses.replace(
         request.options, overbooking=overbooking)), len(here))
-    held = planner.scope_hold(request)
-    if held is not None:
-        return requested_moves.refuse_all_moves(request, held, here)
+    hold = planner.scope_hold(request)
+    if hold is not None:
+        return requested_moves.refuse_all_moves(request, hold, here)
     state = requested_moves.MoveState(request)
     simulation = state.simulation
     closed = host in simulation.view.draining
@@ -95,14 +95,15 @@ def _place_instances(simulation: sim.Simulation, host: str, hosts: sim.Ints,
     moves = []
     if mode != model.DrainMode.AUTO:
         moves = bin_packing.place_by_mode(simulation, numbers, mode, model.Phase.REQUESTED, hosts)
-    left = [int(n) for n in numbers if simulation.drainable[n]]
-    while left:
-        found = [move for n in left if (move := _apply_best_move(simulation, n, hosts)) is not None]
-        moves += found
-        if not found:
+    unplaced = [int(n) for n in numbers if simulation.drainable[n]]
+    while unplaced:
+        next_moves = [move for n in unplaced
+                      if (move := _apply_best_move(simulation, n, hosts)) is not None]
+        moves += next_moves
+        if not next_moves:
             break
-        left = [n for n in left if simulation.drainable[n]]
-    return _place_together(simulation, numbers, hosts, moves) if left else moves
+        unplaced = [n for n in unplaced if simulation.drainable[n]]
+    return _place_together(simulation, numbers, hosts, moves) if unplaced else moves
 
 
 def _apply_best_move(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | None:
@@ -120,9 +121,10 @@ def _place_together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.In
         simulation.undo_move(move)
     possible = numbers[batch.may_take(simulation, numbers, hosts).any(axis=1)]
     if len(possible) > len(moves):
-        found, _ = batch.place_on(simulation, possible, hosts, model.Phase.REQUESTED, batch.TRIED)
-        if found is not None:
-            return found
+        placed_moves, _ = batch.place_on(simulation, possible, hosts, model.Phase.REQUESTED,
+                                         batch.TRIED)
+        if placed_moves is not None:
+            return placed_moves
     for move in moves:
         simulation.apply_move(move)
     return moves
@@ -137,13 +139,14 @@ def _explain_refusal(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> mod
     own = constraints.check_alone(simulation.view, probe)
     if own is not None:
         return own
-    found = [no for m in moves if (no := constraints.judge_move(simulation.view, m)) is not None]
-    if len(found) < len(moves):
+    rejections = [rejection for m in moves
+                  if (rejection := constraints.judge_move(simulation.view, m)) is not None]
+    if len(rejections) < len(moves):
         return model.Rejection('no-order', f'instance {uuid}: planning was cut off after '
                                            f'{simulation.steps} steps')
-    if len(found) == 1:
-        return found[0]
-    rules = Counter(no.rule for no in found)
+    if len(rejections) == 1:
+        return rejections[0]
+    rules = Counter(rejection.rule for rejection in rejections)
     counts = ', '.join(f'{rule} ({plurals.count_noun(count, "host")})'
                      for rule, count in sorted(rules.items()))
     return model.Rejection('no-destination', f'instance {uuid}: no host may take it: '

@@ -63,24 +63,24 @@ def explain_move(session: cloud_state.Session, task_id: str, *,
         raise exception.ConfigError(
             path='command line', field=task_id, problem='no such task',
             remedy='kronos task list --all shows tasks, kronos instance show those of an instance.')
-    found = TaskAndPlan(row, plan)
-    return found if stored else _judge_move_today(session, found)
+    task_and_plan = TaskAndPlan(row, plan)
+    return task_and_plan if stored else _judge_move_today(session, task_and_plan)
 
 
-def _judge_move_today(session: cloud_state.Session, found: TaskAndPlan) -> TaskAndPlan:
-    task = found.row.task
+def _judge_move_today(session: cloud_state.Session, task_and_plan: TaskAndPlan) -> TaskAndPlan:
+    task = task_and_plan.row.task
     if task.state.is_terminal and task.state == 'completed':
-        return dataclasses.replace(found, elsewhere='it has been made')
+        return dataclasses.replace(task_and_plan, elsewhere='it has been made')
     cloud = session.cloud
     instance = cloud.cluster.instances.get(task.instance_uuid)
     if instance is None:
-        return dataclasses.replace(found, elsewhere='the instance is not in Nova any more')
+        return dataclasses.replace(task_and_plan, elsewhere='the instance is not in Nova any more')
     if instance.host != task.from_host:
         return dataclasses.replace(
-            found, elsewhere=f'the instance is on {instance.host}, not on {task.from_host}')
+            task_and_plan, elsewhere=f'the instance is on {instance.host}, not on {task.from_host}')
     if task.to_host not in cloud.cluster.hosts:
         return dataclasses.replace(
-            found, elsewhere=f'Nova has no host {task.to_host} any more')
+            task_and_plan, elsewhere=f'Nova has no host {task.to_host} any more')
     # The task itself and its cooldowns are no reason against the move.
     cloud = dataclasses.replace(cloud, cluster=dataclasses.replace(cloud.cluster, flights=tuple(
         f for f in cloud.cluster.flights
@@ -89,5 +89,5 @@ def _judge_move_today(session: cloud_state.Session, found: TaskAndPlan) -> TaskA
     cooling = {u: s for u, s in request.history.cooling.items() if u != task.instance_uuid}
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling=cooling, scope_cooling=0.0))
-    return dataclasses.replace(found, answer=why_not.why_not(
+    return dataclasses.replace(task_and_plan, answer=why_not.why_not(
         request, task.instance_uuid, task.to_host, task.phase))

@@ -34,10 +34,11 @@ def approve_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str
     :raises KronosException: the plan has no such move.
     """
     conf, store = session.conf, session.existing_store
-    said = _check_moves(session, plan_id, reason, instances)
+    decision = _check_moves(session, plan_id, reason, instances)
     # Use the clock of the database, as executors and engines do.
     tasks = store.approvals.approve_plan(
-        plan_id, store.now(), said, begin_within=planned_tasks.begin_within(conf.engine.cooldown),
+        plan_id, store.now(), decision,
+        begin_within=planned_tasks.begin_within(conf.engine.cooldown),
         cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'waits for approval')
@@ -55,8 +56,8 @@ def reject_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,
     :raises KronosException: the plan has no such move.
     """
     store = session.existing_store
-    said = _check_moves(session, plan_id, reason, instances)
-    tasks = store.approvals.reject_plan(plan_id, store.now(), said,
+    decision = _check_moves(session, plan_id, reason, instances)
+    tasks = store.approvals.reject_plan(plan_id, store.now(), decision,
                                         session.conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'waits for approval')
@@ -71,8 +72,8 @@ def cancel_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,
     :raises KronosException: the plan has no such task.
     """
     store = session.existing_store
-    said = _check_moves(session, plan_id, reason, instances)
-    tasks = store.approvals.cancel_plan(plan_id, store.now(), said,
+    decision = _check_moves(session, plan_id, reason, instances)
+    tasks = store.approvals.cancel_plan(plan_id, store.now(), decision,
                                         session.conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'can be cancelled')

@@ -98,16 +98,16 @@ def load_policy_sets(paths: Sequence[str]) -> dict[str, policy.PolicySet]:
 
     :raises ConfigError: a file cannot be used, or is given twice.
     """
-    found: dict[str, policy.PolicySet] = {}
+    policy_sets: dict[str, policy.PolicySet] = {}
     for path in paths:
         loaded = policy_files.load_policies(path)
         name = os.path.basename(path)
-        if name in found or name in ('history', 'nothing', 'Measure'):
+        if name in policy_sets or name in ('history', 'nothing', 'Measure'):
             name = path
-        if name in found:
+        if name in policy_sets:
             raise make_option_error('--policies', f'{path} is given twice', 'Name each file once')
-        found[name] = loaded
-    return found
+        policy_sets[name] = loaded
+    return policy_sets
 
 
 def read_past_load(session: cloud_state.Session, sets: Mapping[str, policy.PolicySet],
@@ -156,8 +156,8 @@ def build_assumptions(conf: cfg.ConfigOpts, lag: float | None,
 def _read_trace(session: cloud_state.Session, sets: Sequence[policy.PolicySet], source: PastSource,
                 progress: Progress) -> recorded_trace.RecordedTrace:
     if source.trace is not None:
-        for other, given in (('--snapshot', session.snapshot), ('--record', source.record)):
-            if given is not None:
+        for other, path in (('--snapshot', session.snapshot), ('--record', source.record)):
+            if path is not None:
                 raise make_option_error(other, 'it does not go with --trace', 'Leave one out')
         return _cut_trace(source.period, trace_files.read_trace(source.trace))
     window = _build_live_window(source.period)
@@ -168,19 +168,19 @@ def _read_trace(session: cloud_state.Session, sets: Sequence[policy.PolicySet], 
                                      remedy='Correct it, or simulate a --trace.')
     cluster, scopes = _read_cloud(session, sets)
     progress('reading the load', 0.0)
-    found = record_trace.gather_trace(metrics, sets, window, cluster, scopes,
+    trace = record_trace.gather_trace(metrics, sets, window, cluster, scopes,
                                       lambda part: progress('reading the load', part))
     if source.record is not None:
-        trace_files.write_trace(source.record, found, sets[0])
-    return found
+        trace_files.write_trace(source.record, trace, sets[0])
+    return trace
 
 
 def _read_cloud(session: cloud_state.Session, sets: Sequence[policy.PolicySet],
                 ) -> tuple[model.Cluster, tuple[str, ...]]:
     """Read the cloud and its planned scopes."""
     if session.snapshot is not None:
-        found = reader.read_snapshot(session.snapshot)
-        return found.cluster, found.scopes
+        snapshot = reader.read_snapshot(session.snapshot)
+        return snapshot.cluster, snapshot.scopes
     cluster = session.collector.collect_cluster(time.time())
     return cluster, tuple(dict.fromkeys(
         s for policy_set in sets
@@ -196,13 +196,13 @@ def _list_candidates(conf: cfg.ConfigOpts, sets: Mapping[str, policy.PolicySet],
             path='kronos.conf', field='[engine] require_cpu_compatibility',
             problem='the CPU traits of the hosts are not known',
             remedy='Record the cloud with the option, or simulate without it.')
-    taken = reader.RecordedSnapshot(
+    snapshot = reader.RecordedSnapshot(
         cluster=trace.cluster, histories={'': model.MoveHistory()}, policy_names=(),
         scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
-    found = []
+    candidates = []
     for name, policy_set in sets.items():
         scopes = (planning_settings.list_planned_scopes(conf, policy_set) if live
-                  else replay.choose_scopes(conf, policy_set, taken))
+                  else replay.choose_scopes(conf, policy_set, snapshot))
         missing = [s for s in scopes
                    if s != model.UNASSIGNED and s not in trace.cluster.aggregates]
         if missing:
@@ -213,8 +213,8 @@ def _list_candidates(conf: cfg.ConfigOpts, sets: Mapping[str, policy.PolicySet],
         scopes = [s for s in scopes if trace.cluster.list_hosts_of(s)]
         settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set),
                                        deadline=math.inf)
-        found.append(backtest_run.PolicyCandidate(name, settings, tuple(scopes)))
-    return found
+        candidates.append(backtest_run.PolicyCandidate(name, settings, tuple(scopes)))
+    return candidates
 
 
 # Times.
@@ -238,10 +238,10 @@ def _build_live_window(period: LoadPeriod) -> ranges.QueryWindow:
 
 def _resolve_moment(option: str, moment: Moment, now: float) -> float:
     """Return a moment in epoch seconds."""
-    found = now - moment.total_seconds() if isinstance(moment, datetime.timedelta) else moment
-    if found < 0.0:
+    seconds = now - moment.total_seconds() if isinstance(moment, datetime.timedelta) else moment
+    if seconds < 0.0:
         raise make_option_error(option, 'it lies before 1970', 'Write a later time')
-    return found
+    return seconds
 
 
 def _build_window(start: float, end: float, step: float) -> ranges.QueryWindow:
@@ -282,10 +282,10 @@ def _cut_trace(period: LoadPeriod,
                                           f'{_format_time(whole.end)}',
                                 'Ask for a time within it')
     part = slice(first, last + 1, every)
-    found = _build_window(whole.compute_time(first), whole.compute_time(last), whole.step * every)
+    window = _build_window(whole.compute_time(first), whole.compute_time(last), whole.step * every)
     answers = {question: dataclasses.replace(a, values=a.values[part])
                for question, a in trace.answers.items()}
-    return dataclasses.replace(trace, window=found, answers=answers)
+    return dataclasses.replace(trace, window=window, answers=answers)
 
 
 def _format_time(at: float) -> str:

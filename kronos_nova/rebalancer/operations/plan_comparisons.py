@@ -87,7 +87,7 @@ def plan_scopes_today(session: cloud_state.Session,
                             (f'Nova has no aggregate {name}: correct [engine] aggregates, or '
                                          'create it',))
             for name in cloud.scopes if name not in there and scope in (None, name)]
-    if scope in [one.name for one in lost]:
+    if scope in [comparison.name for comparison in lost]:
         return lost
     return lost + [dataclasses.replace(_plan_scope_today(session, cluster),
                                        causes=causes.get(cluster.scope, ()))
@@ -111,14 +111,14 @@ def compare_plans(session: cloud_state.Session, supposed: Supposition,
     named = {*supposed.drained, *supposed.removed, *(like for _, like in supposed.added)}
     for host in sorted(named):
         cloud_state.check_host_exists(cloud, host)
-    found = []
+    comparisons = []
     for cluster in clusters:
         request = session.build_request(cluster, cloud)
-        found.append(ScopeComparison(
+        comparisons.append(ScopeComparison(
             cluster.scope, _plan_side(session.conf, _at_once(request)), _list_holds(request),
             supposed=_plan_supposed_side(session.conf, supposed, other_set, other,
                                          cluster.scope)))
-    return found
+    return comparisons
 
 
 def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicySet,
@@ -147,10 +147,10 @@ def _plan_scope_today(session: cloud_state.Session, cluster: model.Cluster) -> S
 
 
 def _list_holds(request: planner.PlanningInput) -> tuple[str, ...]:
-    found = (planner.scope_hold(planner.prepare_planning_input(request)),
+    holds = (planner.scope_hold(planner.prepare_planning_input(request)),
              planning_holds.imbalance_hold(
                  request.cluster, request.scores, request.history, request.options))
-    return tuple(text for text in found if text is not None)
+    return tuple(text for text in holds if text is not None)
 
 
 def _at_once(request: planner.PlanningInput) -> planner.PlanningInput:
@@ -169,16 +169,16 @@ def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.Pol
     if cluster is None:
         return None
     request = _at_once(cloud_state.build_planning_input(conf, policy_set, cloud, cluster))
-    found = what_if.SupposedCluster(cluster, request.scores)
+    supposed_cluster = what_if.SupposedCluster(cluster, request.scores)
     if supposed.load is not None:
-        found = found.multiply_load(supposed.load)
+        supposed_cluster = supposed_cluster.multiply_load(supposed.load)
     for count, like in supposed.added:
-        found = found.add_hosts(like, count)
+        supposed_cluster = supposed_cluster.add_hosts(like, count)
     options = request.options
     for host in supposed.drained:
-        found = found.disable_host(host, supposed.reason)
+        supposed_cluster = supposed_cluster.disable_host(host, supposed.reason)
     for host in supposed.removed:
-        found = found.disable_host(host, what_if.REASON)
+        supposed_cluster = supposed_cluster.disable_host(host, what_if.REASON)
     if supposed.removed:
         # A host is taken away even if drains are switched off; other hosts are drained as
         # configured.
@@ -187,10 +187,10 @@ def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.Pol
             drain_reason_regex=what_if.build_reason_regex(options))
     drained: list[str] = []
     if cluster.scope_hosts.intersection((*supposed.drained, *supposed.removed)):
-        drained = drain_requests.drained_hosts(found.cluster, options)
+        drained = drain_requests.drained_hosts(supposed_cluster.cluster, options)
     moving = sum(i.host in drained for i in cluster.instances.values())
     request = dataclasses.replace(
-        request, cluster=found.cluster, scores=found.scores, options=options)
+        request, cluster=supposed_cluster.cluster, scores=supposed_cluster.scores, options=options)
     if not moving:
         return _plan_side(conf, request)
     # Allow as many more moves as the drains take, and no more imbalance moves.

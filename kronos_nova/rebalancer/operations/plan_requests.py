@@ -163,13 +163,13 @@ def _list_requested_moves(plan_id: str, instances: Sequence[str], rows: Sequence
             raise _make_config_error(uuid, f'its task is {known[uuid].task.state}',
                                      'Completed moves are reverted, failed and cancelled ones '
                                      'retried, and moves that have not begun are cancelled.')
-    found = [w for row in rows if (w := build_move(row)) is not None
+    moves = [w for row in rows if (w := build_move(row)) is not None
              and (not instances or w.instance_uuid in instances)]
-    if not found:
+    if not moves:
         raise _make_config_error(plan_id, 'it has no move of which that could be asked',
                                  'Completed moves are reverted, failed and cancelled ones retried; '
                                  'kronos plan show has their states.')
-    return found
+    return moves
 
 
 def _build_result(answer: requested_moves.RequestedPlan,
@@ -180,12 +180,12 @@ def _build_result(answer: requested_moves.RequestedPlan,
     rows = []
     for w in wishes:
         uuid = w.instance_uuid
-        instance, move, no = (cluster.instances.get(uuid), moves.get(uuid),
-                              answer.refused.get(uuid))
+        instance, move, rejection = (cluster.instances.get(uuid), moves.get(uuid),
+                                     answer.refused.get(uuid))
         rows.append(RepeatRow(
             uuid, '' if instance is None else instance.host,
             ', '.join(w.hosts) if move is None else move.to_host,
-            f'{no.rule}: {no.detail}' if no is not None else
+            f'{rejection.rule}: {rejection.detail}' if rejection is not None else
             f'wave {move.wave}' if move is not None else '',
             of[uuid].task_id if uuid in of else ''))
     return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '')

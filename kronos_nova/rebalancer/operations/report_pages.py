@@ -129,31 +129,31 @@ def _build_cloud_sections(session: cloud_state.Session,
 def _read_waiting(conf: cfg.ConfigOpts, store: Any,
                   scope: str) -> tuple[dict[str, str], list[values.ScopeSection]]:
     """Return the plan of each instance whose move waits for approval, and a section a plan."""
-    found, sections = {}, []
+    plan_ids, sections = {}, []
     for waits in store.approvals.list_waiting_plans(store.now(), scope):
         row, tasks = store.plans.find_plan(waits.plan_id), store.tasks.list_tasks_of_plans(
             [waits.plan_id])
         if row is None:
             continue
-        found.update({t.task.instance_uuid: waits.plan_id for t in tasks
-                      if t.task.state is model.TaskState.PENDING})
+        plan_ids.update({t.task.instance_uuid: waits.plan_id for t in tasks
+                         if t.task.state is model.TaskState.PENDING})
         sections.append(stored_section.build_section(row, tasks, realised=None, past=(),
                                                      now=time.time(),
                                                      stagger=conf.executor.stagger_seconds))
-    return found, sections
+    return plan_ids, sections
 
 
-def _plan_scope(cluster: model.Cluster, seen: cloud_state.CloudState,
+def _plan_scope(cluster: model.Cluster, cloud: cloud_state.CloudState,
                 settings: planning_pipeline.PassSettings) -> planning_pipeline.PassOutcome:
     def run(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
-        return planning_pipeline.plan_scope(cluster, seen.samples, history, settings, now=seen.now,
-                                            clock=time.monotonic,
+        return planning_pipeline.plan_scope(cluster, cloud.samples, history, settings,
+                                            now=cloud.now, clock=time.monotonic,
                                             busy=planning_pipeline.count_busy_moves(
                                                 cluster.flights, cluster))
 
-    history = seen.histories[cluster.scope]
+    history = cloud.histories[cluster.scope]
     outcome = run(history)
-    waits = cloud_state.find_new_wait(seen, outcome.plan)
+    waits = cloud_state.find_new_wait(cloud, outcome.plan)
     return outcome if waits is None else run(dataclasses.replace(history, waiting=waits))
 
 
@@ -167,9 +167,9 @@ def _read_realised_imbalance(store: Any, plans: Sequence[Any]) -> Mapping[str, f
 
     Dry runs and plans without moves are left out.
     """
-    found: Mapping[str, float | None] = store.outcomes.find_measured_imbalances(
+    imbalances: Mapping[str, float | None] = store.outcomes.find_measured_imbalances(
         [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
-    return found
+    return imbalances
 
 
 def _list_dropped_plans(store: Any, plans: Sequence[Any]) -> frozenset[str]:

@@ -62,9 +62,9 @@ def plan_requested_moves(request: planner.PlanningInput,
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     request = remove_delays(request, len(wishes))
-    held = planner.scope_hold(request)
-    if held is not None:
-        return refuse_all_moves(request, held, [w.instance_uuid for w in wishes])
+    hold = planner.scope_hold(request)
+    if hold is not None:
+        return refuse_all_moves(request, hold, [w.instance_uuid for w in wishes])
     state = MoveState(request)
     return state.build_answer(*_choose_legal_moves(state.simulation, wishes))
 
@@ -91,9 +91,9 @@ class MoveState:
         simulation = self.simulation
         ordered = waves.order_moves(_build_present_plan(self._request, simulation, moves), moves,
                                     **alternates)
-        kept = {m.instance_uuid for m in ordered.moves}
+        ordered_uuids = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
-            if move.instance_uuid not in kept:
+            if move.instance_uuid not in ordered_uuids:
                 simulation.undo_move(move)
                 refused[move.instance_uuid] = model.Rejection(
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
@@ -109,7 +109,7 @@ class MoveState:
         request, simulation = self._request, self.simulation
         before = self._before
         known = simulation.trusted and before.comparable
-        found = model.Plan(
+        plan = model.Plan(
             scope=request.cluster.scope, swaps=tuple(swaps),
             # A swap may park its first instance: then the simulation is ahead of the moves.
             moves=tuple(moves) if swaps else move_gains.measure_gains(simulation, moves),
@@ -119,20 +119,20 @@ class MoveState:
             combined_after=simulation.compute_combined() if known else None,
             combined_measured=before.combined_measured if known else None,
             draining=request.history.draining)
-        wrong = checker.check(found, request.cluster, request.options, request.history,
+        wrong = checker.check(plan, request.cluster, request.options, request.history,
                               request.scores, simulation.ceilings, request.budget)
         if wrong:
             raise exception.PlanRefused(
-                scope=found.scope,
-                problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
-        return found
+                scope=plan.scope,
+                problem='; '.join(f'{problem.rule}: {problem.detail}' for problem in wrong[:5]))
+        return plan
 
 
-def refuse_all_moves(request: planner.PlanningInput, held: str,
+def refuse_all_moves(request: planner.PlanningInput, hold: str,
                      uuids: Iterable[str]) -> RequestedPlan:
     """Refuse all instances, because their whole scope is held."""
-    return RequestedPlan(model.Plan(request.cluster.scope, reason=held),
-                         {uuid: model.Rejection('held', held) for uuid in uuids})
+    return RequestedPlan(model.Plan(request.cluster.scope, reason=hold),
+                         {uuid: model.Rejection('held', hold) for uuid in uuids})
 
 
 def remove_delays(request: planner.PlanningInput, moves: int) -> planner.PlanningInput:
@@ -154,22 +154,22 @@ def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[RequestedMo
     moves: list[model.Move] = []
     waiting, refused = list(wishes), {}
     while True:
-        left = []
+        still_waiting = []
         for wish in waiting:
-            found = _first_legal(simulation, wish)
-            if isinstance(found, model.Rejection):
-                left.append(wish)
-                refused[wish.instance_uuid] = found
+            move_or_rejection = _first_legal(simulation, wish)
+            if isinstance(move_or_rejection, model.Rejection):
+                still_waiting.append(wish)
+                refused[wish.instance_uuid] = move_or_rejection
                 continue
             combined = simulation.compute_combined()
-            simulation.apply_move(found)
+            simulation.apply_move(move_or_rejection)
             moves.append(dataclasses.replace(
-                found, improvement=combined - simulation.compute_combined() if simulation.trusted
-                else 0.0))
+                move_or_rejection, improvement=combined - simulation.compute_combined()
+                if simulation.trusted else 0.0))
             refused.pop(wish.instance_uuid, None)
-        if not left or len(left) == len(waiting):
+        if not still_waiting or len(still_waiting) == len(waiting):
             return moves, refused
-        waiting = left
+        waiting = still_waiting
 
 
 def _first_legal(simulation: sim.Simulation, wish: RequestedMove) -> model.Move | model.Rejection:
@@ -177,10 +177,10 @@ def _first_legal(simulation: sim.Simulation, wish: RequestedMove) -> model.Move 
     first: model.Rejection | None = None
     for host in wish.hosts:
         move = model.Move(wish.instance_uuid, wish.from_host, host, model.Phase.REQUESTED)
-        no = constraints.judge_move(simulation.view, move)
-        if no is None:
+        rejection = constraints.judge_move(simulation.view, move)
+        if rejection is None:
             return move
-        first = first or no
+        first = first or rejection
     return first or model.Rejection('no-destination', f'instance {wish.instance_uuid}: no host '
                                                       'is known where it might go')
 

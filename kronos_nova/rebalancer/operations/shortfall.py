@@ -26,30 +26,30 @@ from kronos_nova.rebalancer import simulation as sim
 
 def format_shortfalls(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the amounts that are lacking or too much, by rule; only rules with such an amount."""
-    found = {'no-room': _format_missing_claims(simulation, move),
-             'ceiling': _format_excess_fill(simulation, move),
-             'anti-affinity': _format_excess_members(simulation, move)}
-    return {rule: text for rule, text in found.items() if text}
+    amounts = {'no-room': _format_missing_claims(simulation, move),
+               'ceiling': _format_excess_fill(simulation, move),
+               'anti-affinity': _format_excess_members(simulation, move)}
+    return {rule: text for rule, text in amounts.items() if text}
 
 
 def format_margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the use of each limit after the move, and the limit, by rule."""
-    found = {'claims': _format_used_claims(simulation, move),
-             'anti-affinity': _format_group_members(simulation, move, True),
-             'affinity': _format_group_members(simulation, move, False)}
-    return {rule: text for rule, text in found.items() if text}
+    margins = {'claims': _format_used_claims(simulation, move),
+               'anti-affinity': _format_group_members(simulation, move, True),
+               'affinity': _format_group_members(simulation, move, False)}
+    return {rule: text for rule, text in margins.items() if text}
 
 
 def compute_shortage(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
     """Return by resource class the part of the instance's claims that the host has no room for."""
     room = simulation.cluster.hosts[host].sum_capacities()
-    found = {}
+    shortage = {}
     for name, amount in simulation.cluster.instances[uuid].claims.items():
         # Below zero where a ratio was lowered: that amount must be freed first.
         free = room.get(name, 0.0) - simulation.view.sum_allocated(host, name)
         if free < amount:
-            found[name] = math.ceil(amount - free)
-    return found
+            shortage[name] = math.ceil(amount - free)
+    return shortage
 
 
 def _format_missing_claims(simulation: sim.Simulation, move: model.Move) -> str:
@@ -69,14 +69,14 @@ def _format_excess_fill(simulation: sim.Simulation, move: model.Move) -> str:
 
 
 def _format_excess_members(simulation: sim.Simulation, move: model.Move) -> str:
-    found = []
+    excesses = []
     for group in simulation.view.list_groups_of(move.instance_uuid):
         here = sorted(set(simulation.view.list_members_on(group, move.to_host))
                       - {move.instance_uuid})
         too_many = len(here) + 1 - group.max_server_per_host
         if group.policy is model.GroupPolicy.ANTI_AFFINITY and too_many > 0:
-            found.append(f'{too_many} of {", ".join(here)}')
-    return '; '.join(found)
+            excesses.append(f'{too_many} of {", ".join(here)}')
+    return '; '.join(excesses)
 
 
 def _format_used_claims(simulation: sim.Simulation, move: model.Move) -> str:
@@ -92,11 +92,12 @@ def _format_used_claims(simulation: sim.Simulation, move: model.Move) -> str:
 
 
 def _format_group_members(simulation: sim.Simulation, move: model.Move, apart: bool) -> str:
-    found = []
+    member_counts = []
     for group in simulation.view.list_groups_of(move.instance_uuid):
         here = len(set(simulation.view.list_members_on(group, move.to_host)) - {move.instance_uuid})
         if apart and group.policy is model.GroupPolicy.ANTI_AFFINITY:
-            found.append(f'{here + 1} of {group.max_server_per_host} members of {group.uuid}')
+            member_counts.append(
+                f'{here + 1} of {group.max_server_per_host} members of {group.uuid}')
         elif not apart and group.policy is model.GroupPolicy.AFFINITY:
-            found.append(f'{here} other members of {group.uuid} are there')
-    return '; '.join(found)
+            member_counts.append(f'{here} other members of {group.uuid} are there')
+    return '; '.join(member_counts)

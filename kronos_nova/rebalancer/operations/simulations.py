@@ -56,7 +56,7 @@ class PolicyComparison:
 
     def list_names(self) -> list[str]:
         """List the names of the candidates."""
-        return [found['name'] for found in self.reviews]
+        return [candidate_review['name'] for candidate_review in self.reviews]
 
     def list_rows(self) -> list[tuple[Any, ...]]:
         """List the measures, each with the value of every candidate."""
@@ -85,14 +85,14 @@ def simulate_policies(session: cloud_state.Session, source: past_loads.PastSourc
     conf = session.conf
     sets = past_loads.load_policy_sets(list(policies_files) or [conf.engine.policies_file])
     assumptions = past_loads.build_assumptions(conf, question.lag, question.bandwidth)
-    found = past_loads.read_past_load(session, sets, source, progress)
-    asked = review.ReviewQuestion(
-        scopes=found.scopes, ceiling=question.ceiling, return_seconds=question.return_seconds,
+    past_load = past_loads.read_past_load(session, sets, source, progress)
+    review_question = review.ReviewQuestion(
+        scopes=past_load.scopes, ceiling=question.ceiling, return_seconds=question.return_seconds,
         curve=question.curve, limits=assumptions.limits,
-        energy_measure=_choose_energy_measure(question.power_policy, found.history))
-    reviews = [review.review_journey(found.history, journey, asked)
-               for journey in _run_journeys(found, assumptions, progress)]
-    return PolicyComparison(found.history, reviews, asked, assumptions)
+        energy_measure=_choose_energy_measure(question.power_policy, past_load.history))
+    reviews = [review.review_journey(past_load.history, journey, review_question)
+               for journey in _run_journeys(past_load, assumptions, progress)]
+    return PolicyComparison(past_load.history, reviews, review_question, assumptions)
 
 
 def _choose_energy_measure(name: str | None, past: history.LoadHistory) -> str:
@@ -106,9 +106,9 @@ def _choose_energy_measure(name: str | None, past: history.LoadHistory) -> str:
     return name
 
 
-def _run_journeys(found: past_loads.PastLoad, assumptions: backtest_run.TimingAssumptions,
+def _run_journeys(past_load: past_loads.PastLoad, assumptions: backtest_run.TimingAssumptions,
                   progress: past_loads.Progress) -> list[backtest_run.BacktestResult]:
-    past = found.history
+    past = past_load.history
 
     def make_step_callback(name: str) -> Callable[[int], None]:
         return lambda k: progress(name, (k + 1) / past.window.count)
@@ -118,4 +118,4 @@ def _run_journeys(found: past_loads.PastLoad, assumptions: backtest_run.TimingAs
         journeys.append(backtest_run.run_without_moves(past, make_step_callback('nothing')))
     return journeys + [
         backtest_run.run_candidate(past, c, assumptions, make_step_callback(c.name))
-        for c in found.candidates]
+        for c in past_load.candidates]

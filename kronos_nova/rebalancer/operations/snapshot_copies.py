@@ -33,10 +33,11 @@ def anonymise_snapshot(directory: str, output_dir: str, salt_file: str, *,
     """
     salt = anonymiser.salt_of(salt_file)
     policy_set = policy_files.load_policies(policies_file) if policies_file else None
-    found = anonymiser.anonymise_snapshot(directory, salt, policy_set=policy_set,
-                                          keep_order=keep_order)
-    text = None if found.policies is None else yaml.safe_dump(
-        dict(found.policies), sort_keys=False, allow_unicode=True)
-    stamp = found.documents['meta.json']['recorded_at']
+    anonymised = anonymiser.anonymise_snapshot(directory, salt, policy_set=policy_set,
+                                               keep_order=keep_order)
+    text = None if anonymised.policies is None else yaml.safe_dump(
+        dict(anonymised.policies), sort_keys=False, allow_unicode=True)
+    stamp = anonymised.documents['meta.json']['recorded_at']
     name = 'kronos-anonymised-' + ''.join(c for c in stamp[:19] if c.isalnum()) + 'Z'
-    return writer.publish_directory(output_dir, found.documents, name, text), found.ordered
+    return (writer.publish_directory(output_dir, anonymised.documents, name, text),
+            anonymised.ordered)

@@ -55,9 +55,9 @@ def list_plans(session: sessions.DatabaseSession, scope: str | None = None,
     if not plans and scope is not None:
         check_scope(session, scope)
     uuids = [plan.plan_id for plan in plans]
-    states, asked = count_task_states(
+    states, requesters = count_task_states(
         store.tasks.list_tasks_of_plans(uuids)), store.approvals.find_requesters(uuids)
-    return [ListedPlan(plan, states.get(plan.plan_id, ''), asked.get(plan.plan_id, ''))
+    return [ListedPlan(plan, states.get(plan.plan_id, ''), requesters.get(plan.plan_id, ''))
             for plan in plans]
 
 
@@ -198,19 +198,20 @@ def list_scope_states(session: sessions.DatabaseSession) -> list[ScopeState]:
                   *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
     now = store.now()
     # A scope that was removed long ago has no row; only its plans remain.
-    found = []
+    scope_states = []
     for scope in sorted({*configured, *census.scopes}):
-        seen, plan = census.scopes.get(scope), plans.get(scope)
-        found.append(ScopeState(
-            scope, seen.owner if seen is not None and seen.leased else None,
-            seen.planned_at if seen is not None and seen.planned_at is not None
+        scope_stats, plan = census.scopes.get(scope), plans.get(scope)
+        scope_states.append(ScopeState(
+            scope, scope_stats.owner if scope_stats is not None and scope_stats.leased else None,
+            scope_stats.planned_at if scope_stats is not None and scope_stats.planned_at is not None
             else plan.created_at if plan is not None else None,
             None if plan is None else plan.dry_run,
-            _choose_last_cycle(rows.CycleRecord() if seen is None else seen.cycle, plan),
+            _choose_last_cycle(rows.CycleRecord() if scope_stats is None else scope_stats.cycle,
+                               plan),
             tasks.get(scope, {}), census.overdue.get(scope, 0), executors.get(scope, {}),
-            0 if seen is None else seen.draining,
+            0 if scope_stats is None else scope_stats.draining,
             next((p for p in census.pauses if p.scope in (None, scope)), None), now))
-    return found
+    return scope_states
 
 
 def _choose_last_cycle(cycle: rows.CycleRecord, plan: rows.PlanRow | None) -> rows.CycleRecord:
@@ -230,8 +231,8 @@ def count_task_states(tasks: Sequence[rows.TaskRow]) -> dict[str, str]:
     numbers: dict[str, Counter[str]] = {}
     for row in tasks:
         numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
-    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
-            for plan_id, found in numbers.items()}
+    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(counts.items()))
+            for plan_id, counts in numbers.items()}
 
 
 def check_scope(session: sessions.DatabaseSession, scope: str) -> None:

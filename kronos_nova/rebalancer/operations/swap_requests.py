@@ -42,14 +42,14 @@ def plan_swap(request: planner.PlanningInput, uuids: tuple[str, str],
     """
     _check_swap_possible(request.cluster, uuids, parking)
     request = requested_moves.remove_delays(request, len(uuids))
-    held = planner.scope_hold(request)
-    if held is not None:
-        return requested_moves.refuse_all_moves(request, held, uuids)
+    hold = planner.scope_hold(request)
+    if hold is not None:
+        return requested_moves.refuse_all_moves(request, hold, uuids)
     state = requested_moves.MoveState(request)
-    found = _find_swap(state.simulation.view, state.simulation.hosts, uuids, parking)
-    if isinstance(found, dict):
-        return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), found)
-    moves, swap = found
+    swap_or_rejections = _find_swap(state.simulation.view, state.simulation.hosts, uuids, parking)
+    if isinstance(swap_or_rejections, dict):
+        return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), swap_or_rejections)
+    moves, swap = swap_or_rejections
     return requested_moves.RequestedPlan(state.build_checked_plan(_apply_swap(state, moves, swap),
                                                                   [swap]), {})
 
@@ -91,10 +91,10 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
     """
     direct: dict[str, model.Rejection] = {}
     for first, second in (uuids, uuids[::-1]):
-        found = _try_direct_swap(view, first, second)
-        if not isinstance(found, model.Rejection):
-            return found, model.Swap(first, second)
-        direct[first] = found
+        moves_or_rejection = _try_direct_swap(view, first, second)
+        if not isinstance(moves_or_rejection, model.Rejection):
+            return moves_or_rejection, model.Swap(first, second)
+        direct[first] = moves_or_rejection
     ends = {view.find_host_of(uuid) for uuid in uuids}
     third = sorted((h for h in hosts if h not in ends and parking in (None, h)),
                    key=lambda h: (view.load.compute_fullness(h), h))
@@ -102,14 +102,14 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
     parked: dict[str, model.Rejection] = {}  # against the last parking host
     for first, second in (lighter, lighter[::-1]):
         for host in third:
-            found = _try_parking_swap(view, first, second, host)
-            if not isinstance(found, model.Rejection):
-                return found, model.Swap(first, second, host)
-            parked[first] = found
+            moves_or_rejection = _try_parking_swap(view, first, second, host)
+            if not isinstance(moves_or_rejection, model.Rejection):
+                return moves_or_rejection, model.Swap(first, second, host)
+            parked[first] = moves_or_rejection
     by_parking = (f'by parking host {third[-1]}: {_join_rejections(parked)}' if third
                   else 'no third host exists')
     detail = f'directly: {_join_rejections(direct)}; {by_parking}'
-    return {uuid: model.Rejection(found.rule, detail) for uuid, found in direct.items()}
+    return {uuid: model.Rejection(rejection.rule, detail) for uuid, rejection in direct.items()}
 
 
 def _join_rejections(rejections: Mapping[str, model.Rejection]) -> str:
@@ -126,25 +126,25 @@ def _join_rejections(rejections: Mapping[str, model.Rejection]) -> str:
 
 def _try_direct_swap(view: cluster_view.ClusterView, first: str,
                      second: str) -> Moves | model.Rejection:
-    one = _make_requested_move(view, first, str(view.find_host_of(second)))
-    other = _order_after(one, _make_requested_move(view, second, one.from_host))
-    return _find_rejection(view, [one, other]) or (one, other)
+    first_move = _make_requested_move(view, first, str(view.find_host_of(second)))
+    other = _order_after(first_move, _make_requested_move(view, second, first_move.from_host))
+    return _find_rejection(view, [first_move, other]) or (first_move, other)
 
 
 def _try_parking_swap(view: cluster_view.ClusterView, first: str, second: str,
                       host: str) -> Moves | model.Rejection:
-    one = _make_requested_move(view, first, host)
-    other = _order_after(one, _make_requested_move(view, second, one.from_host))
-    onward = dataclasses.replace(one, from_host=host, to_host=other.from_host)
-    return _find_rejection(view, [one, other, onward]) or (one, other)
+    first_move = _make_requested_move(view, first, host)
+    other = _order_after(first_move, _make_requested_move(view, second, first_move.from_host))
+    onward = dataclasses.replace(first_move, from_host=host, to_host=other.from_host)
+    return _find_rejection(view, [first_move, other, onward]) or (first_move, other)
 
 
 def _make_requested_move(view: cluster_view.ClusterView, uuid: str, to_host: str) -> model.Move:
     return model.Move(uuid, str(view.find_host_of(uuid)), to_host, model.Phase.REQUESTED)
 
 
-def _order_after(one: model.Move, other: model.Move) -> model.Move:
-    return dataclasses.replace(other, requires=(one.instance_uuid,), wave=one.wave + 1)
+def _order_after(earlier: model.Move, other: model.Move) -> model.Move:
+    return dataclasses.replace(other, requires=(earlier.instance_uuid,), wave=earlier.wave + 1)
 
 
 def _find_rejection(view: cluster_view.ClusterView,
@@ -154,18 +154,18 @@ def _find_rejection(view: cluster_view.ClusterView,
     The last move has no way back.
     """
     landed: list[model.Move] = []
-    found = None
+    rejection = None
     for move in moves:
-        found = constraints.judge_move(view, move)
-        if found is None and move is not moves[-1]:
+        rejection = constraints.judge_move(view, move)
+        if rejection is None and move is not moves[-1]:
             view.land_move(move)
             landed.append(move)
-            found = constraints.judge_move(view, _reverse_move(move), constraints.BACK)
-        if found is not None:
+            rejection = constraints.judge_move(view, _reverse_move(move), constraints.BACK)
+        if rejection is not None:
             break
     for move in reversed(landed):
         view.undo_landing(move)
-    return found
+    return rejection
 
 
 def _reverse_move(move: model.Move) -> model.Move:
@@ -180,10 +180,11 @@ def _apply_swap(state: requested_moves.MoveState, moves: Moves,
     """
     simulation = state.simulation
     ends = {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
-    found = []
+    swap_moves = []
     for move in moves:
         before = simulation.compute_combined()
         simulation.apply_move(dataclasses.replace(move, to_host=ends[move.instance_uuid]))
-        found.append(dataclasses.replace(move, improvement=before - simulation.compute_combined()
-                                         if simulation.trusted else 0.0))
-    return found
+        swap_moves.append(dataclasses.replace(
+            move, improvement=before - simulation.compute_combined()
+            if simulation.trusted else 0.0))
+    return swap_moves

@@ -98,14 +98,14 @@ def list_host_portraits(request: planner.PlanningInput) -> list[HostPortrait]:
     there: dict[str, list[str]] = {}
     for of in cluster.instances.values():
         there.setdefault(of.host, []).append(of.uuid)
-    found = []
+    portraits = []
     for name in sorted(cluster.scope_hosts):
         here = there.get(name, [])
-        found.append(HostPortrait(
+        portraits.append(HostPortrait(
             name, _describe_host_state(cluster, history, name), len(here),
             tuple(_load(request.scores.policies[p.name], name, here)
                   for p in request.policies.enabled_policies)))
-    return found
+    return portraits
 
 
 def _describe_host_state(
@@ -113,15 +113,15 @@ def _describe_host_state(
     service = cluster.services.get(name)
     if service is None:
         return ('no nova-compute',)
-    found = ['up' if service.up else 'forced down' if service.forced_down else 'down']
+    states = ['up' if service.up else 'forced down' if service.forced_down else 'down']
     if not service.enabled:
         reason = f': {service.disabled_reason}' if service.disabled_reason else ''
-        found.append(f'disabled{reason}')
+        states.append(f'disabled{reason}')
     if name in history.draining:
-        found.append('draining')
+        states.append('draining')
     if name in history.quarantined_hosts:
-        found.append('quarantined')
-    return tuple(found)
+        states.append('quarantined')
+    return tuple(states)
 
 
 def _load(scores: model.PolicyScores, host: str, here: list[str]) -> HostLoad:
@@ -144,14 +144,14 @@ def build_instance_portrait(request: planner.PlanningInput, uuid: str) -> Instan
                                     draining=request.history.draining)
     # A move to its own host: only rules about the instance alone judge it.
     probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
-    held = tuple(_list_own_rejections(request, view, probe))
+    rejections = tuple(_list_own_rejections(request, view, probe))
     holds = (planner.scope_hold(request), planning_holds.imbalance_hold(
         cluster, request.scores, request.history, request.options))
     return InstancePortrait(
         of, tuple(_compute_share(request.scores.policies[p.name], uuid, of.host)
                   for p in request.policies.enabled_policies),
-        held, tuple(text for text in holds if text is not None),
-        _wait(request.history, uuid, held),
+        rejections, tuple(text for text in holds if text is not None),
+        _wait(request.history, uuid, rejections),
         {g.uuid: (g.policy.value, _count_members_by_host(cluster, g)) for g in cluster.groups
          if uuid in g.members})
 
@@ -165,27 +165,27 @@ def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Instance
 def _list_own_rejections(request: planner.PlanningInput, view: cluster_view.ClusterView,
                          probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
-        no = rule.judge(view, probe)
+        rejection = rule.judge(view, probe)
         # The scope's holds report untrusted policies.
-        if no is not None and no.rule != UNTRUSTED:
-            yield no
+        if rejection is not None and rejection.rule != UNTRUSTED:
+            yield rejection
     yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
 def _wait(history: model.MoveHistory, uuid: str,
-          held: tuple[model.Rejection, ...]) -> float | None:
+          rejections: tuple[model.Rejection, ...]) -> float | None:
     waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
              'just-booted': history.fresh.get(uuid)}
-    left = [waits.get(no.rule) for no in held]
-    if any(seconds is None or seconds < 0 for seconds in left):
+    seconds_left = [waits.get(rejection.rule) for rejection in rejections]
+    if any(seconds is None or seconds < 0 for seconds in seconds_left):
         return None
-    return max((seconds for seconds in left if seconds is not None), default=0.0)
+    return max((seconds for seconds in seconds_left if seconds is not None), default=0.0)
 
 
 def _count_members_by_host(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for member in group.members:
         if member in cluster.instances:
             host = cluster.instances[member].host
-            found[host] = found.get(host, 0) + 1
-    return dict(sorted(found.items()))
+            counts[host] = counts.get(host, 0) + 1
+    return dict(sorted(counts.items()))

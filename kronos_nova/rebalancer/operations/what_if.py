@@ -54,11 +54,12 @@ class SupposedCluster:
         return SupposedCluster(
             dataclasses.replace(
                 cluster, hosts=hosts, services=services, aggregates={
-                    name: (*found, *names) if like in found else found
-                    for name, found in cluster.aggregates.items()},
+                    name: (*host_names, *names) if like in host_names else host_names
+                    for name, host_names in cluster.aggregates.items()},
                 scope_hosts=cluster.scope_hosts | set(names) if scoped else cluster.scope_hosts),
-            model.ClusterScores({name: _with_idle(found, cluster, like, names)
-                                 for name, found in scores.policies.items()}, scores.taken_at))
+            model.ClusterScores({name: _with_idle(policy_scores, cluster, like, names)
+                                 for name, policy_scores in scores.policies.items()},
+                                scores.taken_at))
 
     def disable_host(self, host: str, reason: str) -> 'SupposedCluster':
         """Disable the host, as an operator does to empty it.
@@ -86,10 +87,12 @@ class SupposedCluster:
 
         return dataclasses.replace(self, scores=model.ClusterScores({
             name: dataclasses.replace(
-                found, hosts=multiply_values(found.hosts), fill=multiply_values(found.fill),
-                usages=multiply_values(found.usages),
-                means=multiply_values(found.means), deviations=multiply_values(found.deviations))
-            for name, found in self.scores.policies.items()}, self.scores.taken_at))
+                policy_scores, hosts=multiply_values(policy_scores.hosts),
+                fill=multiply_values(policy_scores.fill),
+                usages=multiply_values(policy_scores.usages),
+                means=multiply_values(policy_scores.means),
+                deviations=multiply_values(policy_scores.deviations))
+            for name, policy_scores in self.scores.policies.items()}, self.scores.taken_at))
 
 
 def build_reason_regex(options: model.PlanningOptions) -> str:
@@ -117,14 +120,14 @@ def _check_host_exists(cluster: model.Cluster, host: str) -> None:
 
 
 def _free_names(cluster: model.Cluster, like: str, count: int) -> list[str]:
-    found: list[str] = []
+    free_names: list[str] = []
     number = 0
-    while len(found) < count:
+    while len(free_names) < count:
         number += 1
         name = f'{like}+{number}'
         if name not in cluster.hosts:
-            found.append(name)
-    return found
+            free_names.append(name)
+    return free_names
 
 
 def _copy_empty_host(host: model.Host, name: str) -> model.Host:

@@ -82,11 +82,11 @@ class MoveAnswer:
     @property
     def changes(self) -> tuple[tuple[str, str | None], ...]:
         """Pairs of each refusing rule and its remedy; all are necessary. None: no remedy exists."""
-        found = []
+        remedies = []
         for rule in (v.rule for v in self.refused):
             remedy, amount = constraints.CODES[rule].remedy, self.amounts.get(rule)
-            found.append((rule, f'{remedy}: {amount}' if remedy and amount else remedy))
-        return tuple(found)
+            remedies.append((rule, f'{remedy}: {amount}' if remedy and amount else remedy))
+        return tuple(remedies)
 
     @property
     def conclusion(self) -> str:
@@ -118,16 +118,16 @@ def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.P
     move = model.Move(uuid, cluster.instances[uuid].host, host, phase)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, seed=request.seed, now=request.now)
-    held = [planner.scope_hold(request)]
+    holds = [planner.scope_hold(request)]
     if phase in metrics.IMBALANCE:
-        held.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
-                                                  request.options))
+        holds.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
+                                                   request.options))
     over, before = simulation.over_threshold(), simulation.compute_combined()
     verdicts = _judge_all_rules(simulation, move)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
     effects = _compute_effects(simulation, request, move)
     return MoveAnswer(
-        move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
+        move=move, holds=tuple(text for text in holds if text is not None), verdicts=verdicts,
         effects=effects, over_threshold=over, amounts=amounts,
         combined_before=before if effects and simulation.trusted else None,
         combined_after=simulation.compute_combined() if effects and simulation.trusted else None)
@@ -138,17 +138,17 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Rule
 
     The first rule is ``identity``: the other rules cannot judge a move that it refuses.
     """
-    found: list[RuleVerdict] = []
+    verdicts: list[RuleVerdict] = []
     margins: Mapping[str, str] = {}
     for rule in constraints.RULES:
-        no, name = rule.judge(simulation.view, move), rule.name
-        found.append(RuleVerdict(name, True, margins.get(name, '')) if no is None
-                     else RuleVerdict(no.rule, False, no.detail))
-        if len(found) == 1:
-            if no is not None:
+        rejection, name = rule.judge(simulation.view, move), rule.name
+        verdicts.append(RuleVerdict(name, True, margins.get(name, '')) if rejection is None
+                        else RuleVerdict(rejection.rule, False, rejection.detail))
+        if len(verdicts) == 1:
+            if rejection is not None:
                 break
             margins = shortfall.format_margins(simulation, move)
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _compute_effects(simulation: sim.Simulation, request: planner.PlanningInput,
