@@ -72,18 +72,19 @@ def compute_phase_seconds(marks: Marks, end: float, measured: Mapping[str, float
         the end of its migration; the rest of the time since our request is then post_flight. None:
         only the marks are known, from looks at Nova.
     """
-    found: dict[str, float] = {}
+    phase_seconds: dict[str, float] = {}
     ends = [*(at for _phase, at in marks), end][1:]
     for (phase, since), until in zip(marks, ends, strict=True):
-        found[phase] = found.get(phase, 0.0) + max(0.0, until - since)
+        phase_seconds[phase] = phase_seconds.get(phase, 0.0) + max(0.0, until - since)
     if measured:
-        asked = [at for phase, at in marks if phase == PRE_CHECK]
-        if asked:
+        pre_check_times = [at for phase, at in marks if phase == PRE_CHECK]
+        if pre_check_times:
             for phase in (*NOVAS, POST_FLIGHT):
-                found.pop(phase, None)
-            found |= {phase: measured[phase] for phase in NOVAS if phase in measured}
-            found[POST_FLIGHT] = max(0.0, end - asked[-1] - sum(measured.values()))
-    return {phase: round(found[phase], 3) for phase in PHASES if phase in found}
+                phase_seconds.pop(phase, None)
+            phase_seconds |= {phase: measured[phase] for phase in NOVAS if phase in measured}
+            phase_seconds[POST_FLIGHT] = max(
+                0.0, end - pre_check_times[-1] - sum(measured.values()))
+    return {phase: round(phase_seconds[phase], 3) for phase in PHASES if phase in phase_seconds}
 
 
 def compute_intervals(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:

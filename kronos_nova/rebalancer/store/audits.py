@@ -55,9 +55,9 @@ def list_newest_entries(connection: sa.Connection, limit: int) -> list[AuditEntr
 
 def find_newest(connection: sa.Connection, command: str, target: str) -> float | None:
     """Return when the command was given for the target last."""
-    found: float | None = connection.scalar(sa.select(sa.func.max(_audit.c.at)).where(
+    newest: float | None = connection.scalar(sa.select(sa.func.max(_audit.c.at)).where(
         _audit.c.command == command, _audit.c.target == target))
-    return found
+    return newest
 
 
 def get_purge_column() -> sa.Column[Any]:

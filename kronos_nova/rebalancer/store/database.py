@@ -133,9 +133,9 @@ def _limit_waits(text: str, parameters: str | None, seconds: int) -> str:
                   'keepalives_idle': connecting, 'keepalives_interval': 5, 'keepalives_count': 2}
     known: dict[str, Mapping[str, object]] = {
         'pymysql': mysql, 'mysqldb': mysql, 'psycopg2': postgresql, 'psycopg': postgresql}
-    given = {name: str(value) for name, value in known.get(driver, {}).items()
-             if name not in url.query}
-    return url.update_query_dict(given).render_as_string(hide_password=False)
+    limits = {name: str(value) for name, value in known.get(driver, {}).items()
+              if name not in url.query}
+    return url.update_query_dict(limits).render_as_string(hide_password=False)
 
 
 def sqlite_file(text: str | None) -> str | None:

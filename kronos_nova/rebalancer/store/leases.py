@@ -60,9 +60,9 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
                        'each zone a [database] of its own.')
         return None
     epoch = row['epoch'] if row['live'] else row['epoch'] + 1
-    taken = connection.execute(*_build_takeover(
+    takeover = connection.execute(*_build_takeover(
         scope, row['owner'], row['epoch'], clock, owner, epoch, seconds, policy_hash))
-    if taken.rowcount != 1:
+    if takeover.rowcount != 1:
         return None
     if not row['of_late']:
         # Drains of that time are out of date.
@@ -157,8 +157,9 @@ def fence_lease(connection: sa.Connection, clock: ColumnElement[float],
     :raises LeaseLost: it has ended, even if no engine has taken it yet: decisions under it are
         old.
     """
-    held = connection.execute(*_build_fence_update(lease.scope, lease.owner, lease.epoch, clock))
-    if held.rowcount != 1:
+    fence_update = connection.execute(
+        *_build_fence_update(lease.scope, lease.owner, lease.epoch, clock))
+    if fence_update.rowcount != 1:
         raise exception.LeaseLost(scope=lease.scope, epoch=lease.epoch)
 
 
@@ -212,9 +213,11 @@ class LeaseRepository(transactions.Repository):
     def has_free_scope(self, scopes: Collection[str]) -> bool:
         """Return whether at least one of the scopes has no live lease."""
         lease = tables.lease
-        held = self._runner.run_read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
-            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._runner.build_now_clause()))))
-        return not held.issuperset(scopes)
+        leased_scopes = self._runner.run_read(lambda c: set(c.scalars(
+            sa.select(lease.c.scope).where(
+                lease.c.scope.in_(sorted(scopes)),
+                lease.c.until > self._runner.build_now_clause()))))
+        return not leased_scopes.issuperset(scopes)
 
     def list_leased_scopes(self) -> frozenset[str]:
         """Return the scopes that some engine plans now."""

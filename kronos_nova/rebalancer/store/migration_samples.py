@@ -46,8 +46,8 @@ _PAUSES = 'pause'
 
 def list_newest_samples(connection: sa.Connection) -> tuple[model.MeasuredAttempt, ...]:
     """Return the newest attempts first; attempts that Nova did not begin are left out."""
-    return tuple(found for row in connection.execute(
-        _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
+    return tuple(sample for row in connection.execute(
+        _NEWEST, {'tasks': TASKS}) for sample in _of_task(row))
 
 
 def _of_task(row: Any) -> Iterator[model.MeasuredAttempt]:

@@ -75,7 +75,7 @@ def record_outcome(connection: sa.Connection, scope: str, combined: float, load:
         sa.select(_outcome)
         .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
         .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id)))
-    found = None
+    outcome = None
     if open_ and _is_attributable(connection, open_[0]) and (
             open_[0].hosts_before is None or measured is not None):
         last = open_.pop(0)
@@ -86,16 +86,18 @@ def record_outcome(connection: sa.Connection, scope: str, combined: float, load:
             'combined_foreseen': last.combined_foreseen * growth, 'combined_realised': combined,
             'realised_at': now}
         if last.hosts_before is not None and measured is not None:
-            came = measured.select_packing(_list_touched_hosts(document), last.planned_at, growth)
-            columns |= {'hosts_realised': came.hosts_in_use, 'overload_realised': came.overload,
+            packing = measured.select_packing(_list_touched_hosts(document), last.planned_at,
+                                              growth)
+            columns |= {'hosts_realised': packing.hosts_in_use,
+                        'overload_realised': packing.overload,
                         'growth': growth}
         connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id)
                            .values(**columns))
-        found = of_row(types.SimpleNamespace(**{**last._mapping, **columns}))
+        outcome = of_row(types.SimpleNamespace(**{**last._mapping, **columns}))
     if open_:
         connection.execute(sa.delete(_outcome).where(
             _outcome.c.plan_id.in_([row.plan_id for row in open_])))
-    return found
+    return outcome
 
 
 def _is_attributable(connection: sa.Connection, outcome: Any) -> bool:
@@ -118,9 +120,9 @@ def _is_attributable(connection: sa.Connection, outcome: Any) -> bool:
 
 
 def _read_plan_document(connection: sa.Connection, plan_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(connection.scalar(
+    document: dict[str, Any] = json.loads(connection.scalar(
         sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id)) or '{}')
-    return found
+    return document
 
 
 def _list_touched_hosts(document: Mapping[str, Any]) -> set[str]:
@@ -167,14 +169,14 @@ def list_breaker_plans(connection: sa.Connection, limit: int, scopes: Iterable[s
     These are each scope's newest ones since its breaker opened last, and the newest one without an
     outcome.
     """
-    found: set[str] = set()
+    plan_ids: set[str] = set()
     for scope in scopes:
-        found.update(outcome.plan_id for outcome in list_outcomes(connection, scope, limit))
-        found.update(connection.scalars(
+        plan_ids.update(outcome.plan_id for outcome in list_outcomes(connection, scope, limit))
+        plan_ids.update(connection.scalars(
             sa.select(_outcome.c.plan_id)
             .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
             .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id).limit(1)))
-    return found
+    return plan_ids
 
 
 def count_failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:
@@ -221,8 +223,8 @@ def record_breaker_opening(connection: sa.Connection, scope: str, now: float) ->
 
 
 def _tripped_at(connection: sa.Connection, scope: str) -> float:
-    found = connection.scalar(*_select_tripped_at(scope))
-    return 0.0 if found is None else float(found)
+    tripped_at = connection.scalar(*_select_tripped_at(scope))
+    return 0.0 if tripped_at is None else float(tripped_at)
 
 
 @statements.build_once
@@ -302,12 +304,12 @@ class OutcomeRepository(transactions.Repository):
 
         :raises LeaseLost: nothing was written.
         """
-        found = pauses.PauseRecord(lease.scope, now, None if seconds is None else now + seconds,
+        pause = pauses.PauseRecord(lease.scope, now, None if seconds is None else now + seconds,
                                    paused_by, reason)
 
         def open_breaker(connection: sa.Connection) -> None:
             record_breaker_opening(connection, lease.scope, now)
-            if not pauses.has_longer_pause(connection, found):
-                pauses.record_pause(connection, found)
+            if not pauses.has_longer_pause(connection, pause):
+                pauses.record_pause(connection, pause)
         self._runner.run_under_lease(lease, open_breaker)
-        return found
+        return pause

@@ -121,24 +121,24 @@ class PauseRepository(transactions.Repository):
 
         :param seconds: for how long; None: until :meth:`resume_scope`.
         """
-        found = PauseRecord(scope, now, None if seconds is None else now + seconds, paused_by,
+        pause = PauseRecord(scope, now, None if seconds is None else now + seconds, paused_by,
                             reason)
 
         def write_pause(connection: sa.Connection) -> None:
-            record_pause(connection, found)
+            record_pause(connection, pause)
             audits.add_audit(connection,
                              audits.AuditEntry(now, paused_by, 'paused', _scope_name(scope),
                                                reason))
         self._runner.run_transaction(write_pause)
-        return found
+        return pause
 
     def resume_scope(self, scope: str | None, now: float, by: str = audits.UNNAMED) -> bool:
         """End the pause of the scope, or the cloud's; return False when there was none."""
         def end_and_audit(connection: sa.Connection) -> bool:
-            held = [pause for pause in list_pauses(connection, now) if pause.scope == scope]
+            scope_pauses = [pause for pause in list_pauses(connection, now) if pause.scope == scope]
             if not end_pause(connection, scope, now):
                 return False
-            for pause in held:
+            for pause in scope_pauses:
                 audits.add_audit(connection, audits.AuditEntry(
                     now, by, 'resumed', _scope_name(scope),
                     f'paused by {pause.paused_by}: {pause.reason}'))

@@ -56,12 +56,12 @@ def record_hook(connection: sa.Connection, owed: PendingHook, worker: str, now: 
 
     :returns: False: the worker has lost the task's claim, and nothing was written.
     """
-    held = connection.execute(
+    claim_renewal = connection.execute(
         sa.update(_task)
         .where(_task.c.task_id == owed.task.task_id, _task.c.worker == worker,
                _task.c.state == TaskState.CLAIMED.value)
         .values(heartbeat_at=now, timings=attempt_phases.format_phase_starts(marks)))
-    if held.rowcount != 1:
+    if claim_renewal.rowcount != 1:
         return False
     task = owed.task
     connection.execute(sa.insert(_owed).values(
@@ -96,16 +96,16 @@ def take_due_hooks(connection: sa.Connection, worker: str, scopes: Collection[st
                    claim_seconds: float) -> list[PendingHook]:
     """Take the due hooks that are ours or that no live worker holds, the last begun first."""
     still = match_takable_hooks(worker, scopes, now - claim_seconds)
-    found = []
+    taken_hooks = []
     for row in connection.execute(
             sa.select(_owed).where(still)
             .order_by(_owed.c.task_id, _owed.c.number.desc(), _owed.c.owed_id)).mappings().all():
-        taken = connection.execute(
+        hook_claim = connection.execute(
             sa.update(_owed).where(_owed.c.owed_id == row['owed_id'], still)
             .values(worker=worker, heartbeat_at=now))
-        if taken.rowcount == 1:
-            found.append(_read(row))
-    return found
+        if hook_claim.rowcount == 1:
+            taken_hooks.append(_read(row))
+    return taken_hooks
 
 
 def release_hooks(connection: sa.Connection, worker: str) -> None:

@@ -116,7 +116,7 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
                                      task_endings.LAPSED)
 
 
-def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: OperatorDecision, *,
+def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: OperatorDecision, *,
                  begin_within: Mapping[model.Phase, float], cooldown: float,
                  instance_cooldown: float) -> list[model.Task]:
     """Queue pending tasks, staggered from now on as they were planned.
@@ -129,17 +129,17 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Oper
     :raises StoreError: a move requires one that still waits, or its swap has another that still
         waits; nothing was written.
     """
-    found = _list_decided_tasks(connection, plan_id, {TaskState.PENDING}, said, now)
-    meant = {row.task.instance_uuid for row in found}
+    decided_rows = _list_decided_tasks(connection, plan_id, {TaskState.PENDING}, decision, now)
+    meant = {row.task.instance_uuid for row in decided_rows}
     others = {row.task.instance_uuid for row in tasks.list_tasks(
         connection, _task.c.plan_id == plan_id, _task.c.state == TaskState.PENDING.value)} - meant
-    for row in found:
+    for row in decided_rows:
         if missing := others.intersection(row.task.requires):
             raise exception.StoreError(
                 problem=f'says that the move of instance {row.task.instance_uuid} requires those '
                         f'of {", ".join(sorted(missing))} first',
                 remedy='Nothing was approved; approve these, too.')
-    swapped = {row.swap_id for row in found if row.swap_id is not None}
+    swapped = {row.swap_id for row in decided_rows if row.swap_id is not None}
     if apart := sorted(row.task.instance_uuid for row in tasks.list_tasks(
             connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
             _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
@@ -150,7 +150,7 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Oper
     following = {swap.members[-1].instance_uuid
                  for swap in swaps.list_swaps(connection, tables.swap.c.plan_id == plan_id)}
     approved = []
-    for row in found:
+    for row in decided_rows:
         task = row.task
         within = (rows.BEGIN_WITHIN if task.instance_uuid in following
                   else begin_within.get(task.phase, rows.BEGIN_WITHIN))
@@ -168,7 +168,7 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Oper
         # An engine's current cycle does not know the approval, and would write other drains.
         leases.raise_epoch(connection, approved[0].aggregate)
         _start_cooldown_and_drains(connection, approved, now, cooldown)
-    record_decision(connection, plan_id, now, APPROVED, said, len(approved))
+    record_decision(connection, plan_id, now, APPROVED, decision, len(approved))
     return approved
 
 
@@ -189,8 +189,8 @@ def _read_drained_hosts(connection: sa.Connection, plan_id: str) -> set[str]:
     return set(json.loads(document or '{}').get('draining', ()))
 
 
-def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said: OperatorDecision,
-                      verb: str,
+def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
+                      decision: OperatorDecision, verb: str,
                       instance_cooldown: float) -> list[model.Task]:
     """Cancel the plan's tasks that Nova has not been asked for.
 
@@ -201,56 +201,57 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said:
     states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
     ended: list[model.Task] = []
     # Tasks that require others first: each instance cools, also where another would end it.
-    for row in sorted(_list_decided_tasks(connection, plan_id, states, said, None),
+    for row in sorted(_list_decided_tasks(connection, plan_id, states, decision, None),
                       key=lambda row: -row.task.wave):
         ended += task_endings.cancel_task(
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
-            error=f'{verb.capitalize()} by {said.by}: {said.reason}',
+            error=f'{verb.capitalize()} by {decision.by}: {decision.reason}',
             instance_cooldown=instance_cooldown) or []
-    if ended and verb == CANCELLED and said.instances is None:
+    if ended and verb == CANCELLED and decision.instances is None:
         # No later plan continues the drains that this one began; each orders a disabled host's
         # drain again. Drains of other plans go on.
         scope = ended[0].aggregate
         leases.raise_epoch(connection, scope)
-        left = {task.from_host for task in ended} - set(connection.scalars(
+        hosts_without_tasks = {task.from_host for task in ended} - set(connection.scalars(
             sa.select(_task.c.from_host).where(rows.is_live())))
         plans.set_draining(connection, scope, plans.list_draining_hosts(connection, scope)
-                           - (left & _read_drained_hosts(connection, plan_id)), now)
-    record_decision(connection, plan_id, now, verb, said, len(ended))
+                           - (hosts_without_tasks & _read_drained_hosts(connection, plan_id)), now)
+    record_decision(connection, plan_id, now, verb, decision, len(ended))
     return ended
 
 
 def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
-                        said: OperatorDecision,
+                        decision: OperatorDecision,
                         now: float | None) -> list[rows.TaskRow]:
     """Return the tasks that a decision concerns.
 
     :param now: leave out tasks that have lapsed at this time; None: include them, too.
     :raises StoreError: only a part of the named instances has such a task.
     """
-    of = (sa.true() if said.instances is None
-          else _task.c.instance_uuid.in_(sorted(said.instances)))
+    of = (sa.true() if decision.instances is None
+          else _task.c.instance_uuid.in_(sorted(decision.instances)))
     lasting = sa.true() if now is None else _task.c.expires_at > now
-    found = tasks.list_tasks(connection, _task.c.plan_id == plan_id, of, lasting,
-                             _task.c.state.in_([state.value for state in states]))
-    others = set(said.instances or ()) - {row.task.instance_uuid for row in found}
-    if others and found:
+    decided_rows = tasks.list_tasks(connection, _task.c.plan_id == plan_id, of, lasting,
+                                    _task.c.state.in_([state.value for state in states]))
+    others = set(decision.instances or ()) - {row.task.instance_uuid for row in decided_rows}
+    if others and decided_rows:
         raise exception.StoreError(
             problem=f'has nothing to decide of the moves of {", ".join(sorted(others))}',
             remedy='Nothing was written; leave them out. kronos plan show has their states.')
-    return found
+    return decided_rows
 
 
 def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: str,
-                    said: OperatorDecision,
+                    decision: OperatorDecision,
           number: int) -> None:
     if number:
         connection.execute(sa.insert(_decision).values(
             decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
-            decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
-            reason=said.reason))
+            decided_by=decision.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
+            reason=decision.reason))
         audits.add_audit(connection,
-                         audits.AuditEntry(now, said.by, verb, f'plan {plan_id}', said.reason))
+                         audits.AuditEntry(now, decision.by, verb, f'plan {plan_id}',
+                                           decision.reason))
 
 
 def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[StoredDecision]:
@@ -274,11 +275,11 @@ def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[St
 
 def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
     """Return the decisions that are not announced yet, and mark them as announced."""
-    found = list_unannounced_decisions(connection, scope)
-    if found:
+    decisions = list_unannounced_decisions(connection, scope)
+    if decisions:
         connection.execute(sa.update(_decision).values(told=True).where(
-            _decision.c.decision_id.in_([d.decision_id for d in found])))
-    return found
+            _decision.c.decision_id.in_([d.decision_id for d in decisions])))
+    return decisions
 
 
 def _read_decisions(connection: sa.Connection,
@@ -311,7 +312,7 @@ class ApprovalRepository(transactions.Repository):
         return self._runner.run_under_lease(
             lease, lambda c: cancel_lapsed_tasks(c, lease.scope, now))
 
-    def approve_plan(self, plan_id: str, now: float, said: OperatorDecision, *,
+    def approve_plan(self, plan_id: str, now: float, decision: OperatorDecision, *,
                      begin_within: Mapping[model.Phase, float], cooldown: float,
                      instance_cooldown: float) -> list[model.Task]:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
@@ -319,20 +320,20 @@ class ApprovalRepository(transactions.Repository):
         :raises StoreError: one requires another that still waits; nothing was written.
         """
         return self._runner.run_transaction(lambda c: approve_plan(
-            c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
+            c, plan_id, now, decision, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown))
 
-    def reject_plan(self, plan_id: str, now: float, said: OperatorDecision,
+    def reject_plan(self, plan_id: str, now: float, decision: OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel pending tasks, and the tasks that require them; the instances cool."""
         return self._runner.run_transaction(lambda c: cancel_plan_tasks(
-            c, plan_id, now, said, REJECTED, instance_cooldown))
+            c, plan_id, now, decision, REJECTED, instance_cooldown))
 
-    def cancel_plan(self, plan_id: str, now: float, said: OperatorDecision,
+    def cancel_plan(self, plan_id: str, now: float, decision: OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
         return self._runner.run_transaction(lambda c: cancel_plan_tasks(
-            c, plan_id, now, said, CANCELLED, instance_cooldown))
+            c, plan_id, now, decision, CANCELLED, instance_cooldown))
 
     def pop_unannounced_decisions(self, lease: rows.ScopeLease) -> list[StoredDecision]:
         """Return decisions on the scope's plans that are not announced yet, oldest first.

@@ -109,8 +109,9 @@ class PlanRepository(transactions.Repository):
             .where(leases.of_late(self._runner.build_now_clause())))))
 
     def find_plan(self, plan_id: str) -> rows.PlanRow | None:
-        found = self._read_plan_rows(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
-        return found[0] if found else None
+        plan_rows = self._read_plan_rows(
+            sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
+        return plan_rows[0] if plan_rows else None
 
     def list_plans(self, limit: int = 20, scope: str | None = None) -> list[rows.PlanRow]:
         """Return the newest plans, of one scope or of all, newest first."""
@@ -121,7 +122,7 @@ class PlanRepository(transactions.Repository):
     def list_newest_plans(self) -> dict[str, rows.PlanRow]:
         """Return the newest plan of each scope, also of a dry run."""
         return {row.plan.scope: row for row in self._runner.run_read(
-            lambda c: [rows.plan_row(found) for found in plans.list_newest_plans(c)])}
+            lambda c: [rows.plan_row(mapping) for mapping in plans.list_newest_plans(c)])}
 
     def _read_plan_rows(self, query: sa.Select[Any]) -> list[rows.PlanRow]:
         return self._runner.run_read(lambda c: [

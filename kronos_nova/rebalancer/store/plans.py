@@ -250,7 +250,7 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
 def read_history(connection: sa.Connection, scope: str, now: float,
                  remembered: float) -> model.MoveHistory:
     cooling = connection.execute(*_select_cooldowns(now)).all()
-    held = connection.execute(*_select_quarantines(now)).all()
+    quarantines = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
     hosts = list_draining_hosts(connection, scope)
     pause = pauses.find_pause(connection, scope, now)
@@ -258,10 +258,11 @@ def read_history(connection: sa.Connection, scope: str, now: float,
         paused=None if pause is None else str(pause),
         cooling={row.name: row.until - now for row in cooling if row.kind == INSTANCE},
         quarantined={row.name: -1 if row.until is None else row.until - now
-                     for row in held if row.kind == INSTANCE},
-        quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
-        local_disk_hosts=frozenset(row.name for row in held if row.kind == DISKS),
-        other_cells=frozenset(_parse_host_pair(row.name) for row in held if row.kind == CELLS),
+                     for row in quarantines if row.kind == INSTANCE},
+        quarantined_hosts=frozenset(row.name for row in quarantines if row.kind == HOST),
+        local_disk_hosts=frozenset(row.name for row in quarantines if row.kind == DISKS),
+        other_cells=frozenset(_parse_host_pair(row.name) for row in quarantines
+                              if row.kind == CELLS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
@@ -296,8 +297,8 @@ def _select_completed_moves(since: float) -> sa.Select[Any]:
 
 
 def _parse_host_pair(name: str) -> tuple[str, str]:
-    one, _space, other = name.partition(' ')
-    return one, other
+    first_host, _space, other = name.partition(' ')
+    return first_host, other
 
 
 class PlanPosition(NamedTuple):
@@ -311,14 +312,14 @@ def list_oldest_plans(connection: sa.Connection, limit: float,
                       after: PlanPosition) -> list[PlanPosition]:
     """Return a batch of the plans made before ``limit``, the oldest after ``after`` first."""
     plan = tables.plan
-    found = connection.execute(
+    plan_rows = connection.execute(
         sa.select(plan.c.created_at, plan.c.plan_id, plan.c.moves)
         .where(plan.c.created_at < limit, plan.c.created_at >= after.created_at,
                sa.or_(plan.c.created_at > after.created_at, plan.c.plan_id > after.plan_id))
         .order_by(plan.c.created_at, plan.c.plan_id).limit(statements.BATCH // 2)).all()
     number = 0
     batch: list[PlanPosition] = []
-    for row in found:
+    for row in plan_rows:
         number += 1 + row.moves
         if batch and number > statements.BATCH:
             break

@@ -77,12 +77,12 @@ def _format_printable(text: str) -> str:
 def list_other_machines(names: Iterable[str]) -> list[str]:
     """Return the host names of processes on other machines, sorted."""
     host, boot = socket.gethostname(), boot_id()
-    found = set()
+    host_names = set()
     for text in names:
         parts = text.rsplit(':', 3)
         if len(parts) == 4 and parts[1] and boot and parts[0] != host and parts[1] != boot:
-            found.add(parts[0])
-    return sorted(found)
+            host_names.add(parts[0])
+    return sorted(host_names)
 
 
 def named_elsewhere(hosts: Iterable[str]) -> list[str]:

@@ -59,11 +59,11 @@ def _wait(connection: Any) -> None:
     seconds = getattr(connection, 'kronos_seconds', None)
     end = None if seconds is None else time.monotonic() + seconds
     while (state := connection.poll()) != extensions.POLL_OK:
-        left = None if end is None else max(0.0, end - time.monotonic())
+        remaining = None if end is None else max(0.0, end - time.monotonic())
         waiter = select.poll()
         waiter.register(connection.fileno(), select.POLLIN if state == extensions.POLL_READ
                         else select.POLLOUT)
-        if not waiter.poll(None if left is None else left * 1000) and left == 0.0:
+        if not waiter.poll(None if remaining is None else remaining * 1000) and remaining == 0.0:
             # By these words SQLAlchemy knows that the connection is lost.
             raise psycopg2.OperationalError(
                 f'could not receive data from server: timed out after {seconds:g} s')

@@ -149,13 +149,13 @@ class QuarantineRepository(transactions.Repository):
         self._runner.run_transaction(lambda c: begin_quarantine(c, plans.DISKS, host, now, seconds,
                                                                 reason))
 
-    def record_other_cells(self, one: str, other: str, now: float, seconds: float,
+    def record_other_cells(self, host: str, other: str, now: float, seconds: float,
                            reason: str) -> None:
         """Record that Nova did not find the one host from the other: History.other_cells.
 
         Names that together are too long for the column are not kept: Nova reports it again.
         """
-        name = ' '.join(sorted((one, other)))
+        name = ' '.join(sorted((host, other)))
         if len(name) <= tables.NAME_LENGTH:
             self._runner.run_transaction(lambda c: begin_quarantine(c, plans.CELLS, name, now,
                                                                     seconds, reason))

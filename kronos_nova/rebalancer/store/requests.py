@@ -64,16 +64,16 @@ def record_request(connection: sa.Connection, request: MigfraRequest,
 
     :param former: other keys under which the same host may have it.
     """
-    found = read_request(connection, request.request_id)
+    stored_request = read_request(connection, request.request_id)
     for key in former:
-        other = read_request(connection, key) if found is None else None
+        other = read_request(connection, key) if stored_request is None else None
         if other is not None and other.host == request.host:
-            found = other
-    if found is None:
+            stored_request = other
+    if stored_request is None:
         connection.execute(sa.insert(_request).values(
             request_id=request.request_id, host=request.host, kind=request.kind,
             document=request.document, digest=request.digest, received_at=request.received_at))
-    return found
+    return stored_request
 
 
 def read_request(connection: sa.Connection, request_id: str) -> MigfraRequest | None:

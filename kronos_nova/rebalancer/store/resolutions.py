@@ -32,7 +32,7 @@ RESOLVABLE = (TaskState.SUBMITTED, TaskState.UNKNOWN)
 
 
 def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now: float,
-                 said: plan_approvals.OperatorDecision,
+                 decision: plan_approvals.OperatorDecision,
                  instance_cooldown: float) -> list[model.Task] | None:
     """End a task that Nova was asked for, in the state that an operator vouches for.
 
@@ -45,7 +45,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
     if row is None or row.task.state not in RESOLVABLE:
         return None
     error = (None if state is TaskState.COMPLETED
-             else f'Resolved as {state} by {said.by}: {said.reason}')
+             else f'Resolved as {state} by {decision.by}: {decision.reason}')
     result = _find_result(row, error, now)
     cancelled = task_endings.finish_task(
         connection, row.task, result, state, now, worker=row.worker or '',
@@ -53,7 +53,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
     if cancelled is not None:
         plan_approvals.record_decision(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
                                        dataclasses.replace(
-            said, reason=f'task {task_id} as {state}: {said.reason}'), 1)
+            decision, reason=f'task {task_id} as {state}: {decision.reason}'), 1)
     return cancelled
 
 

@@ -281,12 +281,12 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'combined_measured': plan.combined_measured,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
-        'held': [dataclasses.asdict(no) for no in plan.held],
-        'undrained': [dataclasses.asdict(no) for no in plan.undrained],
+        'held': [dataclasses.asdict(rejection) for rejection in plan.held],
+        'undrained': [dataclasses.asdict(rejection) for rejection in plan.undrained],
         'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load,
         'swaps': [dataclasses.asdict(swap) for swap in plan.swaps],
-        **{name: dataclasses.asdict(found) for name in _PACKING
-           if (found := getattr(plan, name)) is not None}})
+        **{name: dataclasses.asdict(density) for name in _PACKING
+           if (density := getattr(plan, name)) is not None}})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
@@ -305,12 +305,12 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                for name in ('requires', 'alternates', 'alternate_improvements')}}))
         for move in data.pop('moves'))
     held, undrained = (
-        tuple(model.Rejection(**_keep_known_fields(model.Rejection, no))
-              for no in data.pop(name, ()))
+        tuple(model.Rejection(**_keep_known_fields(model.Rejection, rejection))
+              for rejection in data.pop(name, ()))
         for name in ('held', 'undrained'))
-    packing = {name: model.PackingDensity(**_keep_known_fields(model.PackingDensity, found))
+    packing = {name: model.PackingDensity(**_keep_known_fields(model.PackingDensity, density))
                for name in _PACKING
-               if (found := data.pop(name, None)) is not None}
+               if (density := data.pop(name, None)) is not None}
     plan = model.Plan(
         scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
         packing_before=packing.get('packing_before'), packing_after=packing.get('packing_after'),

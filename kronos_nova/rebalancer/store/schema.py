@@ -64,9 +64,9 @@ def admits_head(revision: str | None, head: str) -> bool:
     number 0015 or a later one. The release before so goes on, and starts again, while a rolling
     upgrade is under way.
     """
-    found = _ADDITIVE.fullmatch(revision or '')
+    match = _ADDITIVE.fullmatch(revision or '')
     number = head[:4]
-    return found is not None and found['oldest'] <= number < found['number']
+    return match is not None and match['oldest'] <= number < match['number']
 
 
 def read_current_revision(engine: sa.Engine) -> str | None:
@@ -171,9 +171,9 @@ def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
     else:  # SQLite: BEGIN IMMEDIATE lets in one writer at a time.
         yield
         return
-    got = connection.execute(sa.select(lock(*arguments, *waits))).scalar()
+    lock_answer = connection.execute(sa.select(lock(*arguments, *waits))).scalar()
     connection.commit()
-    if waits and got != 1:
+    if waits and lock_answer != 1:
         raise exception.StoreError(
             problem='is being upgraded by another process for more than 300 s',
             remedy='Wait for it, or end it, and start again.')

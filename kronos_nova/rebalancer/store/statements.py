@@ -35,8 +35,9 @@ def _build_statement(build: Callable[..., Any], *shape: Hashable) -> Any:
     :param shape: the type of each bound argument, and the value of any other.
     """
     # No column has such a name: in an UPDATE that would be taken for a new value.
-    return build(*(sa.bindparam(f'given_{name}', type_=_TYPES[each]) if each in _TYPES else each
-                   for name, each in zip(_list_parameters(build), shape, strict=True)))
+    return build(*(sa.bindparam(f'given_{name}', type_=_TYPES[shape_part])
+                   if shape_part in _TYPES else shape_part
+                   for name, shape_part in zip(_list_parameters(build), shape, strict=True)))
 
 
 @functools.cache
@@ -54,10 +55,11 @@ def build_once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement
         arguments of ``Connection.execute``.
     """
     def bind_arguments(*arguments: Any) -> tuple[Any, dict[str, Any]]:
-        values = [each.value if isinstance(each, sa.BindParameter) else each
-                  for each in arguments]
+        values = [argument.value if isinstance(argument, sa.BindParameter) else argument
+                  for argument in arguments]
         # NumPy's floats have types of their own.
-        values = [float(each) if isinstance(each, float) else each for each in values]
+        values = [float(argument) if isinstance(argument, float) else argument
+                  for argument in values]
         shape: list[Any] = [type(value) if type(value) in _TYPES else value
                                  for value in values]
         return _build_statement(build, *shape), {

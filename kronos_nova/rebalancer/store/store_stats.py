@@ -79,7 +79,7 @@ def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> RowCe
         scopes=_read_scopes(connection, now, {scope for scope, _ in ages}),
         tasks=tasks, ages=ages, overdue=overdue,
         pauses=tuple(pausing.list_pauses(connection, now)),
-        quarantined=Counter(held.kind for held in quarantine.list_quarantines(connection, now)),
+        quarantined=Counter(row.kind for row in quarantine.list_quarantines(connection, now)),
         executors=executor_heartbeats.list_running_executors(connection, now),
         requests={kind: (number, max(0.0, now - since))
                   for kind, number, since in requests.count_open_requests(connection)})
@@ -102,19 +102,19 @@ def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -
             outcome.c.realised_at.desc(), outcome.c.planned_at.desc()).limit(1)
     judged = connection.scalars(sa.select(newest.correlate(lease).scalar_subquery())
                                 .select_from(lease)).all()
-    came = {row.scope: row for row in connection.execute(
+    newest_outcomes = {row.scope: row for row in connection.execute(
         sa.select(outcome).where(outcome.c.plan_id.in_(judged)))}
-    found = {}
+    scope_stats = {}
     for row in connection.execute(sa.select(lease).where(
             sa.or_(leases.of_late(sa.literal(now)), lease.c.scope.in_(sorted(busy))))):
-        last = came.get(row.scope)
-        found[row.scope] = ScopeStats(
+        last = newest_outcomes.get(row.scope)
+        scope_stats[row.scope] = ScopeStats(
             leased=row.until > now, epoch=row.epoch, owner=row.owner,
             planned_at=row.planned_at, draining=draining.get(row.scope, 0),
             cycle=rows.parse_cycle(row.cycle),
             realised_at=None if last is None else last.realised_at,
             outcome=None if last is None else outcomes.of_row(last))
-    return found
+    return scope_stats
 
 
 def _count_tasks(connection: sa.Connection, now: float) -> tuple[

@@ -78,8 +78,8 @@ class StoredSwap:
     @property
     def noun(self) -> str:
         """The word that operators read: spread makes pairs of other moves as well."""
-        one, other = self.members
-        return 'swap' if (one.home, one.target) == (other.target, other.home) else 'pair'
+        first, other = self.members
+        return 'swap' if (first.home, first.target) == (other.target, other.home) else 'pair'
 
     @property
     def members_away(self) -> list[SwapMember]:
@@ -243,26 +243,26 @@ def _record_decision(connection: sa.Connection, swap: StoredSwap, verb: str, now
 
 
 def find_swap(connection: sa.Connection, swap_id: str) -> StoredSwap | None:
-    found = list_swaps(connection, _swap.c.swap_id == swap_id)
-    return found[0] if found else None
+    stored_swaps = list_swaps(connection, _swap.c.swap_id == swap_id)
+    return stored_swaps[0] if stored_swaps else None
 
 
 def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[StoredSwap]:
     """Return swaps with their tasks, in the order in which these ended; live tasks come last."""
-    found = connection.execute(
+    swap_rows = connection.execute(
         sa.select(_swap).where(which).order_by(_swap.c.created_at, _swap.c.swap_id)).all()
-    of_swap: dict[str, list[rows.TaskRow]] = {row.swap_id: [] for row in found}
-    for start in range(0, len(found), 500):
+    of_swap: dict[str, list[rows.TaskRow]] = {row.swap_id: [] for row in swap_rows}
+    for start in range(0, len(swap_rows), 500):
         for mapping in connection.execute(sa.select(_task).where(_task.c.swap_id.in_(
-                [row.swap_id for row in found[start:start + 500]]))).mappings():
+                [row.swap_id for row in swap_rows[start:start + 500]]))).mappings():
             of_swap[mapping['swap_id']].append(rows.task_row(mapping))
-    return [_with_tasks(row, of_swap[row.swap_id]) for row in found]
+    return [_with_tasks(row, of_swap[row.swap_id]) for row in swap_rows]
 
 
-def _with_tasks(row: Any, found: list[rows.TaskRow]) -> StoredSwap:
+def _with_tasks(row: Any, task_rows: list[rows.TaskRow]) -> StoredSwap:
     members = tuple(SwapMember(*member) for member in json.loads(row.members))
-    tasks = sorted(found, key=lambda r: (r.completed_at is None, r.completed_at or 0.0,
-                                         r.task.created_at, r.task.wave))
+    tasks = sorted(task_rows, key=lambda r: (r.completed_at is None, r.completed_at or 0.0,
+                                             r.task.created_at, r.task.wave))
     where = {m.instance_uuid: m.home for m in members}
     for task in (r.task for r in tasks if r.task.state is TaskState.COMPLETED):
         where[task.instance_uuid] = task.to_host
@@ -312,18 +312,18 @@ def add_held_hosts(connection: sa.Connection,
 
     :param flights: those of live tasks.
     """
-    found = {flight.instance_uuid: flight for flight in flights}
+    flights_by_uuid = {flight.instance_uuid: flight for flight in flights}
     for swap in list_swaps(connection, _match_states(OPEN)):
         for member in swap.members:
             uuid_, here = member.instance_uuid, swap.where[member.instance_uuid]
-            flight = found.get(uuid_)
+            flight = flights_by_uuid.get(uuid_)
             ends = [h for h in (member.target, member.home) if h != here]
             if flight is not None:
                 more = [h for h in ends if h not in (
                     flight.from_host, flight.to_host, *flight.alternates)]
-                found[uuid_] = dataclasses.replace(
+                flights_by_uuid[uuid_] = dataclasses.replace(
                     flight, alternates=(*flight.alternates, *more))
             elif here != member.home:
-                found[uuid_] = model.InFlightMove(uuid_, here, ends[0], 'task', tuple(ends[1:]),
-                                                  swap.scope)
-    return tuple(found.values())
+                flights_by_uuid[uuid_] = model.InFlightMove(uuid_, here, ends[0], 'task',
+                                                            tuple(ends[1:]), swap.scope)
+    return tuple(flights_by_uuid.values())

@@ -38,8 +38,8 @@ def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now
 
     The check is cheap: it spares passes that claim nothing the write lock.
     """
-    statement, given = _select_claimable(tasks.freeze_scopes(scopes), now, now - claim_seconds)
-    return connection.execute(statement, given).first() is not None
+    statement, parameters = _select_claimable(tasks.freeze_scopes(scopes), now, now - claim_seconds)
+    return connection.execute(statement, parameters).first() is not None
 
 
 @statements.build_once
@@ -62,16 +62,17 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
                per_destination: int) -> rows.TaskRow | None:
     # First of all, so that the rows read below stay valid until the commit.
     connection.execute(*_build_gate_update())
-    held = {pause.scope for pause in pauses.list_pauses(connection, now)}
-    if None in held:
+    paused_scopes = {pause.scope for pause in pauses.list_pauses(connection, now)}
+    if None in paused_scopes:
         return None
-    served = tasks.freeze_scopes(scopes), tuple(sorted(name for name in held if name is not None))
+    served = tasks.freeze_scopes(scopes), tuple(sorted(name for name in paused_scopes
+                                                       if name is not None))
     lost = connection.execute(*_select_lost_claim(*served, now, now - claim_seconds)).first()
     chosen = lost.task_id if lost else _choose_queued_task(
         connection, served, now, per_scope, total, per_source, per_destination)
     if chosen is None:
         return None
-    taken = connection.execute(
+    claim = connection.execute(
         sa.update(_task)
         .where(_task.c.task_id == chosen, sa.or_(
             tasks.match_states([TaskState.QUEUED]),
@@ -79,7 +80,7 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
                     tasks.match_silent_worker(now - claim_seconds))))
         .values(state=TaskState.CLAIMED.value, worker=worker, heartbeat_at=now, updated_at=now,
                 **_claimed_now(connection, chosen, now)))
-    return tasks.get_task(connection, chosen) if taken.rowcount == 1 else None
+    return tasks.get_task(connection, chosen) if claim.rowcount == 1 else None
 
 
 @statements.build_once
@@ -89,12 +90,12 @@ def _build_gate_update() -> sa.Update:
 
 
 @statements.build_once
-def _select_lost_claim(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float,
+def _select_lost_claim(scopes: tuple[str, ...] | None, paused_scopes: tuple[str, ...], now: float,
                        silent_since: float) -> sa.Select[Any]:
     return (sa.select(_task.c.task_id)
             .where(tasks.match_states([TaskState.CLAIMED]), tasks.match_silent_worker(silent_since),
                    tasks.match_scopes(scopes),
-                   _match_unpaused_scopes(held), _match_unexpired(now))
+                   _match_unpaused_scopes(paused_scopes), _match_unexpired(now))
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1))
 
 
@@ -149,13 +150,13 @@ def _select_in_flight() -> sa.Select[Any]:
 
 
 @statements.build_once
-def _select_queued(scopes: tuple[str, ...] | None, held: tuple[str, ...],
+def _select_queued(scopes: tuple[str, ...] | None, paused_scopes: tuple[str, ...],
                    now: float) -> sa.Select[Any]:
     return (sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
                       _task.c.from_host, _task.c.to_host)
             .where(tasks.match_states([TaskState.QUEUED]), _task.c.not_before <= now,
                    tasks.match_scopes(scopes),
-                   _match_unpaused_scopes(held), _match_unexpired(now),
+                   _match_unpaused_scopes(paused_scopes), _match_unexpired(now),
                    pending_hooks.match_tasks_without_hook())
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id))
 
@@ -172,10 +173,10 @@ def adopt_tasks(connection: sa.Connection, worker: str, scopes: Collection[str] 
     still = match_abandoned_tasks(scopes, now - claim_seconds)
     adopted = []
     for row in connection.execute(sa.select(_task.c.task_id).where(still)).all():
-        taken = connection.execute(
+        adoption = connection.execute(
             sa.update(_task).where(_task.c.task_id == row.task_id, still)
             .values(worker=worker, heartbeat_at=now))
-        if taken.rowcount == 1:
+        if adoption.rowcount == 1:
             adopted.append(tasks.get_task(connection, row.task_id))
     return adopted
 
@@ -198,8 +199,8 @@ def held_by(worker: str) -> ColumnElement[bool]:
     return sa.and_(_task.c.worker == worker, tasks.match_states(rows.IN_FLIGHT))
 
 
-def _match_unpaused_scopes(held: tuple[str, ...]) -> ColumnElement[bool]:
-    return _task.c.scope.not_in(held) if held else sa.true()
+def _match_unpaused_scopes(paused_scopes: tuple[str, ...]) -> ColumnElement[bool]:
+    return _task.c.scope.not_in(paused_scopes) if paused_scopes else sa.true()
 
 
 def _match_unexpired(now: float) -> ColumnElement[bool]:

@@ -81,10 +81,10 @@ def expire_tasks(connection: sa.Connection, scopes: Collection[str] | None, now:
 def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: float,
                  error_type: str, error: str) -> list[model.Task]:
     """Cancel tasks that still match ``still``, and the tasks that require them."""
-    found = connection.execute(
+    matching_rows = connection.execute(
         sa.select(_task).where(still).order_by(_task.c.task_id)).mappings().all()
     cancelled = []
-    for row in found:
+    for row in matching_rows:
         if _set_cancelled(connection, row['task_id'], now, error_type, error, still):
             cancelled.append(rows.task_row(row).task)
             cancelled += _cancel_dependents(
@@ -146,7 +146,7 @@ def _settle_task_swaps(connection: sa.Connection, task_ids: Sequence[str],
 
     :returns: tasks that were cancelled by that.
     """
-    found: list[model.Task] = []
+    cancelled_tasks: list[model.Task] = []
     ended = list(task_ids)
     while ended:
         swap_ids = sorted(set(connection.scalars(sa.select(_task.c.swap_id).where(
@@ -155,9 +155,9 @@ def _settle_task_swaps(connection: sa.Connection, task_ids: Sequence[str],
                       for task in swaps.settle_swap(connection, swap_id, now)]
         more = [other for task in called_off for other in _cancel_dependents(
             connection, task.plan_id, {task.instance_uuid}, now)]
-        found += [*called_off, *more]
+        cancelled_tasks += [*called_off, *more]
         ended = [task.task_id for task in more]
-    return found
+    return cancelled_tasks
 
 
 def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.StoredSwap]:

@@ -225,7 +225,7 @@ class TaskRepository(transactions.Repository):
         return self._runner.run_transaction(cancel_and_audit)
 
     def resolve_task(self, task_id: str, state: TaskState, now: float,
-                     said: plan_approvals.OperatorDecision,
+                     decision: plan_approvals.OperatorDecision,
                      instance_cooldown: float) -> list[model.Task] | None:
         """End a submitted or unknown task as ``state``, on the word of an operator.
 
@@ -233,7 +233,7 @@ class TaskRepository(transactions.Repository):
             or does not exist, and nothing was written.
         """
         return self._runner.run_transaction(lambda c: resolutions.resolve_task(
-            c, task_id, state, now, said, instance_cooldown))
+            c, task_id, state, now, decision, instance_cooldown))
 
     def expire_tasks(self, scopes: Collection[str] | None, now: float,
                      claim_seconds: float) -> list[model.Task]:

@@ -70,9 +70,9 @@ def update_state(connection: sa.Connection, task_id: str, worker: str,
     unknown = fields.keys() - _FIELDS
     if unknown or to_state.is_terminal or to_state not in rows.LIVE:
         raise ValueError(f'mark() cannot set {sorted(unknown) or to_state}')
-    statement, given = _build_state_update(task_id, worker, tuple(from_states), now)
+    statement, parameters = _build_state_update(task_id, worker, tuple(from_states), now)
     return connection.execute(
-        statement, {'state': to_state.value, **fields, **given}).rowcount == 1
+        statement, {'state': to_state.value, **fields, **parameters}).rowcount == 1
 
 
 @statements.build_once

@@ -45,14 +45,15 @@ class WorkerTodo(NamedTuple):
 def read_todo(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> WorkerTodo:
     served = None if scopes is None else tuple(sorted(scopes))
-    found = connection.execute(*_select_work_kinds(worker, served, now, now - claim_seconds)).one()
-    return WorkerTodo(**{name: bool(any_) for name, any_ in found._mapping.items()})
+    todo_row = connection.execute(
+        *_select_work_kinds(worker, served, now, now - claim_seconds)).one()
+    return WorkerTodo(**{name: bool(any_) for name, any_ in todo_row._mapping.items()})
 
 
 @statements.build_once
 def _select_work_kinds(worker: str, scopes: tuple[str, ...] | None, now: float,
                        silent_since: float) -> sa.Select[Any]:
-    asked = {
+    conditions = {
         'late': task_endings.match_late_tasks(scopes, now, silent_since),
         'swaps': swaps.match_waiting_swaps(),
         'abandoned': task_claims.match_abandoned_tasks(scopes, silent_since),
@@ -60,4 +61,4 @@ def _select_work_kinds(worker: str, scopes: tuple[str, ...] | None, now: float,
         'owed': pending_hooks.match_takable_hooks(worker, scopes, silent_since),
         'claimable': task_claims.match_claimable_tasks(scopes, now, silent_since)}
     return sa.Select(*(sa.exists().where(condition).label(name)
-                       for name, condition in asked.items()))
+                       for name, condition in conditions.items()))
