@@ -49,14 +49,14 @@ class _RequestGroup:
 
     def list_pairs(self, suffix: str) -> Pairs:
         resources = {name: n for name, n in self.resources.items() if n}
-        found: Pairs = []
+        pairs: Pairs = []
         if resources:
-            found.append((f'resources{suffix}', ','.join(
+            pairs.append((f'resources{suffix}', ','.join(
                 f'{name}:{amount}' for name, amount in sorted(resources.items()))))
         traits = [*sorted(self.required), *(f'!{t}' for t in sorted(self.forbidden))]
         if traits:
-            found.append((f'required{suffix}', ','.join(traits)))
-        return found
+            pairs.append((f'required{suffix}', ','.join(traits)))
+        return pairs
 
 
 class _RequestGroups:
@@ -120,9 +120,9 @@ class _ExtraSpecs:
 
 def reported_traits(cluster: model.Cluster) -> frozenset[str]:
     """Return every trait that a host of the cloud has."""
-    found = [host.traits for host in cluster.hosts.values()]
-    found += [p.traits for host in cluster.hosts.values() for p in host.tree]
-    return frozenset().union(*found, *(p.traits for p in cluster.sharing.values()))
+    trait_sets = [host.traits for host in cluster.hosts.values()]
+    trait_sets += [p.traits for host in cluster.hosts.values() for p in host.tree]
+    return frozenset().union(*trait_sets, *(p.traits for p in cluster.sharing.values()))
 
 
 def list_flavor_traits(instance: model.Instance) -> frozenset[str]:

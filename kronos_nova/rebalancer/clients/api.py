@@ -260,10 +260,10 @@ class ServiceApi:
         :raises ApiError: Keystone did not answer.
         """
         try:
-            found = self.sdk_proxy.session.get_user_id()
+            own_id = self.sdk_proxy.session.get_user_id()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._build_error('own user', exc) from None
-        return str(found) if found else None
+        return str(own_id) if own_id else None
 
     def _send_once(self, method: str, path: str, what: str, version: str,
                    may_send: Callable[[], bool], **body: Any) -> Any:
@@ -287,8 +287,8 @@ class ServiceApi:
 
     def describe_refusal(self, response: Any, policy: str) -> str:
         """Describe an answer that is not a success, as a clause."""
-        said = find_error_message(response)
-        quoted = f': {said}' if said else ''
+        message = find_error_message(response)
+        quoted = f': {message}' if message else ''
         if response.status_code in (401, 403):
             return (f'HTTP {response.status_code}{quoted}; the user of [nova] needs a role that '
                     f'policy {policy} allows')
@@ -299,10 +299,10 @@ class ServiceApi:
 
         :raises ApiError: it is missing or something else.
         """
-        found = body.get(key)
-        if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
+        objects = body.get(key)
+        if not isinstance(objects, list) or not all(isinstance(r, dict) for r in objects):
             raise ApiError(self.service, what, f'the answer has no list {key!r}')
-        return found
+        return objects
 
     def read_pages(self, path: str, key: str, what: str, policy: str, version: str,
                    params: Mapping[str, Any] | None = None,
@@ -315,14 +315,14 @@ class ServiceApi:
         :raises ApiError: a page could not be read.
         """
         query: dict[str, Any] = dict(params or {})
-        seen: set[Any] = set()
+        yielded_ids: set[Any] = set()
         while True:
             body = self.get(path, what, policy, version, query)
-            found = self.read_records(body, key, what)
-            if not all(isinstance(r.get(identity), str | int) for r in found):
+            page_records = self.read_records(body, key, what)
+            if not all(isinstance(r.get(identity), str | int) for r in page_records):
                 raise ApiError(self.service, what, f'the answer has a record without {identity}')
-            fresh = [r for r in found if r[identity] not in seen]
-            seen.update(r[identity] for r in fresh)
+            fresh = [r for r in page_records if r[identity] not in yielded_ids]
+            yielded_ids.update(r[identity] for r in fresh)
             yield from fresh
             following = _parse_next_link(body.get(f'{key}_links'))
             if following is None:

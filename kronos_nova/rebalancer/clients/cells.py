@@ -38,23 +38,23 @@ def map_cells(aggregates: Mapping[str, nova_api.Aggregate], key: str,
     :param hosts: names of service hosts.
     :raises ApiError: aggregates of one host name different cells.
     """
-    told: dict[str, dict[str, str]] = {}
+    named_cells: dict[str, dict[str, str]] = {}
     for name, aggregate in sorted(aggregates.items()):
         cell = aggregate.metadata.get(key, '').strip() if key else ''
         if cell:
             for host in aggregate.hosts:
-                told.setdefault(host, {})[name] = cell
-    found = {}
-    for host in sorted(told.keys() & set(hosts)):
-        if len(set(told[host].values())) > 1:
-            raise _build_cell_conflict(host, told[host], key)
-        found[host] = next(iter(told[host].values()))
-    return found
+                named_cells.setdefault(host, {})[name] = cell
+    cells = {}
+    for host in sorted(named_cells.keys() & set(hosts)):
+        if len(set(named_cells[host].values())) > 1:
+            raise _build_cell_conflict(host, named_cells[host], key)
+        cells[host] = next(iter(named_cells[host].values()))
+    return cells
 
 
-def _build_cell_conflict(host: str, told: Mapping[str, str], key: str) -> api.ApiError:
+def _build_cell_conflict(host: str, named_cells: Mapping[str, str], key: str) -> api.ApiError:
     words = ', '.join(f'aggregate {api.format_printable(name)} says {api.format_printable(cell)}'
-                      for name, cell in told.items())
+                      for name, cell in named_cells.items())
     return api.ApiError(
         'Nova', f'the cell of host {host}',
         f'a host is in one cell, but in metadata {key} {words}. Correct the metadata (openstack '
@@ -72,8 +72,8 @@ def find_unreadable_hosts(services: Sequence[Mapping[str, model.Service]],
     :param key: of the aggregates' metadata.
     :raises ApiError: a host that does not answer has no named cell.
     """
-    listed = {host: service for found in services for host, service in found.items()}
-    silent = {host for found in services for host, service in found.items()
+    listed = {host: service for by_host in services for host, service in by_host.items()}
+    silent = {host for by_host in services for host, service in by_host.items()
               if service.status == model.UNKNOWN}
     if not silent:
         return {}
@@ -117,13 +117,13 @@ def hide_services(services: Mapping[str, model.Service],
 
 def warn_about_unreadable_hosts(unreadable: Mapping[str, str]) -> list[str]:
     """Return the warnings about cells that do not answer and hosts whose cell is not named."""
-    found = []
+    warnings = []
     for cell in sorted(set(unreadable.values())):
         hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
         some = ', '.join(hosts[:SHOWN]) + (', ...' if len(hosts) > SHOWN else '')
-        found.append(
+        warnings.append(
             (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that '
              f'has one of its hosts ({len(hosts)}: {some}).') if cell else
             (f'While a cell does not answer, no scope is planned that has a host whose '
              f'cell is not named ({len(hosts)}: {some}).'))
-    return found
+    return warnings

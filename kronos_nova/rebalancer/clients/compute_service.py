@@ -35,11 +35,13 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
     what = _format_service_name(host)
     body = nova.get('/os-services', what, LISTED, VERSION,
                     {'binary': 'nova-compute', 'host': host})
-    found = [r for r in nova.read_records(body, 'services', what) if r.get('host') == host]
-    if len(found) != 1:
+    service_records = [r for r in nova.read_records(body, 'services', what)
+                       if r.get('host') == host]
+    if len(service_records) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
-    service = nova_records.parse_service(found[0])
-    return records.JsonRecord('Nova', 'compute service', found[0]).read_identity('id'), service
+    service = nova_records.parse_service(service_records[0])
+    return records.JsonRecord('Nova', 'compute service',
+                              service_records[0]).read_identity('id'), service
 
 
 def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:

@@ -38,13 +38,13 @@ class HypervisorReader:
         :raises ApiError: also while a cell does not answer, unless an earlier call has read them.
         """
         try:
-            found = self._nova.read_hypervisors()
+            hypervisors = self._nova.read_hypervisors()
         except api.ApiError as exc:
             if not self._by_host or not self._misses_cell(exc):
                 raise
             return [h for of_host in self._by_host.values() for h in of_host]
-        self._remember_by_host(found)
-        return found
+        self._remember_by_host(hypervisors)
+        return hypervisors
 
     def read_host_hypervisors(self, host: str) -> list[nova_api.Hypervisor]:
         """Return the hypervisors of a host; read all others as well unless that has been done.
@@ -54,13 +54,13 @@ class HypervisorReader:
         """
         self._read_all_once()
         try:
-            found = self._nova.hypervisors_of(host)
+            hypervisors = self._nova.hypervisors_of(host)
         except api.ApiError as exc:
             if host not in self._by_host or not self._misses_cell(exc):
                 raise
             return self._by_host[host]
-        self._by_host[host] = found
-        return found
+        self._by_host[host] = hypervisors
+        return hypervisors
 
     def _read_all_once(self) -> None:
         """Read all until that has worked once, so that none is missing while a cell is silent."""
@@ -72,10 +72,10 @@ class HypervisorReader:
             except api.ApiError:
                 return  # The read of the host raises the cause; the next one tries all again.
 
-    def _remember_by_host(self, found: list[nova_api.Hypervisor]) -> None:
+    def _remember_by_host(self, hypervisors: list[nova_api.Hypervisor]) -> None:
         """Remember the list of all hypervisors."""
         by_host: dict[str, list[nova_api.Hypervisor]] = {}
-        for hypervisor in found:
+        for hypervisor in hypervisors:
             by_host.setdefault(hypervisor.host, []).append(hypervisor)
         self._by_host = by_host
         self._has_all = True
@@ -87,7 +87,7 @@ class HypervisorReader:
 def misses_cell(nova: nova_api.NovaApi) -> bool:
     """Return whether a cell does not answer Nova; False also where Nova itself does not."""
     try:
-        found = nova.services_of_all_cells()
+        services = nova.services_of_all_cells()
     except api.ApiError:
         return False
-    return any(service.status == model.UNKNOWN for service in found.values())
+    return any(service.status == model.UNKNOWN for service in services.values())

@@ -108,9 +108,9 @@ class NovaApi:
         what = 'compute services'
         params = {'binary': 'nova-compute'} | ({} if host is None else {'host': host})
         body = self._get('/os-services', what, 'os-services:list', params)
-        found = [nova_records.parse_service(r)
-                 for r in self._api.read_records(body, 'services', what)]
-        return {s.host: s for s in found}
+        services = [nova_records.parse_service(r)
+                    for r in self._api.read_records(body, 'services', what)]
+        return {s.host: s for s in services}
 
     def services_of_all_cells(self) -> dict[str, model.Service]:
         """List the nova-compute services by host.
@@ -119,10 +119,10 @@ class NovaApi:
         """
         what = 'compute services'
         body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
-        found = [nova_records.parse_unreadable_service(r) if r.get('status') == model.UNKNOWN
-                 else nova_records.parse_service(r)
-                 for r in self._api.read_records(body, 'services', what)]
-        return {s.host: s for s in found}
+        services = [nova_records.parse_unreadable_service(r) if r.get('status') == model.UNKNOWN
+                    else nova_records.parse_service(r)
+                    for r in self._api.read_records(body, 'services', what)]
+        return {s.host: s for s in services}
 
     def read_hypervisors(self) -> list[Hypervisor]:
         return [nova_records.parse_hypervisor(r) for r in self._api.read_pages(
@@ -142,11 +142,11 @@ class NovaApi:
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
-        found = [nova_records.parse_hypervisor(r)
-                 for r in self._api.read_records(body, 'hypervisors', 'hypervisors')]
-        if all(h.host != host for h in found):
-            found = self.read_hypervisors()
-        return [h for h in found if h.host == host]
+        hypervisors = [nova_records.parse_hypervisor(r)
+                       for r in self._api.read_records(body, 'hypervisors', 'hypervisors')]
+        if all(h.host != host for h in hypervisors):
+            hypervisors = self.read_hypervisors()
+        return [h for h in hypervisors if h.host == host]
 
     def read_aggregates(self) -> dict[str, Aggregate]:
         """Return the aggregates by name, which Nova keeps unique."""
@@ -201,14 +201,14 @@ class NovaApi:
         Leave out a record that cannot be read, such as one of a cell that does not answer: reading
         that server alone says why.
         """
-        found: dict[str, Server] = {}
+        servers: dict[str, Server] = {}
         for data in self._list_servers(f'servers on {api.format_printable(host)}',
                                        {'host': host}):
             if data.get(nova_records.HOST) == host:
                 with contextlib.suppress(api.ApiError):
                     server = nova_records.parse_listed_server(data, self._opt_out)
-                    found[server.instance.uuid] = server
-        return found
+                    servers[server.instance.uuid] = server
+        return servers
 
     def _list_servers(self, what: str, params: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Read the servers of all projects, with the newest microversion for servers."""
@@ -257,8 +257,8 @@ class NovaApi:
 
     def list_migrations(self, instance_uuid: str) -> list[Migration]:
         """List every migration of an instance, by id."""
-        found = self._list_migrations({'instance_uuid': instance_uuid})
-        return sorted(found, key=lambda m: m.id)
+        migrations = self._list_migrations({'instance_uuid': instance_uuid})
+        return sorted(migrations, key=lambda m: m.id)
 
     def migrations_under_way(self, now: float, window: float = 86400.0) -> list[Migration]:
         """List migrations that are not over, of any kind, by id.
@@ -270,8 +270,8 @@ class NovaApi:
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
         queries.append({'changes-since': since.strftime(_SINCE)})
-        found = {m.id: m for query in queries for m in self._list_migrations(query)}
-        return [m for _id, m in sorted(found.items()) if not m.has_ended]
+        migrations_by_id = {m.id: m for query in queries for m in self._list_migrations(query)}
+        return [m for _id, m in sorted(migrations_by_id.items()) if not m.has_ended]
 
     def migrations_of_host(self, host: str, now: float,
                            window: float = 86400.0) -> list[Migration]:
@@ -280,8 +280,8 @@ class NovaApi:
         That is all that run, because Nova writes their records all the time, and the last ended.
         """
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
-        found = self._list_migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
-        return sorted(found, key=lambda m: m.id)
+        migrations = self._list_migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        return sorted(migrations, key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool,
                      may_send: Callable[[], bool] = lambda: True) -> Any:

@@ -223,9 +223,9 @@ def parse_addresses(data: Any) -> tuple[str, ...]:
     """Return all addresses that Nova shows; it omits those of ports that it cannot read."""
     if not isinstance(data, dict):
         return ()
-    found = (entry.get('addr') for entries in data.values() if isinstance(entries, list)
-             for entry in entries if isinstance(entry, dict))
-    return tuple(dict.fromkeys(addr for addr in found if isinstance(addr, str)))
+    addresses = (entry.get('addr') for entries in data.values() if isinstance(entries, list)
+                 for entry in entries if isinstance(entry, dict))
+    return tuple(dict.fromkeys(addr for addr in addresses if isinstance(addr, str)))
 
 
 def _parse_launch_time(value: Any) -> float | None:
@@ -250,7 +250,7 @@ def parse_migration(data: Mapping[str, Any]) -> Migration:
     :raises ApiError: also when policy hides the hosts.
     """
     record = records.JsonRecord('Nova', 'migration', data)
-    found = Migration(
+    migration = Migration(
         id=record.read_amount('id'), uuid=record.read_identity('uuid'),
         instance_uuid=record.read_identity('instance_uuid'),
         type=record.read_text('migration_type'),
@@ -258,8 +258,8 @@ def parse_migration(data: Mapping[str, Any]) -> Migration:
         to_host=record.optional_text('dest_compute'),
         updated_at=record.optional_time('updated_at') or record.optional_time('created_at')
         or 0.0)
-    if found.from_host is None and not found.has_ended:
+    if migration.from_host is None and not migration.has_ended:
         raise record.make_error(
             f'its source is not shown; the user of [nova] needs a role that policy '
             f'{POLICY}os-migrations:index:host allows')
-    return found
+    return migration

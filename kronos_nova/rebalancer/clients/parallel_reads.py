@@ -82,10 +82,10 @@ class ReadingContext:
                  keys: Iterable[str]) -> dict[str, T | api.ApiError]:
         """Return ``read(key)`` by key, or the key's error where the read failed."""
         started = {key: self._pool.submit(read, key) for key in keys}
-        found: dict[str, T | api.ApiError] = {}
+        answers: dict[str, T | api.ApiError] = {}
         for key, future in started.items():
             try:
-                found[key] = self.collect_result(future, service, what)
+                answers[key] = self.collect_result(future, service, what)
             except api.ApiError as exc:
-                found[key] = exc
-        return found
+                answers[key] = exc
+        return answers

@@ -117,7 +117,7 @@ def _is_local(address: Address) -> bool:
 def answers_ssh(address: str, port: int = SSH_PORT, seconds: float = 1.0) -> bool:
     """Return whether an SSH server sends its banner there, within twice the time."""
     try:
-        with socket.create_connection((address, port), timeout=seconds) as found:
-            return found.recv(4) == b'SSH-'
+        with socket.create_connection((address, port), timeout=seconds) as ssh_socket:
+            return ssh_socket.recv(4) == b'SSH-'
     except OSError:
         return False

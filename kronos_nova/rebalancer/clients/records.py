@@ -77,8 +77,8 @@ class JsonRecord:
         if text is None:
             return None
         try:
-            found = datetime.datetime.fromisoformat(text)
-            return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
+            moment = datetime.datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
         except (ValueError, OverflowError):
             raise self.make_error(f'field {key!r} is not a time') from None
 
@@ -147,17 +147,17 @@ class JsonRecord:
 
     def read_identities(self, key: str) -> list[str]:
         """Return the keys of an object that are UUIDs."""
-        found = list(self.read_mapping(key))
-        if not all(_IDENTITY.fullmatch(name) for name in found):
+        uuids = list(self.read_mapping(key))
+        if not all(_IDENTITY.fullmatch(name) for name in uuids):
             raise self.make_error(f'field {key!r} has a key that is not a UUID')
-        return found
+        return uuids
 
     def identity_list(self, key: str) -> tuple[str, ...]:
         """Return a list of UUIDs."""
-        found = self.read_texts(key)
-        if not all(_IDENTITY.fullmatch(name) for name in found):
+        uuids = self.read_texts(key)
+        if not all(_IDENTITY.fullmatch(name) for name in uuids):
             raise self.make_error(f'field {key!r} has an item that is not a UUID')
-        return found
+        return uuids
 
     def read_amounts(self, key: str) -> dict[str, int]:
         """Return non-negative integers by name."""

@@ -83,14 +83,14 @@ def _parse_scheduler_hints(record: records.JsonRecord) -> dict[str, tuple[str, .
     if not record.has_key('scheduler_hints') or not record.has_value('scheduler_hints'):
         return {}
     hints = record.read_mapping('scheduler_hints')
-    found = {}
+    uuids_by_hint = {}
     for name in HINTS:
         value = hints.get(name)
         values = value if isinstance(value, list) else [value]
         uuids = tuple(str(v) for v in values if uuidutils.is_uuid_like(v))
         if 0 < len(uuids) <= MOST_HINTED:
-            found[name] = uuids
-    return found
+            uuids_by_hint[name] = uuids
+    return uuids_by_hint
 
 
 def _opted_out(record: records.JsonRecord, where: OptOut) -> str | None:
@@ -118,10 +118,10 @@ class SharedMappings:
     def __init__(self) -> None:
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
 
-    def share_mappings(self, found: dict[str, Any]) -> dict[str, Any]:
+    def share_mappings(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the same fields, those that are mappings of texts shared."""
         for name in ('extra_specs', 'image_properties'):
-            value = found[name]
+            value = fields[name]
             if value is not None:
-                found[name] = self._known.setdefault(frozenset(value.items()), value)
-        return found
+                fields[name] = self._known.setdefault(frozenset(value.items()), value)
+        return fields

@@ -57,18 +57,18 @@ def list_groups(read_page: ReadPage) -> list[model.ServerGroup]:
 
     :raises ApiError: with status 409 when the list changed while it was read.
     """
-    found: list[tuple[str, Mapping[str, Any]]] = []
+    entries: list[tuple[str, Mapping[str, Any]]] = []
     while True:
         page = [(nova_records.parse_group_uuid(r), r)
-                for r in read_page(max(len(found) - 1, 0), None)]
-        if found:
-            if not page or page[0][0] != found[-1][0]:
+                for r in read_page(max(len(entries) - 1, 0), None)]
+        if entries:
+            if not page or page[0][0] != entries[-1][0]:
                 raise _build_change_error()
             page = page[1:]
         if not page:
-            return [group for _uuid, r in found
+            return [group for _uuid, r in entries
                     if (group := nova_records.parse_server_group(r)) is not None]
-        found.extend(page)
+        entries.extend(page)
 
 
 def list_readable_groups(read_page: ReadPage) -> ReadableGroups:
@@ -80,14 +80,14 @@ def list_readable_groups(read_page: ReadPage) -> ReadableGroups:
 
     :raises ApiError: with status 409 when the list changed while it was read.
     """
-    found = _list_entries(read_page)
-    if [uuid for uuid, _ in found] != [uuid for uuid, _ in _list_entries(read_page)]:
+    entries = _list_entries(read_page)
+    if [uuid for uuid, _ in entries] != [uuid for uuid, _ in _list_entries(read_page)]:
         raise _build_change_error()
     return ReadableGroups(
-        [group for _, r in found
+        [group for _, r in entries
          if r is not None and (group := nova_records.parse_server_group(r)) is not None],
-        frozenset(uuid for uuid, _ in found if uuid is not None),
-        sum(1 for uuid, _ in found if uuid is None))
+        frozenset(uuid for uuid, _ in entries if uuid is not None),
+        sum(1 for uuid, _ in entries if uuid is None))
 
 
 def _build_change_error() -> api.ApiError:
@@ -96,12 +96,12 @@ def _build_change_error() -> api.ApiError:
 
 def _list_entries(read_page: ReadPage) -> list[_Entry]:
     """List groups by UUID, in Nova's order; None for one that Nova cannot show."""
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     while True:
-        page, ended = _read_entries(read_page, len(found), GROUP_PAGE)
-        found.extend(page)
+        page, ended = _read_entries(read_page, len(entries), GROUP_PAGE)
+        entries.extend(page)
         if ended:
-            return found
+            return entries
         if all(uuid is None for uuid, _ in page):
             # With a Nova that fails every request the list would not end.
             read_page(BEYOND, 1)
