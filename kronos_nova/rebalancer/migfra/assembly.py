@@ -54,18 +54,19 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
             path='kronos.conf', field='[mqtt] host', problem='no broker is named',
             remedy='Name the MQTT broker that tasks come from.')
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
-    kept = request_repository.MigfraRequestRepository(store, worker, conf.migfra.claim_seconds)
+    repository = request_repository.MigfraRequestRepository(store, worker,
+                                                            conf.migfra.claim_seconds)
     nova = nova_api.NovaApi(connection, pinned_zones.make_opt_out(conf))
     hosts = names.ScopesByHost(nova, planning_settings.list_planned_scopes(conf, policies()),
                                engine_conf.planned_zone(conf))
     pinned = vcpu_pinning.VcpuPinning(conf)
     lanes = [
-        request_worker.MigfraRequestWorker(conf, kept, power.PowerHandler(
-            conf, nova, hosts, kept.record_progress, store.hooks.has_pending_hook)),
-        request_worker.MigfraRequestWorker(conf, kept, moves.MoveHandler(
-            conf, policies, nova, hosts, store, looks, kept.record_plan, pinned.pin_vcpus)),
-        request_worker.MigfraRequestWorker(conf, kept,
+        request_worker.MigfraRequestWorker(conf, repository, power.PowerHandler(
+            conf, nova, hosts, repository.record_progress, store.hooks.has_pending_hook)),
+        request_worker.MigfraRequestWorker(conf, repository, moves.MoveHandler(
+            conf, policies, nova, hosts, store, looks, repository.record_plan, pinned.pin_vcpus)),
+        request_worker.MigfraRequestWorker(conf, repository,
                                            repin.PinHandler(conf, nova, hosts, pinned.pin_vcpus))]
     return service.MigfraService(
-        conf, kept, hosts, lanes, lambda heard: mqtt.MqttConnection(
+        conf, repository, hosts, lanes, lambda heard: mqtt.MqttConnection(
             conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

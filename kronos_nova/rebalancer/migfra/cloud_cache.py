@@ -56,7 +56,7 @@ class CloudCache:
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._store = store
-        self._kept = _CachedAnswers(collector, source)
+        self._cached_answers = _CachedAnswers(collector, source)
         self._clock = clock
         self._until = clock()
         self._ended: tuple[int, float] | None = None
@@ -69,30 +69,30 @@ class CloudCache:
         """
         ended = self._store.tasks.count_newest_ended()
         if new or ended != self._ended or self._clock() >= self._until:
-            self._kept.forget()
-        old = self._kept.cluster is not None
-        seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept,
-                                      self._kept)
+            self._cached_answers.forget()
+        old = self._cached_answers.cluster is not None
+        cloud = cloud_state.read_cloud(self._conf, policy_set, self._store, self._cached_answers,
+                                       self._cached_answers)
         if old and self._store.tasks.count_newest_ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
             return self.read_cloud(policy_set, new=True)
         if not old:
             self._ended = ended
             self._until = self._clock() + self._conf.migfra.look_seconds
-        return CloudGlance(seen, old)
+        return CloudGlance(cloud, old)
 
     def drop_old_reading(self) -> None:
         """Drop a reading that is too old; called while no request is open."""
         if self._clock() >= self._until:
-            self._kept.forget()
+            self._cached_answers.forget()
 
 
 def list_query_results(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
     """Yield all query results of the samples."""
     for field in dataclasses.fields(samples):
-        found = getattr(samples, field.name)
-        if isinstance(found, model.QueryResult):
-            yield found
+        answer = getattr(samples, field.name)
+        if isinstance(answer, model.QueryResult):
+            yield answer
 
 
 class _CachedAnswers(base.MetricsSource):
@@ -113,12 +113,12 @@ class _CachedAnswers(base.MetricsSource):
         return self.cluster
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
-        asked, found = self._samples.get(policy.name, (None, None))
-        if found is None or asked != policy:
-            found = self._source.fetch(policy, profile=profile)
-            if all(answer.error is None for answer in list_query_results(found)):
-                self._samples[policy.name] = policy, found
-        return found
+        sampled_policy, samples = self._samples.get(policy.name, (None, None))
+        if samples is None or sampled_policy != policy:
+            samples = self._source.fetch(policy, profile=profile)
+            if all(answer.error is None for answer in list_query_results(samples)):
+                self._samples[policy.name] = policy, samples
+        return samples
 
     def health(self) -> tuple[model.SourceHealth, str]:
         return self._source.health()

@@ -49,55 +49,55 @@ def translate_message(data: dict[Any, Any], note: Callable[[str], None]) -> dict
         raise UnsupportedRequest('task',
                                  'quit: kronos-migfra serves many hosts, and is stopped as a '
                                   'service')
-    found = _drop_ignored_fields(data, '', note)
-    kind = str(found.get('task'))
+    message = _drop_ignored_fields(data, '', note)
+    kind = str(message.get('task'))
     name = _LISTS.get(kind)
-    if name == 'list' and 'list' not in found and 'vm-configurations' in found:
-        found['list'] = found.pop('vm-configurations')  # before fast-lib had lists
-    if name is not None and isinstance(found.get(name), list):
-        found[name] = [_adapt_item(item, f'{name}.{number}.', note)
-                       for number, item in enumerate(found[name])]
-    if kind in (*_LISTS, 'repin vm') and 'time-measurement' in found:
-        del found['time-measurement']
+    if name == 'list' and 'list' not in message and 'vm-configurations' in message:
+        message['list'] = message.pop('vm-configurations')  # before fast-lib had lists
+    if name is not None and isinstance(message.get(name), list):
+        message[name] = [_adapt_item(item, f'{name}.{number}.', note)
+                         for number, item in enumerate(message[name])]
+    if kind in (*_LISTS, 'repin vm') and 'time-measurement' in message:
+        del message['time-measurement']
         note(f'time-measurement is ignored: results of {kind} have none')
-    if 'vm-name' in found:
-        found['vm-name'] = _restore_spelling(found['vm-name'])
-    if isinstance(found.get('parameter'), dict):
-        found['parameter'] = _adapt_parameter(found['parameter'], note)
+    if 'vm-name' in message:
+        message['vm-name'] = _restore_spelling(message['vm-name'])
+    if isinstance(message.get('parameter'), dict):
+        message['parameter'] = _adapt_parameter(message['parameter'], note)
     for name in ('destination', 'host'):
-        if name in found:
-            found[name] = _restore_spelling(found[name])
-    if isinstance(found.get('destinations'), list):
-        found['destinations'] = [_restore_spelling(host) for host in found['destinations']]
-    return found
+        if name in message:
+            message[name] = _restore_spelling(message[name])
+    if isinstance(message.get('destinations'), list):
+        message['destinations'] = [_restore_spelling(host) for host in message['destinations']]
+    return message
 
 
 def _adapt_item(item: Any, path: str, note: Callable[[str], None]) -> Any:
     if not isinstance(item, dict):
         return item
-    found = _drop_ignored_fields(item, path, note)
-    for name in _REPEATED & found.keys():
-        del found[name]
+    adapted_item = _drop_ignored_fields(item, path, note)
+    for name in _REPEATED & adapted_item.keys():
+        del adapted_item[name]
         note(f'{path}{name} is ignored: the task has it')
-    if 'ivshmem' in found:
+    if 'ivshmem' in adapted_item:
         raise UnsupportedRequest(f'{path}ivshmem', 'Nova has no shared memory between servers')
-    if 'vm-name' in found:
-        found['vm-name'] = _restore_spelling(found['vm-name'])
-    return found
+    if 'vm-name' in adapted_item:
+        adapted_item['vm-name'] = _restore_spelling(adapted_item['vm-name'])
+    return adapted_item
 
 
 def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
-    found = _drop_ignored_fields(parameter, 'parameter.', note)
-    if 'retry_counter' in found and 'retry-counter' not in found:
-        found['retry-counter'] = found.pop('retry_counter')
-    if isinstance(found.get('live-migration'), bool) and 'migration-type' not in found:
+    adapted = _drop_ignored_fields(parameter, 'parameter.', note)
+    if 'retry_counter' in adapted and 'retry-counter' not in adapted:
+        adapted['retry-counter'] = adapted.pop('retry_counter')
+    if isinstance(adapted.get('live-migration'), bool) and 'migration-type' not in adapted:
         # fast-lib before migration-type; one that is not live is paused.
-        found['migration-type'] = 'live' if found.pop('live-migration') else 'warm'
-    if 'pscom-hook-procs' in found:
-        found['pscom-hook-procs'] = _parse_processes(found['pscom-hook-procs'], 'parameter.')
-    partner = found.get('swap-with')
+        adapted['migration-type'] = 'live' if adapted.pop('live-migration') else 'warm'
+    if 'pscom-hook-procs' in adapted:
+        adapted['pscom-hook-procs'] = _parse_processes(adapted['pscom-hook-procs'], 'parameter.')
+    partner = adapted.get('swap-with')
     if partner is not None and not isinstance(partner, dict):
-        found['swap-with'] = {'vm-name': _restore_spelling(partner)}
+        adapted['swap-with'] = {'vm-name': _restore_spelling(partner)}
     elif isinstance(partner, dict):
         partner = _drop_ignored_fields(partner, 'parameter.swap-with.', note)
         if 'vm-name' in partner:
@@ -105,8 +105,8 @@ def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> 
         if 'pscom-hook-procs' in partner:
             partner['pscom-hook-procs'] = _parse_processes(partner['pscom-hook-procs'],
                                                            'parameter.swap-with.')
-        found['swap-with'] = partner
-    return found
+        adapted['swap-with'] = partner
+    return adapted
 
 
 def _drop_ignored_fields(

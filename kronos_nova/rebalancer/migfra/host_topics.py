@@ -42,12 +42,12 @@ class HostTopics:
     def refresh_topics(self, subscribe: Callable[[Sequence[str]], None]) -> None:
         """Read the hosts again; subscribe to their topics if these have changed."""
         try:
-            found = self._hosts.refresh_hosts()
+            scope_by_host = self._hosts.refresh_hosts()
         except api.ApiError as e:
             LOG.warning('Which hosts there are is not known: %s. It is looked at again.', e)
             return
         served, foreign = [], []
-        for host in found:
+        for host in scope_by_host:
             if host in self.aliases and host not in self._named:
                 # Its topic would be that of the host with this alias.
                 foreign.append(host)

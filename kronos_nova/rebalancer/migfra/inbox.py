@@ -67,18 +67,18 @@ class TaskInbox:
     :param wake: wakes the workers after a new request.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, repository: request_repository.MigfraRequestRepository,
                  topics: host_topics.HostTopics, waiting: MessageQueue,
                  out: outbox.ResultOutbox, wake: Callable[[], None],
                  clock: Callable[[], float] = time.time) -> None:
         self._conf = conf
-        self._kept = kept
+        self._repository = repository
         self._topics = topics
         self._messages = waiting.messages
         self._outbox = out
         self._wake = wake
         self._clock = clock
-        self._held: mqtt.ReceivedMessage | None = None
+        self._held_message: mqtt.ReceivedMessage | None = None
 
     def store_messages(self, wait: float) -> None:
         """Store the waiting messages, at most WAITING.
@@ -86,16 +86,16 @@ class TaskInbox:
         :param wait: seconds to wait for the first one.
         :raises StoreError: the database is away; no message is lost.
         """
-        if self._held is not None:
-            self._store_message(self._held)
-            self._held = None
+        if self._held_message is not None:
+            self._store_message(self._held_message)
+            self._held_message = None
         try:
             # Claims and results are due even if messages come faster than they are stored.
             for _ in range(WAITING):
-                self._held = self._messages.get(timeout=wait)
+                self._held_message = self._messages.get(timeout=wait)
                 wait = 0.0
-                self._store_message(self._held)
-                self._held = None
+                self._store_message(self._held_message)
+                self._held_message = None
         except queue.Empty:
             pass
 
@@ -127,7 +127,7 @@ class TaskInbox:
         key, former = self._keys(task.id, host, digest)
         request = requests.MigfraRequest(
             key, host, task.task.value, document, digest, self._clock())
-        known = self._kept.receive_request(request, former)
+        known = self._repository.receive_request(request, former)
         if known is None:
             LOG.info('Request %s: %s on %s', key, task.task, host)
             self._wake()

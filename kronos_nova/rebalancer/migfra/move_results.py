@@ -37,25 +37,25 @@ def render_result(scheduler: str, request: requests.MigfraRequest,
     :param progress: names the instances, and why some were not planned.
     :param unpinned: by UUID why its processors could not be pinned.
     """
-    found = []
+    instance_results = []
     for uuid, name in progress['named'].items():
         if uuid in tasks:
-            found.append(_add_pin_problem(_make_instance_result(name, tasks[uuid],
-                                                                task.time_measurement),
-                                          unpinned.get(uuid)))
+            instance_results.append(_add_pin_problem(_make_instance_result(name, tasks[uuid],
+                                                                           task.time_measurement),
+                                                     unpinned.get(uuid)))
         else:
-            found.append(replies.InstanceResult(
+            instance_results.append(replies.InstanceResult(
                 name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
                 {} if task.time_measurement else None))
-    failed = any(one.failed for one in found)
+    failed = any(result.failed for result in instance_results)
     kind = MigfraRequestKind(task.task)
     if isinstance(task, protocol.MigrateVm):
         return request_handler.MigfraRequestResult(
-            replies.build_single_result(kind, task.id, scheduler, found[0]), failed)
+            replies.build_single_result(kind, task.id, scheduler, instance_results[0]), failed)
     whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
                           default=request.received_at) - request.received_at}
     return request_handler.MigfraRequestResult(replies.build_list_result(
-        kind, task.id, scheduler, found,
+        kind, task.id, scheduler, instance_results,
         whole if task.time_measurement else None), failed)
 
 
@@ -68,22 +68,22 @@ def render_swap(scheduler: str, task: protocol.Task, swap: swaps.StoredSwap,
     seconds = _sum_phase_seconds(swap.tasks) if task.time_measurement else None
     if swap.state == swaps.SWAPPED:
         retries = sum(max(0, len(row.attempts) - 1) for row in mine)
-        one = replies.InstanceResult(task.vm_name, replies.SUCCESS, str(retries), seconds)
+        result = replies.InstanceResult(task.vm_name, replies.SUCCESS, str(retries), seconds)
         for problem in unpinned.values():
-            one = _add_pin_problem(one, problem)
+            result = _add_pin_problem(result, problem)
     else:
         errors = [row.error for row in swap.tasks if row.error]
-        one = replies.InstanceResult(task.vm_name, replies.ERROR, '; '.join(
+        result = replies.InstanceResult(task.vm_name, replies.ERROR, '; '.join(
             [f'the swap is {swap.state}', *errors[:1]]), seconds)
     return request_handler.MigfraRequestResult(replies.build_single_result(
-        MigfraRequestKind(task.task), task.id, scheduler, one), one.failed)
+        MigfraRequestKind(task.task), task.id, scheduler, result), result.failed)
 
 
-def _add_pin_problem(one: replies.InstanceResult, problem: str | None) -> replies.InstanceResult:
+def _add_pin_problem(result: replies.InstanceResult, problem: str | None) -> replies.InstanceResult:
     """Return the result of an instance that was migrated, and perhaps not pinned."""
-    if one.failed or problem is None:
-        return one
-    return dataclasses.replace(one, status=replies.ERROR,
+    if result.failed or problem is None:
+        return result
+    return dataclasses.replace(result, status=replies.ERROR,
                                details=f'it was migrated; vcpu-map: {problem}')
 
 
@@ -100,11 +100,11 @@ def _make_instance_result(name: str, row: rows.TaskRow, measured: bool) -> repli
 
 def _sum_phase_seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
     """Sum the seconds by phase over all attempts, and from the first to the last moment."""
-    found: dict[str, float] = {}
+    phase_seconds: dict[str, float] = {}
     for attempt in (attempt for row in tasks for attempt in row.attempts):
         for phase, seconds in attempt.phases.items():
-            found[phase] = found.get(phase, 0.0) + seconds
+            phase_seconds[phase] = phase_seconds.get(phase, 0.0) + seconds
     ends = [row.completed_at for row in tasks if row.completed_at is not None]
     if ends:
-        found['total'] = max(ends) - min(row.task.created_at for row in tasks)
-    return found
+        phase_seconds['total'] = max(ends) - min(row.task.created_at for row in tasks)
+    return phase_seconds

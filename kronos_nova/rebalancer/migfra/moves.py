@@ -151,30 +151,30 @@ class MoveHandler:
                                                            task)
         policies = self._policies()
         mark = self._store.plans.read_live_work()
-        found = self._judge_by_cached_cloud(request, task, policies, projects)
-        if found is None:
+        request_plan = self._judge_by_cached_cloud(request, task, policies, projects)
+        if request_plan is None:
             mark = self._store.plans.read_live_work()
-            seen = self._looks.read_cloud(policies, new=True).seen
-            found = self._judge_by_cloud(request, task, policies, projects, seen)
-        plan = found.answer.plan
+            cloud = self._looks.read_cloud(policies, new=True).seen
+            request_plan = self._judge_by_cloud(request, task, policies, projects, cloud)
+        plan = request_plan.answer.plan
         progress = {
-            'named': dict(found.named),
-            'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
-                        for uuid, no in found.answer.refused.items()}}
+            'named': dict(request_plan.named),
+            'refused': {uuid: request_plan.kept.get(uuid, f'{rejection.rule}: {rejection.detail}')
+                        for uuid, rejection in request_plan.answer.refused.items()}}
         if not plan.moves:
             return move_results.render_result(
                 self._conf.migfra.scheduler, request, task, {}, progress, {})
         tasks = plan_requests.store_requested_plan(
-            self._conf, policies, self._store, plan, found.cluster, mark,
+            self._conf, policies, self._store, plan, request_plan.cluster, mark,
             plan_approvals.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
-            adjust=task_settings.make_adjuster(task, found.partner),
+            adjust=task_settings.make_adjuster(task, request_plan.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %s; refused: %s',
                  request.request_id, task.task, request.host, tasks[0].plan_id,
                  plurals.count_noun(len(tasks), 'move'),
-                 plurals.count_noun(len(found.answer.refused), 'instance'))
+                 plurals.count_noun(len(request_plan.answer.refused), 'instance'))
         return None
 
     def _judge_by_cached_cloud(self, request: requests.MigfraRequest,
@@ -189,19 +189,19 @@ class MoveHandler:
             return None
         glance = self._looks.read_cloud(policies)
         try:
-            found = self._judge_by_cloud(request, task, policies, projects, glance.seen)
+            request_plan = self._judge_by_cloud(request, task, policies, projects, glance.seen)
         except (request_handler.MigfraRequestRefusal, exception.PlanRefused) as e:
             if not glance.old or isinstance(e, _FinalRefusal):
                 raise
             return None
-        return None if glance.old and found.answer.refused else found
+        return None if glance.old and request_plan.answer.refused else request_plan
 
     def _judge_by_cloud(self, request: requests.MigfraRequest,
                         task: protocol.MigrateVm | protocol.EvacuateNode,
                         policies: policy.PolicySet,
                         projects: frozenset[str] | None,
-                        seen: cloud_state.CloudState) -> MigfraRequestPlan:
-        cluster = next((c for c in seen.map_clusters().values()
+                        cloud: cloud_state.CloudState) -> MigfraRequestPlan:
+        cluster = next((c for c in cloud.map_clusters().values()
                         if request.host in c.scope_hosts), None)
         if cluster is None:
             raise request_handler.MigfraRequestRefusal(
@@ -209,30 +209,30 @@ class MoveHandler:
                 'planned')
         # The host may have come to another scope since that was looked at.
         projects = self._list_permitted_projects(task, cluster.scope, projects)
-        asked = cloud_state.build_planning_input(self._conf, policies, seen, cluster)
-        found = (self._plan_migration(request, task, projects, asked)
-                 if isinstance(task, protocol.MigrateVm)
-                 else self._plan_evacuation(request, task, projects, asked))
-        plan = found.answer.plan
+        planning_input = cloud_state.build_planning_input(self._conf, policies, cloud, cluster)
+        request_plan = (self._plan_migration(request, task, projects, planning_input)
+                        if isinstance(task, protocol.MigrateVm)
+                        else self._plan_evacuation(request, task, projects, planning_input))
+        plan = request_plan.answer.plan
         if plan.reason is not None:
-            kind = (_FinalRefusal if plan.reason == asked.history.paused
+            kind = (_FinalRefusal if plan.reason == planning_input.history.paused
                     else request_handler.MigfraRequestRefusal)
             raise kind(f'scope {plan.scope}: {plan.reason}')
-        return found
+        return request_plan
 
     def _list_permitted_projects(self, task: protocol.Task, scope: str,
                                  projects: frozenset[str] | None) -> frozenset[str] | None:
         """Return the projects whose servers the whole request may concern, including its pins."""
         allow = self._conf.migfra.allow or ()
-        found = [projects, request_handler.of_scope(allow, scope, task.task)]
+        project_sets = [projects, request_handler.of_scope(allow, scope, task.task)]
         if _has_vcpu_map(task):
-            found.append(request_handler.of_scope(allow, scope, MigfraRequestKind.REPIN))
-        some = [names_ for names_ in found if names_ is not None]
+            project_sets.append(request_handler.of_scope(allow, scope, MigfraRequestKind.REPIN))
+        some = [names_ for names_ in project_sets if names_ is not None]
         return frozenset.intersection(*some) if some else None
 
     def _plan_migration(self, request: requests.MigfraRequest, task: protocol.MigrateVm,
                         projects: frozenset[str] | None,
-                        asked: planner.PlanningInput) -> MigfraRequestPlan:
+                        planning_input: planner.PlanningInput) -> MigfraRequestPlan:
         try:
             server = names.resolve_server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
@@ -240,19 +240,19 @@ class MoveHandler:
         uuid = server.instance.uuid
         self._by_rdma(task, server.instance)
         self._check_pinnable(task)
-        if task.destination not in asked.cluster.scope_hosts:
+        if task.destination not in planning_input.cluster.scope_hosts:
             raise request_handler.MigfraRequestRefusal(
                 f'destination: {task.destination} is no host of '
                 'scope '
-                f'{asked.cluster.scope}, which instances do not '
+                f'{planning_input.cluster.scope}, which instances do not '
                 'leave')
-        self._check_cooldowns(asked, [uuid])
+        self._check_cooldowns(planning_input, [uuid])
         if task.parameter.swap_with is not None:
-            return self._plan_swap(task, projects, asked, uuid)
+            return self._plan_swap(task, projects, planning_input, uuid)
         answer = requested_moves.plan_requested_moves(
-            asked, [requested_moves.RequestedMove(uuid, request.host,
-                                                  (task.destination,))])
-        return MigfraRequestPlan(answer, asked.cluster, {uuid: task.vm_name})
+            planning_input, [requested_moves.RequestedMove(uuid, request.host,
+                                                           (task.destination,))])
+        return MigfraRequestPlan(answer, planning_input.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
         if task.parameter.rdma_migration and not names.has_rdma_hosts(
@@ -265,26 +265,26 @@ class MoveHandler:
             raise _FinalRefusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _plan_swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
-                   asked: planner.PlanningInput, uuid: str) -> MigfraRequestPlan:
+                   planning_input: planner.PlanningInput, uuid: str) -> MigfraRequestPlan:
         partner = task.parameter.swap_with
         assert partner is not None
         try:
             other = names.resolve_server(self._nova, partner.vm_name, projects, task.destination)
             self._by_rdma(task, other.instance)
-            self._check_cooldowns(asked, [other.instance.uuid])
-            answer = swap_requests.plan_swap(asked, (uuid, other.instance.uuid))
+            self._check_cooldowns(planning_input, [other.instance.uuid])
+            answer = swap_requests.plan_swap(planning_input, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
             raise request_handler.MigfraRequestRefusal(f'swap-with: {e}') from None
-        return MigfraRequestPlan(answer, asked.cluster, {uuid: task.vm_name},
+        return MigfraRequestPlan(answer, planning_input.cluster, {uuid: task.vm_name},
                                  partner=other.instance.uuid)
 
-    def _check_cooldowns(self, asked: planner.PlanningInput, uuids: Sequence[str]) -> None:
+    def _check_cooldowns(self, planning_input: planner.PlanningInput, uuids: Sequence[str]) -> None:
         for uuid in uuids:
-            if (why := self._find_cooldown(asked, uuid)) is not None:
+            if (why := self._find_cooldown(planning_input, uuid)) is not None:
                 raise _FinalRefusal(why)
 
-    def _find_cooldown(self, asked: planner.PlanningInput, uuid: str) -> str | None:
-        seconds = asked.history.cooling.get(uuid)
+    def _find_cooldown(self, planning_input: planner.PlanningInput, uuid: str) -> str | None:
+        seconds = planning_input.history.cooling.get(uuid)
         if seconds is None or self._conf.migfra.ignore_cooldowns:
             return None
         return (f'instance {uuid} was moved a moment ago and cools down for another '
@@ -292,30 +292,32 @@ class MoveHandler:
 
     def _plan_evacuation(self, request: requests.MigfraRequest, task: protocol.EvacuateNode,
                          projects: frozenset[str] | None,
-                         asked: planner.PlanningInput) -> MigfraRequestPlan:
-        here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
-        kept: dict[str, str] = {}
+                         planning_input: planner.PlanningInput) -> MigfraRequestPlan:
+        here = {i.uuid: i for i in planning_input.cluster.instances.values()
+                if i.host == request.host}
+        stay_reasons: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
-            why = self._find_cooldown(asked, uuid)
+            why = self._find_cooldown(planning_input, uuid)
             if projects is not None and instance.project_id not in projects:
-                kept[uuid] = 'it is of a project that may not be asked for'
+                stay_reasons[uuid] = 'it is of a project that may not be asked for'
             elif task.parameter.rdma_migration and not names.has_rdma_hosts(
                     instance, self._conf.migfra.rdma_extra_spec):
-                kept[uuid] = ('rdma-migration: nothing in its flavor says that its hosts migrate '
-                              'by RDMA')
+                stay_reasons[uuid] = ('rdma-migration: nothing in its flavor says that its hosts '
+                                      'migrate by RDMA')
             elif why is not None:
-                kept[uuid] = why
-        asked = dataclasses.replace(asked, options=dataclasses.replace(
-            asked.options, pinned_instances=asked.options.pinned_instances | kept.keys()))
+                stay_reasons[uuid] = why
+        planning_input = dataclasses.replace(planning_input, options=dataclasses.replace(
+            planning_input.options, pinned_instances=planning_input.options.pinned_instances
+            | stay_reasons.keys()))
         try:
             answer = evacuations.plan_evacuation(
-                asked, request.host, task.destinations,
+                planning_input, request.host, task.destinations,
                 model.DrainMode(task.parameter.mode.value),
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
             raise request_handler.MigfraRequestRefusal(str(e)) from None
-        return MigfraRequestPlan(answer, asked.cluster,
-                                 _choose_result_names(here.values(), projects), kept)
+        return MigfraRequestPlan(answer, planning_input.cluster,
+                                 _choose_result_names(here.values(), projects), stay_reasons)
 
     # The pins of moved instances.
 
@@ -371,9 +373,9 @@ def _choose_result_names(instances: Collection[model.Instance],
 
     A name in Nova is used if it is unique and the instance's project is permitted; else the UUID.
     """
-    told = [i for i in instances if projects is None or i.project_id in projects]
-    count = Counter(i.name for i in told)
-    names_ = {i.uuid: i.name for i in told if i.name and count[i.name] == 1}
+    permitted_instances = [i for i in instances if projects is None or i.project_id in projects]
+    count = Counter(i.name for i in permitted_instances)
+    names_ = {i.uuid: i.name for i in permitted_instances if i.name and count[i.name] == 1}
     return {i.uuid: names_.get(i.uuid, i.uuid) for i in sorted(instances, key=lambda i: i.uuid)}
 
 

@@ -47,7 +47,7 @@ class ScopesByHost:
         self._zone = zone
         self._scopes = tuple(scopes)
         self._lock = threading.Lock()
-        self._found: Mapping[str, str] | None = None
+        self._scope_by_host: Mapping[str, str] | None = None
 
     def refresh_hosts(self) -> Mapping[str, str]:
         """Read the hosts and their scopes again.
@@ -55,20 +55,20 @@ class ScopesByHost:
         :raises ApiError: Nova did not answer; the previous hosts stay.
         """
         services, aggregates = self._nova.read_services(), self._nova.read_aggregates()
-        found: dict[str, str] = {}
-        held = {host for aggregate in aggregates.values() for host in aggregate.hosts}
+        scope_by_host: dict[str, str] = {}
+        aggregate_hosts = {host for aggregate in aggregates.values() for host in aggregate.hosts}
         for scope in self._scopes:
             # As an engine: a host in two aggregates belongs to the first.
-            hosts = (set(services) - held if scope == model.UNASSIGNED
+            hosts = (set(services) - aggregate_hosts if scope == model.UNASSIGNED
                      else set(aggregates[scope].hosts) & services.keys()
                      if scope in aggregates else set())
             for host in hosts:
                 if self._zone is not None and services[host].zone != self._zone:
                     continue
-                found.setdefault(host, scope)
+                scope_by_host.setdefault(host, scope)
         with self._lock:
-            self._found = found
-        return found
+            self._scope_by_host = scope_by_host
+        return scope_by_host
 
     def find_scope(self, host: str) -> str | None:
         """Return the scope of a host; None when it is in none of ours.
@@ -76,9 +76,9 @@ class ScopesByHost:
         :raises ApiError: the hosts have not been read yet.
         """
         with self._lock:
-            if self._found is None:
+            if self._scope_by_host is None:
                 raise api.ApiError('Nova', 'hosts', 'which there are is not known yet')
-            return self._found.get(host)
+            return self._scope_by_host.get(host)
 
 
 def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
@@ -93,15 +93,15 @@ def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] |
     :raises NotMeant: no server or several match, or it is on another host.
     :raises ApiError: Nova did not answer.
     """
-    found = _by_uuid(nova, name, here) if uuidutils.is_uuid_like(name) else None
-    found = found or _by_name(nova, name, projects, here)
-    if found is None or (projects is not None and found.instance.project_id not in projects):
+    server = _by_uuid(nova, name, here) if uuidutils.is_uuid_like(name) else None
+    server = server or _by_name(nova, name, projects, here)
+    if server is None or (projects is not None and server.instance.project_id not in projects):
         raise NotMeant(problem='no such server in a project that may be asked for')
-    if found.instance.host != host:
+    if server.instance.host != host:
         raise NotMeant(problem='it is on '
-                               f'{api.format_printable(found.instance.host) or "no host"}, not '
+                               f'{api.format_printable(server.instance.host) or "no host"}, not '
                                f'on {host}')
-    return found
+    return server
 
 
 def _by_uuid(nova: nova_api.NovaApi, uuid: str,
@@ -119,10 +119,11 @@ def _by_uuid(nova: nova_api.NovaApi, uuid: str,
 
 def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
              here: Mapping[str, nova_api.Server]) -> nova_api.Server | None:
-    found = [i for i in nova.servers_named(name) if projects is None or i.project_id in projects]
-    if len(found) > 1:
-        raise NotMeant(problem=f'{len(found)} servers bear the name; give the UUID of one')
-    return _by_uuid(nova, found[0].uuid, here) if found else None
+    named_servers = [i for i in nova.servers_named(name)
+                     if projects is None or i.project_id in projects]
+    if len(named_servers) > 1:
+        raise NotMeant(problem=f'{len(named_servers)} servers bear the name; give the UUID of one')
+    return _by_uuid(nova, named_servers[0].uuid, here) if named_servers else None
 
 
 def list_pci_devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
@@ -140,18 +141,18 @@ def parse_pci_aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
 
     :raises ConfigError: an option has another form.
     """
-    found: dict[str, tuple[int, int]] = {}
+    devices_by_alias: dict[str, tuple[int, int]] = {}
     for option in options:
         name, _, pair = option.partition('=')
         vendor, _, device = pair.partition('/')
         try:
-            found[name.strip()] = (int(vendor, 16), int(device, 16))
+            devices_by_alias[name.strip()] = (int(vendor, 16), int(device, 16))
         except ValueError:
             raise exception.ConfigError(
                 path='kronos.conf', field='[migfra] pci_aliases',
                 problem=f'{option!r} names no device',
                 remedy='Write NAME=VENDOR/DEVICE, such as ib=15b3/1004.') from None
-    return found
+    return devices_by_alias
 
 
 def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
@@ -159,20 +160,20 @@ def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
 
     :raises ConfigError: one cannot be used.
     """
-    found: dict[str, str] = {}
+    hosts_by_alias: dict[str, str] = {}
     for option in options:
         alias, _, host = (part.strip() for part in option.partition('='))
         problem = None
         if not alias or not host or any(character in alias for character in '/+# '):
             problem = f'{option!r} names no host'
-        elif alias in found or host in found.values():
+        elif alias in hosts_by_alias or host in hosts_by_alias.values():
             problem = f'{option!r}: the alias or the host is there already'
         if problem is not None:
             raise exception.ConfigError(
                 path='kronos.conf', field='[migfra] host_aliases', problem=problem,
                 remedy='Write ALIAS=HOST, such as node1=node1.example.org; each once.')
-        found[alias] = host
-    return found
+        hosts_by_alias[alias] = host
+    return hosts_by_alias
 
 
 def has_rdma_hosts(instance: model.Instance, extra_spec: str) -> bool:

@@ -45,7 +45,8 @@ class MqttBroker(Protocol):
 
     def subscribe_topics(self, topics: Sequence[str]) -> None: ...
 
-    def publish_message(self, topic: str, payload: str, said: Callable[[bool], None]) -> None: ...
+    def publish_message(self, topic: str, payload: str,
+                        on_answer: Callable[[bool], None]) -> None: ...
 
 
 class ResultOutbox:
@@ -54,17 +55,17 @@ class ResultOutbox:
     :param ticks: monotonic seconds, for waiting times.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, repository: request_repository.MigfraRequestRepository,
                  topics: host_topics.HostTopics, broker: MqttBroker,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
-        self._kept = kept
+        self._repository = repository
         self._topics = topics
         self._broker = broker
         self._ticks = ticks
         self._telling: set[str] = set()
         self._again: set[str] = set()
-        self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+        self._publish_answers: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
         #: Results that the broker has refused, with the time (ticks) of the next try.
         self._refused_until: dict[str, float] = {}
 
@@ -76,24 +77,24 @@ class ResultOutbox:
         text = replies.format_refusal(kind, request_id, self._conf.migfra.scheduler, why, named)
         # If it cannot be published, the message comes again after the next connection.
         self._broker.publish_message(self._topics.format_topic(host, 'result'), text,
-                                     lambda said: message.acknowledge() if said else None)
+                                     lambda accepted: message.acknowledge() if accepted else None)
 
     def request_again(self, request_id: str) -> None:
         """Have a result published once more, also while it is on its way."""
         self._again.add(request_id)
-        self._kept.record_reply_delivery(request_id, again=True)
+        self._repository.record_reply_delivery(request_id, again=True)
 
     def publish_results(self, workers: Sequence[str]) -> None:
         """Publish the results of the workers' requests, and overdue results of other workers."""
-        while not self._told.empty():
-            request_id, said = self._told.get()
+        while not self._publish_answers.empty():
+            request_id, accepted = self._publish_answers.get()
             # If this fails, the result is published once more, which does no harm.
             self._telling.discard(request_id)
-            if said and request_id in self._again:
+            if accepted and request_id in self._again:
                 # It was requested again while it was on its way.
                 self._again.discard(request_id)
-            elif said:
-                self._kept.record_reply_delivery(request_id)
+            elif accepted:
+                self._repository.record_reply_delivery(request_id)
             else:
                 # A client that may not publish there may not in a moment either.
                 self._refused_until[request_id] = self._ticks() + REFUSED_SECONDS
@@ -102,7 +103,7 @@ class ResultOutbox:
             del self._refused_until[request_id]
         if len(self._telling) + len(self._refused_until) > MOST_UNTOLD:
             return
-        for request in self._kept.list_undelivered_replies(
+        for request in self._repository.list_undelivered_replies(
                 workers, self._telling | self._refused_until.keys()):
             self._telling.add(request.request_id)
             self._again.discard(request.request_id)
@@ -111,5 +112,5 @@ class ResultOutbox:
                 self._make_publish_callback(request.request_id))
 
     def _make_publish_callback(self, request_id: str) -> Callable[[bool], None]:
-        return lambda said: self._told.put((request_id, said))
+        return lambda accepted: self._publish_answers.put((request_id, accepted))
 

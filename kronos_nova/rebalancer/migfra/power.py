@@ -99,9 +99,9 @@ class PowerHandler:
         self._pool = futures.ThreadPoolExecutor(
             THREADS, thread_name_prefix='kronos-migfra-servers')
         #: Nova's answers in this pass.
-        self._found: dict[_Key, nova_api.Server | Exception] = {}
+        self._servers_or_errors: dict[_Key, nova_api.Server | Exception] = {}
         #: By UUID the actions of this pass: an earlier reading does not show their effect.
-        self._asked: dict[str, _PendingAction] = {}
+        self._pending_actions: dict[str, _PendingAction] = {}
         #: By request and place in its list why Nova did not take an action in the last pass.
         self._refusals: dict[tuple[str, int], Exception] = {}
 
@@ -112,21 +112,21 @@ class PowerHandler:
             # The step of a request that cannot be understood says so, and ends it alone.
             with contextlib.suppress(Exception):
                 wanted.update(dict.fromkeys(self._keys(request)))
-        self._found = self._read(wanted)
+        self._servers_or_errors = self._read(wanted)
         known = {request.request_id for request in due}
         self._refusals = {key: error for key, error in self._refusals.items() if key[0] in known}
 
     def end_pass(self) -> None:
         """Wait until Nova has answered each action, so that the next pass reads what follows."""
-        for uuid, asked in self._asked.items():
+        for uuid, pending_action in self._pending_actions.items():
             try:
-                if asked.outcome.result():
+                if pending_action.outcome.result():
                     LOG.info('Request %s: Nova has taken the action for instance %s',
-                             asked.request_id, uuid)
+                             pending_action.request_id, uuid)
             except Exception as e:  # The next step of the request judges it.
-                self._refusals[asked.request_id, asked.index] = e
-        self._asked.clear()
-        self._found.clear()
+                self._refusals[pending_action.request_id, pending_action.index] = e
+        self._pending_actions.clear()
+        self._servers_or_errors.clear()
 
     def release_pass_data(self) -> None:
         return None
@@ -170,12 +170,12 @@ class PowerHandler:
         return list(self._pool.map(read_or_error, keys))
 
     def _read_server(self, key: _Key) -> nova_api.Server:
-        if key not in self._found:
-            self._found |= self._read([key])
-        found = self._found[key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if key not in self._servers_or_errors:
+            self._servers_or_errors |= self._read([key])
+        server_or_error = self._servers_or_errors[key]
+        if isinstance(server_or_error, Exception):
+            raise server_or_error
+        return server_or_error
 
     def continue_request(self, request: requests.MigfraRequest,
                          now: float) -> request_handler.MigfraRequestResult | None:
@@ -205,21 +205,22 @@ class PowerHandler:
             self._submit_action(request, index, uuid, ACTIONS[kind])
         if not all('done' in known for known in progress['items']):
             return None
-        found = [replies.InstanceResult(self._get_item_name(item),
-                                        replies.ERROR if known['done'] else replies.SUCCESS,
-                                        known['done'])
-                 for item, known in zip(items, progress['items'], strict=True)]
-        return request_handler.MigfraRequestResult(replies.build_list_result(kind, task.id,
-                                                                             self._conf.scheduler,
-                                                                             found),
-                                                   any(one.failed for one in found))
+        instance_results = [
+            replies.InstanceResult(self._get_item_name(item),
+                                   replies.ERROR if known['done'] else replies.SUCCESS,
+                                   known['done'])
+            for item, known in zip(items, progress['items'], strict=True)]
+        return request_handler.MigfraRequestResult(
+            replies.build_list_result(kind, task.id, self._conf.scheduler, instance_results),
+            any(result.failed for result in instance_results))
 
     def _submit_action(self, request: requests.MigfraRequest, index: int, uuid: str,
                        action: power.PowerAction) -> None:
         """Send an action in a thread; :meth:`end_pass` waits for the answer."""
-        if uuid not in self._asked:  # one server may stand in a list twice
-            self._asked[uuid] = _PendingAction(request.request_id, index, self._pool.submit(
-                power.request_action, self._nova, uuid, action))
+        if uuid not in self._pending_actions:  # one server may stand in a list twice
+            self._pending_actions[uuid] = _PendingAction(
+                request.request_id, index,
+                self._pool.submit(power.request_action, self._nova, uuid, action))
 
     @staticmethod
     def _get_item_name(item: Any) -> str:
@@ -246,25 +247,25 @@ class PowerHandler:
         error = self._refusals.pop((request.request_id, index), None)
         if error is not None:
             raise error
-        found = self._read_server((request.host, known.get('uuid') or item.vm_name, projects))
-        instance = found.instance
+        server = self._read_server((request.host, known.get('uuid') or item.vm_name, projects))
+        instance = server.instance
         if 'uuid' not in known:
             if kind is MigfraRequestKind.START:
-                self._check_flavor(item, found)
+                self._check_flavor(item, server)
             known.update(uuid=instance.uuid, since=now)
-        if instance.uuid in self._asked:
+        if instance.uuid in self._pending_actions:
             return None
         if self._busy(instance.uuid):
             # It may be paused for the time of a migration, and must not stay so.
             self._end_if_late(request, known, 'it is being migrated', now)
             return None
         if instance.status == action.wanted and instance.task_state is None:
-            reached = kind is not MigfraRequestKind.START or self._has_ssh_answer(found)
+            reached = kind is not MigfraRequestKind.START or self._has_ssh_answer(server)
             if reached:
                 known['done'] = ''
             elif reached is False:
                 self._end_if_late(request, known, 'it is ACTIVE, but its SSH does not answer at '
-                                           + ', '.join(found.addresses), now)
+                                           + ', '.join(server.addresses), now)
             return None
         if instance.task_state is None and instance.status not in action.admitted:
             raise PowerFailed(f'it is {instance.status}: {kind} is for servers that are '
@@ -294,9 +295,9 @@ class PowerHandler:
             raise PowerFailed('undefine: servers are never deleted over MQTT; delete it in '
                               'Nova')
 
-    def _check_flavor(self, item: Any, found: nova_api.Server) -> None:
+    def _check_flavor(self, item: Any, server: nova_api.Server) -> None:
         """Raise Failed unless memory, processors and devices are those of the server's flavor."""
-        instance = found.instance
+        instance = server.instance
         if item.memory is not None and item.memory != instance.memory_mb * 1024:
             raise PowerFailed(f'memory: its flavor has {instance.memory_mb * 1024} KiB, not '
                               f'{item.memory}; resize it in Nova')
@@ -313,16 +314,16 @@ class PowerHandler:
                               f'{missing[0]:#06x}:{missing[1]:#06x} '
                               'that [migfra] pci_aliases tells of')
 
-    def _has_ssh_answer(self, found: nova_api.Server) -> bool | None:
+    def _has_ssh_answer(self, server: nova_api.Server) -> bool | None:
         """Return whether the server answers; None while the probe is under way.
 
         A server without an address in the allowed networks counts as started.
         """
         if not self._conf.ssh_probe:
             return True
-        addresses = [probed for address in found.addresses if (probed := power.find_probe_address(
+        addresses = [probed for address in server.addresses if (probed := power.find_probe_address(
             address, self._conf.ssh_probe_networks)) is not None]
-        return not addresses or self._probes.has_answered(found.instance.uuid, addresses)
+        return not addresses or self._probes.has_answered(server.instance.uuid, addresses)
 
 
 def _items(task: protocol.Task) -> list[Any]:
@@ -334,5 +335,5 @@ def _items(task: protocol.Task) -> list[Any]:
 def _list_known_states(request: requests.MigfraRequest,
                        items: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the known state of each server, by its place in the list."""
-    found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
-    return found
+    states: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
+    return states

@@ -45,7 +45,7 @@ class ServerProbes:
         self._ticks = ticks
         self._threads = futures.ThreadPoolExecutor(
             THREADS, thread_name_prefix='kronos-migfra-probe')
-        self._asked: dict[str, _ServerProbe] = {}
+        self._running_probes: dict[str, _ServerProbe] = {}
 
     def has_answered(self, uuid: str, addresses: Sequence[str]) -> bool | None:
         """Return whether the server has answered at an address; None while that is unknown.
@@ -53,22 +53,22 @@ class ServerProbes:
         After a negative answer a new probe begins, for the next call.
         """
         self._drop_old_answers()
-        probe = self._asked.get(uuid)
+        probe = self._running_probes.get(uuid)
         if probe is not None and not probe.answer.done():
             return None
-        found = None if probe is None else probe.answer.result()
-        if found:
-            del self._asked[uuid]
+        answered = None if probe is None else probe.answer.result()
+        if answered:
+            del self._running_probes[uuid]
         else:
             self._start_probe(uuid, tuple(addresses))
-        return found
+        return answered
 
     def close(self) -> None:
         """Cancel the probes that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start_probe(self, uuid: str, addresses: Sequence[str]) -> None:
-        probe = self._asked[uuid] = _ServerProbe(self._threads.submit(
+        probe = self._running_probes[uuid] = _ServerProbe(self._threads.submit(
             lambda: any(self._answers(address) for address in addresses)))
 
         def record_end(answer: futures.Future[bool]) -> None:
@@ -79,6 +79,6 @@ class ServerProbes:
     def _drop_old_answers(self) -> None:
         """Drop answers that no call has fetched in time."""
         now = self._ticks()
-        for uuid in [uuid for uuid, probe in self._asked.items() if probe.ended_at is not None
-                     and now - probe.ended_at > BELIEVED]:
-            del self._asked[uuid]
+        for uuid in [uuid for uuid, probe in self._running_probes.items()
+                     if probe.ended_at is not None and now - probe.ended_at > BELIEVED]:
+            del self._running_probes[uuid]

@@ -76,8 +76,9 @@ class PinHandler:
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
                                                            request, task)
         try:
-            found = names.resolve_server(self._nova, task.vm_name, projects, request.host).instance
-            self._repin(request.host, found.uuid, task.vcpu_map, cpu_policy(found))
+            instance = names.resolve_server(self._nova, task.vm_name, projects,
+                                            request.host).instance
+            self._repin(request.host, instance.uuid, task.vcpu_map, cpu_policy(instance))
         except names.NotMeant as e:
             raise request_handler.MigfraRequestRefusal(str(e)) from None
         except (exception.RepinError, exception.ConfigError) as e:

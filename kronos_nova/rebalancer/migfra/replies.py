@@ -58,7 +58,7 @@ class InstanceResult:
 
 
 def build_list_result(kind: MigfraRequestKind, request_id: str | int | None, scheduler: str,
-                      found: Sequence[InstanceResult],
+                      results: Sequence[InstanceResult],
                       seconds: Mapping[str, float] | None = None) -> str:
     """Return the result of a task about several instances.
 
@@ -66,14 +66,14 @@ def build_list_result(kind: MigfraRequestKind, request_id: str | int | None, sch
     """
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                        **_build_time_measurement(seconds),
-                       'list': [_build_result_item(kind, one) for one in found]})
+                       'list': [_build_result_item(kind, result) for result in results]})
 
 
 def build_single_result(kind: MigfraRequestKind, request_id: str | int | None, scheduler: str,
-                        found: InstanceResult) -> str:
+                        result: InstanceResult) -> str:
     """Return the result of a task about one instance."""
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
-                       **_build_result_item(kind, found)})
+                       **_build_result_item(kind, result)})
 
 
 def format_refusal(kind: MigfraRequestKind | None, request_id: str | int | None, scheduler: str,
@@ -90,17 +90,17 @@ def format_refusal(kind: MigfraRequestKind | None, request_id: str | int | None,
             'id': request_id}
     if kind is None:
         return _dump_yaml({**head, 'status': ERROR, 'details': details})
-    found = [_build_result_item(kind, InstanceResult(name, ERROR, details)) for name in named
-             or ('',)]
+    result_items = [_build_result_item(kind, InstanceResult(name, ERROR, details)) for name in named
+                    or ('',)]
     if kind not in LISTS:
-        return _dump_yaml({**head, **found[0]})
-    return _dump_yaml({**head, 'list': found, 'status': ERROR, 'details': details})
+        return _dump_yaml({**head, **result_items[0]})
+    return _dump_yaml({**head, 'list': result_items, 'status': ERROR, 'details': details})
 
 
-def _build_result_item(kind: MigfraRequestKind, one: InstanceResult) -> dict[str, Any]:
-    return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
+def _build_result_item(kind: MigfraRequestKind, result: InstanceResult) -> dict[str, Any]:
+    return {'vm-name': result.vm_name, 'status': result.status, 'details': result.details,
             **({'process-id': None} if kind in _PROCESS else {}),
-            **_build_time_measurement(one.seconds)}
+            **_build_time_measurement(result.seconds)}
 
 
 def _build_time_measurement(seconds: Mapping[str, float] | None) -> dict[str, Any]:

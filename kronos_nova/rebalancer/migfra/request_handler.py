@@ -116,23 +116,23 @@ def find_damage(request: requests.MigfraRequest) -> str | None:
     if request.damaged:
         return 'its progress is no JSON object'
     try:
-        found = parse_task(request)
+        task = parse_task(request)
     except Exception as e:  # Any error concerns this request alone.
         return f'its document raises {type(e).__name__}'
-    return None if found.task == request.kind else f'its document is of {found.task}'
+    return None if task.task == request.kind else f'its document is of {task.task}'
 
 
 def list_named_instances(request: requests.MigfraRequest) -> list[str]:
     """Return a request's names of its instances; none for a request that cannot be read."""
     if find_damage(request) is not None:
         return []
-    found = parse_task(request)
-    if isinstance(found, protocol.StartVm):
-        return [item.vm_name or '' for item in found.vm_configurations]
-    if isinstance(found, protocol.MigrateVm | protocol.RepinVm):
-        return [found.vm_name]
-    return [] if isinstance(found, protocol.EvacuateNode) else [
-        item.vm_name for item in found.list]
+    task = parse_task(request)
+    if isinstance(task, protocol.StartVm):
+        return [item.vm_name or '' for item in task.vm_configurations]
+    if isinstance(task, protocol.MigrateVm | protocol.RepinVm):
+        return [task.vm_name]
+    return [] if isinstance(task, protocol.EvacuateNode) else [
+        item.vm_name for item in task.list]
 
 
 def make_key(host: str, request_id: str | int) -> str:
@@ -152,10 +152,10 @@ def find_id(request: requests.MigfraRequest) -> str | int | None:
 
 def find_hooks(request: requests.MigfraRequest) -> set[str]:
     """Return the hooks that a stored request brings."""
-    found = parse_task(request) if find_damage(request) is None else None
-    if not isinstance(found, protocol.MigrateVm | protocol.EvacuateNode):
+    task = parse_task(request) if find_damage(request) is None else None
+    if not isinstance(task, protocol.MigrateVm | protocol.EvacuateNode):
         return set()
-    way = found.parameter
+    way = task.parameter
     hooks = {'pause'} if way.migration_type is protocol.MigrationType.WARM else set()
     partner = way.swap_with if isinstance(way, protocol.MigrationParameter) else None
     if way.pscom_hook_procs or (partner is not None and partner.pscom_hook_procs):
@@ -163,18 +163,18 @@ def find_hooks(request: requests.MigfraRequest) -> set[str]:
     return hooks
 
 
-def resolve_hosts(found: protocol.Task, aliases: Mapping[str, str]) -> protocol.Task:
+def resolve_hosts(task: protocol.Task, aliases: Mapping[str, str]) -> protocol.Task:
     """Put Nova's names in place of aliases of hosts."""
     changed: dict[str, Any] = {}
-    if found.host is not None:
-        changed['host'] = aliases.get(found.host, found.host)
-    if isinstance(found, protocol.MigrateVm):
-        changed['destination'] = aliases.get(found.destination, found.destination)
-    elif isinstance(found, protocol.EvacuateNode):
-        changed['destinations'] = tuple(aliases.get(host, host) for host in found.destinations)
-    return found.model_copy(update=changed)
+    if task.host is not None:
+        changed['host'] = aliases.get(task.host, task.host)
+    if isinstance(task, protocol.MigrateVm):
+        changed['destination'] = aliases.get(task.destination, task.destination)
+    elif isinstance(task, protocol.EvacuateNode):
+        changed['destinations'] = tuple(aliases.get(host, host) for host in task.destinations)
+    return task.model_copy(update=changed)
 
 
-def format_document(found: protocol.Task) -> str:
+def format_document(task: protocol.Task) -> str:
     """Return the task as the JSON that is stored."""
-    return found.model_dump_json(by_alias=True, exclude_none=True)
+    return task.model_dump_json(by_alias=True, exclude_none=True)

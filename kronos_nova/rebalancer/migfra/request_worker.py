@@ -48,12 +48,12 @@ class MigfraRequestWorker:
     :param ticks: monotonic seconds, for waiting times.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, repository: request_repository.MigfraRequestRepository,
                  handler: request_handler.MigfraRequestHandler,
                  clock: Callable[[], float] = time.time,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
-        self._kept = kept
+        self._repository = repository
         self._handler = handler
         self._clock = clock
         self._ticks = ticks
@@ -63,7 +63,7 @@ class MigfraRequestWorker:
         self._began: float | None = None
         self.wake = threading.Event()
         self.name = handler.name
-        self.worker = kept.format_worker_name(handler.name)
+        self.worker = repository.format_worker_name(handler.name)
 
     def run_once(self) -> int:
         """Look once at each open request; return their number.
@@ -83,15 +83,15 @@ class MigfraRequestWorker:
         """
         began = self._began
         if began is not None and self._ticks() - began < HUNG_SECONDS:
-            self._kept.record_heartbeat(self.worker)
+            self._repository.record_heartbeat(self.worker)
 
     def close(self) -> None:
         """Stop the handler and release the open requests."""
         self._handler.close()
-        self._kept.release_requests(self.worker)
+        self._repository.release_requests(self.worker)
 
     def _run_pass(self) -> int:
-        mine = self._kept.claim_requests(self.worker, frozenset(self._handler.kinds))
+        mine = self._repository.claim_requests(self.worker, frozenset(self._handler.kinds))
         due = [request for request in mine if self._ticks() >= self._waits.get(
             request.request_id, (float('-inf'), 0.0))[0]]
         errors: list[Exception] = []
@@ -145,12 +145,13 @@ class MigfraRequestWorker:
         if ended is None:
             return
         if ended.given_up:
-            number = self._kept.give_up_request(request, ended, self._conf.engine.instance_cooldown)
+            number = self._repository.give_up_request(request, ended,
+                                                      self._conf.engine.instance_cooldown)
             if number:
                 LOG.warning('Request %s was given up: %s cancelled before their start',
                             request.request_id, plurals.count_noun(number, 'task'))
         else:
-            self._kept.end_request(request, ended)
+            self._repository.end_request(request, ended)
         LOG.log(logging.WARNING if ended.failed else logging.INFO,
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')

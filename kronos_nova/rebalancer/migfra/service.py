@@ -45,7 +45,7 @@ class MigfraService:
     :param lanes: continue the requests.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: request_repository.MigfraRequestRepository,
+    def __init__(self, conf: cfg.ConfigOpts, repository: request_repository.MigfraRequestRepository,
                  hosts: names.ScopesByHost,
                  lanes: Sequence[request_worker.MigfraRequestWorker],
                  connect: Callable[[Callable[[mqtt.ReceivedMessage], None]], outbox.MqttBroker],
@@ -65,8 +65,8 @@ class MigfraService:
                         for name in ('messages', *(lane.name for lane in lanes))}
         waiting = inbox.MessageQueue(self._stopping)
         self._broker = connect(waiting.queue_message)
-        self._outbox = outbox.ResultOutbox(conf, kept, self._topics, self._broker, ticks)
-        self._inbox = inbox.TaskInbox(conf, kept, self._topics, waiting, self._outbox,
+        self._outbox = outbox.ResultOutbox(conf, repository, self._topics, self._broker, ticks)
+        self._inbox = inbox.TaskInbox(conf, repository, self._topics, waiting, self._outbox,
                                       self._wake_lanes, clock)
 
     def run(self) -> None:

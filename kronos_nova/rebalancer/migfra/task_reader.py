@@ -71,35 +71,35 @@ def parse_task(payload: bytes, host: str,
         raise MessageRefused('message', 'it is no mapping of fields')
     kind = data.get('task')
     known = protocol.KINDS.get(kind) if isinstance(kind, str) else None
-    said = (read_id(data.get('id')),
-            None if known is None else protocol.MigfraRequestKind(str(kind)),
-            find_names(data, None if known is None else protocol.MigfraRequestKind(str(kind))))
+    identity = (read_id(data.get('id')),
+                None if known is None else protocol.MigfraRequestKind(str(kind)),
+                find_names(data, None if known is None else protocol.MigfraRequestKind(str(kind))))
     if dialect is protocol.MessageDialect.FAST_LIB:
         try:
             data = fast_lib.translate_message(data, note)
         except fast_lib.UnsupportedRequest as e:
-            raise MessageRefused(e.field, e.problem, *said) from None
-        if said[0] is not None:
-            data['id'] = said[0]
+            raise MessageRefused(e.field, e.problem, *identity) from None
+        if identity[0] is not None:
+            data['id'] = identity[0]
     if known is None:
-        raise MessageRefused('task', f'must be one of {", ".join(protocol.KINDS)}', *said)
+        raise MessageRefused('task', f'must be one of {", ".join(protocol.KINDS)}', *identity)
     if (field := _decimal_device(data)) is not None:
         raise MessageRefused(field,
                              'is hexadecimal, but written as a decimal number: write it with 0x, '
-                             'as in 0x15b3, or in quotes as lspci -nn shows it', *said)
+                             'as in 0x15b3, or in quotes as lspci -nn shows it', *identity)
     if (wrong := _judge_id(data, dialect)) is not None:
-        raise MessageRefused('id', wrong, *said)
+        raise MessageRefused('id', wrong, *identity)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
         task = known.model_validate_json(_dump_json(data))
     except (TypeError, OverflowError, RecursionError):
         raise MessageRefused('message', 'it has a value that is no text, number, list or truth',
-                             *said) from None
+                             *identity) from None
     except pydantic.ValidationError as e:
         field, problem = _format_first_error(e)
-        raise MessageRefused(field, problem, *said) from None
+        raise MessageRefused(field, problem, *identity) from None
     if task.host is not None and task.host != host:
-        raise MessageRefused('host', f'the task came on the topic of {host}', *said)
+        raise MessageRefused('host', f'the task came on the topic of {host}', *identity)
     return task
 
 
@@ -121,17 +121,17 @@ def read_id(value: object) -> str | int | None:
 
 def _judge_id(data: dict[Any, Any], dialect: protocol.MessageDialect) -> str | None:
     """Return the problem of a message's id, or None."""
-    found = data.get('id')
+    request_id = data.get('id')
     if dialect is protocol.MessageDialect.FAST_LIB:
-        return None if found is None or read_id(found) is not None else (
+        return None if request_id is None or read_id(request_id) is not None else (
             f'should be a number, or printable text of at most {ID_LENGTH} characters')
     if 'id' not in data:
         # A field that is misspelt says more.
         return None if any(isinstance(name, str) and name.lower() == 'id' for name in data) \
             else 'it is missing'
-    if not isinstance(found, str):
+    if not isinstance(request_id, str):
         return 'should be a valid string'
-    return None if re.fullmatch(_ID, found) else f'should match pattern {_ID}'
+    return None if re.fullmatch(_ID, request_id) else f'should match pattern {_ID}'
 
 
 def find_names(data: Mapping[Any, Any], kind: protocol.MigfraRequestKind | None) -> tuple[str, ...]:
@@ -146,8 +146,8 @@ def find_names(data: Mapping[Any, Any], kind: protocol.MigfraRequestKind | None)
 
 
 def _readable_name(value: object) -> str:
-    found = read_id(value)
-    return '' if found is None else str(found)
+    readable = read_id(value)
+    return '' if readable is None else str(readable)
 
 
 def _decimal_device(data: dict[str, Any]) -> str | None:
@@ -198,13 +198,13 @@ def _load_document(payload: bytes) -> object:
 def _format_first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     """Return the field and the problem of the first error; do not repeat the value."""
     # A field that is misspelt says more than that it is missing.
-    found = min(error.errors(include_url=False, include_input=False, include_context=False),
-                key=lambda e: e['type'] != 'extra_forbidden')
-    where = '.'.join(str(part) for part in found['loc']) or 'message'
-    problem = found['msg'].removeprefix('Value error, ')
-    if found['type'] == 'extra_forbidden':
+    first_error = min(error.errors(include_url=False, include_input=False, include_context=False),
+                      key=lambda e: e['type'] != 'extra_forbidden')
+    where = '.'.join(str(part) for part in first_error['loc']) or 'message'
+    problem = first_error['msg'].removeprefix('Value error, ')
+    if first_error['type'] == 'extra_forbidden':
         problem = 'no such field'
-    elif found['type'] == 'missing':
+    elif first_error['type'] == 'missing':
         problem = 'it is missing'
     return _format_plain(where), _format_plain(problem[:1].lower() + problem[1:])
 

@@ -24,12 +24,12 @@ from kronos_nova.rebalancer.migfra import protocol
 def _list_task_hooks(way: protocol.MigrationParameter | protocol.NodeParameter, processes: int,
                      method: model.MoveMethod) -> tuple[model.TaskHook, ...]:
     """Return the hooks around a migration: pscom first, as it needs the instance to run."""
-    found = []
+    hooks = []
     if processes and not method.is_cold:
-        found.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
+        hooks.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
     if way.migration_type is protocol.MigrationType.WARM and not method.is_cold:
-        found.append(model.TaskHook(pause.NAME))
-    return tuple(found)
+        hooks.append(model.TaskHook(pause.NAME))
+    return tuple(hooks)
 
 
 def make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
@@ -40,15 +40,16 @@ def make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str
     """
     way = task.parameter
 
-    def adjust_task(found: model.Task) -> model.Task:
-        if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.is_cold:
-            found = dataclasses.replace(found, method=model.MoveMethod.OFFLINE)
+    def adjust_task(planned_task: model.Task) -> model.Task:
+        if way.migration_type is protocol.MigrationType.OFFLINE and not planned_task.method.is_cold:
+            planned_task = dataclasses.replace(planned_task, method=model.MoveMethod.OFFLINE)
         if way.retry_counter is not None:
-            found = dataclasses.replace(found, max_retries=way.retry_counter,
-                                        counts_alternates=True)
+            planned_task = dataclasses.replace(planned_task, max_retries=way.retry_counter,
+                                               counts_alternates=True)
         processes = way.pscom_hook_procs
-        if found.instance_uuid == partner and isinstance(way, protocol.MigrationParameter):
+        if planned_task.instance_uuid == partner and isinstance(way, protocol.MigrationParameter):
             processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0
-        return dataclasses.replace(found, hooks=_list_task_hooks(way, processes, found.method))
+        return dataclasses.replace(planned_task,
+                                   hooks=_list_task_hooks(way, processes, planned_task.method))
 
     return adjust_task

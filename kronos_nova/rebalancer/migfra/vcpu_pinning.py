@@ -121,7 +121,7 @@ def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
 
     if not is_list(vcpu_map) or not vcpu_map:
         raise build_map_refusal('is empty or no list')
-    found = []
+    cpu_sets = []
     for number, cpus in enumerate(vcpu_map):
         if not is_list(cpus) or not cpus:
             raise build_map_refusal(f'has no list of CPUs for vCPU {number}')
@@ -129,8 +129,8 @@ def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
             if type(cpu) is not int or not 0 <= cpu < _LARGEST:
                 raise build_map_refusal(f'has {cpu!r:.40} for vCPU {number}, which is no number of '
                                         'a CPU')
-        found.append(frozenset(cpus))
-    return found
+        cpu_sets.append(frozenset(cpus))
+    return cpu_sets
 
 
 @functools.cache
@@ -234,9 +234,9 @@ class _PinningCall:
             raise self._build_refusal(f'has {vcpus} vCPUs, the vCPU map {len(self._wanted)}',
                                       'Give one list of CPUs for each vCPU.')
         size, online, _count = connection.getCPUMap()
-        asked = frozenset().union(*self._wanted)
+        wanted_cpus = frozenset().union(*self._wanted)
         here = {cpu for cpu in range(size) if online[cpu]}
-        if absent := sorted(asked - here):
+        if absent := sorted(wanted_cpus - here):
             raise self._build_refusal(f'cannot use CPU {_format_numbers(absent)}, not online on '
                                       f'host {self._host}',
                                       f'Online are: {_format_numbers(sorted(here))}.')
@@ -246,7 +246,7 @@ class _PinningCall:
                 what=f'instance {self._instance}', problem='is pinned by Nova itself',
                 remedy='Resize it to a flavor without dedicated CPUs and NUMA nodes.')
         allowed = _shared_set(domain.XMLDesc())
-        if allowed is not None and (foreign := sorted(asked - allowed)):
+        if allowed is not None and (foreign := sorted(wanted_cpus - allowed)):
             raise self._build_refusal(
                 f'may not use CPU {_format_numbers(foreign)} of host {self._host}, which Nova has '
                 'not given to it', f'Choose among those of its cpu_shared_set: '
@@ -299,8 +299,8 @@ def _has_vcpu_pins(xml: str) -> bool:
 def _shared_set(xml: str) -> frozenset[int] | None:
     """Parse ``/domain/vcpu/@cpuset``: CPU numbers, or None for all."""
     # libvirt has written the XML, and escapes foreign names.
-    found = ElementTree.fromstring(xml).find('vcpu')  # noqa: S314
-    text = None if found is None else found.get('cpuset')
+    vcpu_element = ElementTree.fromstring(xml).find('vcpu')  # noqa: S314
+    text = None if vcpu_element is None else vcpu_element.get('cpuset')
     if text is None:
         return None
     cpus: set[int] = set()

@@ -142,10 +142,10 @@ def test_an_idle_cache_drops_an_outdated_cluster(bench):
     looks, _cloud, _store, now = bench
     looks.read_cloud(POLICIES)
     looks.drop_old_reading()
-    assert looks._kept.cluster is not None
+    assert looks._cached_answers.cluster is not None
     now[0] = 10.0
     looks.drop_old_reading()
-    assert looks._kept.cluster is None
+    assert looks._cached_answers.cluster is None
 
 
 class Handler(moves.MoveHandler):
