@@ -87,12 +87,12 @@ class BaseCommand(cliff_command.Command):
                 self._check(action, getattr(parsed_args, action.dest, None))
         return int(super().run(parsed_args)) or self.status
 
-    def _check(self, action: argparse.Action, given: object) -> None:
+    def _check(self, action: argparse.Action, value: object) -> None:
         """Fail on an argument with a surrogate: neither databases nor Nova take it.
 
         A file's name may have one.
         """
-        for text in _list_argument_texts(given):
+        for text in _list_argument_texts(value):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
                 tools.exit_with_error(self.prog,
                                       f'{action.metavar or action.dest}: {text} is no UTF-8')
@@ -137,12 +137,12 @@ class BaseCommand(cliff_command.Command):
             raise SystemExit(status)
 
 
-def _list_argument_texts(given: object) -> Iterator[str]:
+def _list_argument_texts(value: object) -> Iterator[str]:
     """Yield the texts of an argument, also from nested lists and tuples that our types return."""
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, list | tuple):
-        for part in given:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
             yield from _list_argument_texts(part)
 
 
@@ -152,10 +152,10 @@ class TableCommand(BaseCommand, lister.Lister):
     columns: tuple[str, ...]
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
-        found: list[Row] = []
-        self.run_guarded(lambda: found.extend(
+        rows: list[Row] = []
+        self.run_guarded(lambda: rows.extend(
             format_cells(parsed_args, row) for row in self.render_rows(parsed_args)))
-        return self.columns, found
+        return self.columns, rows
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[Row]:
         """Return the rows. Text from outside goes through :func:`format_printable_row`."""

@@ -51,11 +51,11 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], list[command.Row]]:
-        found: list[command.Row] = []
-        self.run_in_session(parsed_args, lambda session: found.extend(
+        rows: list[command.Row] = []
+        self.run_in_session(parsed_args, lambda session: rows.extend(
             command.format_cells(parsed_args, row)
             for row in self.render_rows(session, parsed_args)))
-        return self.columns, found
+        return self.columns, rows
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         """Return the rows. Text from outside goes through :func:`command.format_printable_row`."""
@@ -75,10 +75,10 @@ class ShowStored(DatabaseCommand, show.ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        found: list[Shown] = []
-        self.run_in_session(parsed_args, lambda session: found.append(
+        shown: list[Shown] = []
+        self.run_in_session(parsed_args, lambda session: shown.append(
             self.read_record(session, parsed_args.uuid, command.is_nested_format(parsed_args))))
-        names, values = found[0]
+        names, values = shown[0]
         return names, command.format_cells(parsed_args, values)
 
     def read_record(self, session: Any, uuid: str, nested: bool) -> Shown:

@@ -59,10 +59,10 @@ class CheckDrain(command.TableCommand):
             answer = drain_checks.check_drain(
                 session, args.host, mode=model.DrainMode(args.mode) if args.mode else None,
                 overbooking=args.overbooking)
-        found = [command.format_printable_row(row) for row in _render_rows(answer, args.host)]
+        rows = [command.format_printable_row(row) for row in _render_rows(answer, args.host)]
         # 1 when the host would not become empty: the table says why.
-        self.status = int(found[-1][1] in ('blocked', 'waits'))
-        return found
+        self.status = int(rows[-1][1] in ('blocked', 'waits'))
+        return rows
 
 
 def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
@@ -161,10 +161,10 @@ def _format_start_message(host: str, answer: Any, changed: bool) -> str:
 
 def _parse_reason(text: str) -> str:
     """Check a disabled_reason as Nova does: 1 to 255 printable characters."""
-    found = ' '.join(text.split())
-    if not found or len(found) > 255 or not found.isprintable():
+    reason = ' '.join(text.split())
+    if not reason or len(reason) > 255 or not reason.isprintable():
         raise argparse.ArgumentTypeError('write 1 to 255 printable characters')
-    return found
+    return reason
 
 
 class WatchDrain(command.TableCommand):
@@ -196,17 +196,17 @@ class WatchDrain(command.TableCommand):
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         line = progress.ProgressLine(sys.stderr)
 
-        def show_progress(found: list[Any]) -> None:
-            gone = sum(row.state == 'completed' for row in found)
-            line.show_progress(f'{gone} of {len(found)} have left',
-                               gone / len(found) if found else 1.0)
+        def show_progress(rows: list[Any]) -> None:
+            completed = sum(row.state == 'completed' for row in rows)
+            line.show_progress(f'{completed} of {len(rows)} have left',
+                               completed / len(rows) if rows else 1.0)
 
         def print_message(text: str) -> None:
             line.erase_line()
             sys.stderr.write(tools.format_printable(text) + '\n')
 
         with self.open_session(cloud_state.Session, args) as session:
-            why, found = drain_watches.watch_drain(
+            why, watch_rows = drain_watches.watch_drain(
                 session, args.host, show_progress, print_message,
                 drain_watches.WatchTimes(args.interval, args.timeout, args.since))
         self.status = int(why is not None)
@@ -214,14 +214,14 @@ class WatchDrain(command.TableCommand):
         return [(r.instance_uuid, tools.format_printable(r.to_host), r.state,
                  None if r.seconds is None else round(r.seconds, 1),
                  tools.format_printable(r.error))
-                for r in found]
+                for r in watch_rows]
 
 
 def _parse_seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if not 0.1 <= found <= 1e7:
+        seconds = -1.0
+    if not 0.1 <= seconds <= 1e7:
         raise argparse.ArgumentTypeError(f'{text!r} is no number of seconds from 0.1 to 1e7')
-    return found
+    return seconds

@@ -47,17 +47,17 @@ class ExplainMove(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args, live=not args.stored) as session:
-            found = move_verdicts.explain_move(session, args.task, stored=args.stored)
+            task_and_plan = move_verdicts.explain_move(session, args.task, stored=args.stored)
         return map(command.format_printable_row,
-                   (*_render_plan_rows(found), *_render_verdict_rows(found)))
+                   (*_render_plan_rows(task_and_plan), *_render_verdict_rows(task_and_plan)))
 
 
-def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
-    task, plan = found.row.task, found.plan.plan
+def _render_plan_rows(task_and_plan: Any) -> Iterator[tuple[str, str, str]]:
+    task, plan = task_and_plan.row.task, task_and_plan.plan.plan
     yield 'move', str(task.phase), (
         f'instance {task.instance_uuid} from {task.from_host} to {task.to_host}, wave {task.wave} '
         f'of plan {task.plan_id}')
-    yield 'planned', times.format_time(found.plan.created_at), _WHY[str(task.phase)]
+    yield 'planned', times.format_time(task_and_plan.plan.created_at), _WHY[str(task.phase)]
     for report in plan.policies:
         yield f'policy {report.name}', 'then', report.reason or (
             f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
@@ -69,11 +69,11 @@ def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
             'where it goes if the destination refuses')
     for uuid in task.requires:
         yield 'requires', '', f'the move of instance {uuid} comes first'
-    for attempt in found.row.attempts:
+    for attempt in task_and_plan.row.attempts:
         yield 'attempt', attempt.error_type or 'completed', (
             f'to {attempt.to_host} at {times.format_time(attempt.ended_at)}'
             + (f': {attempt.error}' if attempt.error else ''))
-    yield 'state', str(task.state), found.row.error or ''
+    yield 'state', str(task.state), task_and_plan.row.error or ''
 
 
 def _render_effect_rows(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
@@ -103,11 +103,11 @@ _WHY = {
 }
 
 
-def _render_verdict_rows(found: Any) -> Iterator[tuple[str, str, str]]:
-    if found.answer is not None:
-        yield from _render_answer_rows(found.answer)
-    elif found.elsewhere is not None:
-        yield 'today', '', found.elsewhere
+def _render_verdict_rows(task_and_plan: Any) -> Iterator[tuple[str, str, str]]:
+    if task_and_plan.answer is not None:
+        yield from _render_answer_rows(task_and_plan.answer)
+    elif task_and_plan.elsewhere is not None:
+        yield 'today', '', task_and_plan.elsewhere
 
 
 PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')

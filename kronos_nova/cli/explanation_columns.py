@@ -70,16 +70,17 @@ class HostColumns:
 
     def list_notes(self) -> list[str]:
         """Return the notes to print beside the rows."""
-        found = list(self._before.notes)
-        left = [name for name in self._shown.weighers if name not in self._weighers]
-        if left and self._form == 'table' and any(line.weights for line in self._shown.lines):
-            found.append(f'Weighers that add 0 to every host: {", ".join(left)}.')
+        notes = list(self._before.notes)
+        neutral_weighers = [name for name in self._shown.weighers if name not in self._weighers]
+        if neutral_weighers and self._form == 'table' and any(
+                line.weights for line in self._shown.lines):
+            notes.append(f'Weighers that add 0 to every host: {", ".join(neutral_weighers)}.')
         if self._after is not None:
-            found += [f'With --set: {note}' for note in self._after.notes
+            notes += [f'With --set: {note}' for note in self._after.notes
                       if note not in self._before.notes]
-            found.append(f'Chosen: {_format_first_host(self._before)}; with --set: '
+            notes.append(f'Chosen: {_format_first_host(self._before)}; with --set: '
                          f'{_format_first_host(self._after)}.')
-        return found
+        return notes
 
     # Nested.
 
@@ -176,11 +177,12 @@ def _drop_infinite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _list_instance_numbers(found: findings.ChoiceExplanation, line: findings.HostLine) -> list[int]:
+def _list_instance_numbers(explanation: findings.ChoiceExplanation,
+                           line: findings.HostLine) -> list[int]:
     """Return the numbers of the request's instances that go to the host; 1 is the first."""
-    return [number for number, place in enumerate(found.chosen, 1)
+    return [number for number, place in enumerate(explanation.chosen, 1)
             if place == (line.host, line.node)]
 
 
-def _format_first_host(found: findings.ChoiceExplanation) -> str:
-    return found.chosen[0][0] if found.chosen else 'no host'
+def _format_first_host(explanation: findings.ChoiceExplanation) -> str:
+    return explanation.chosen[0][0] if explanation.chosen else 'no host'

@@ -46,15 +46,15 @@ class ListHosts(command.TableCommand):
         nested = command.is_nested_format(args)
         with self.open_session(cloud_state.Session, args) as session:
             scopes = cloud_views.list_hosts(session, args.scope)
-        for found in scopes:
-            for reason in found.untrusted:
+        for scope_hosts in scopes:
+            for reason in scope_hosts.untrusted:
                 self.status = 1
                 sys.stderr.write(tools.format_printable(
-                    f'kronos host list: scope {found.scope}: scores are not trusted: {reason}')
-                    + '\n')
-            for host in found.hosts:
+                    f'kronos host list: scope {scope_hosts.scope}: scores are not trusted: '
+                    f'{reason}') + '\n')
+            for host in scope_hosts.hosts:
                 state = [tools.format_printable(text) for text in host.state]
-                yield (tools.format_printable(host.name), tools.format_printable(found.scope),
+                yield (tools.format_printable(host.name), tools.format_printable(scope_hosts.scope),
                        state if nested else ', '.join(state), host.instances,
                        _format_loads(host.loads, nested))
 
@@ -80,8 +80,8 @@ class ShowInstance(command.BaseCommand, show.ShowOne):
 
         def read_fields() -> None:
             with self.open_session(cloud_state.Session, parsed_args) as session:
-                found = cloud_views.read_instance(session, parsed_args.instance)
-            shown.extend(_render_fields(found, command.is_nested_format(parsed_args)))
+                instance_state = cloud_views.read_instance(session, parsed_args.instance)
+            shown.extend(_render_fields(instance_state, command.is_nested_format(parsed_args)))
 
         self.run_guarded(read_fields)
         return tuple(name for name, _ in shown), command.format_cells(
@@ -105,10 +105,10 @@ def _format_usage(usage: float) -> str:
     return f'{usage:,.0f}'.replace(',', ' ') if abs(usage) >= 1000 else f'{usage:.4g}'
 
 
-def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
-    portrait, of = found.portrait, found.portrait.instance
+def _render_fields(instance_state: Any, nested: bool) -> Iterable[tuple[str, Any]]:
+    portrait, of = instance_state.portrait, instance_state.portrait.instance
     yield 'Instance', of.uuid
-    yield 'Scope', tools.format_printable(found.scope)
+    yield 'Scope', tools.format_printable(instance_state.scope)
     yield 'Host', tools.format_printable(of.host)
     yield 'Status', of.status
     yield 'Memory MB', of.memory_mb
@@ -119,13 +119,14 @@ def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
             'not known' if s.usage is None else _format_usage(s.usage)
             + ('' if s.ratio is None else f', {s.ratio:.4f} of the host'))
         for s in portrait.shares)
-    yield 'Held', [{'rule': no.rule, 'detail': tools.format_printable(no.detail)}
-                   for no in portrait.held
+    yield 'Held', [{'rule': rejection.rule, 'detail': tools.format_printable(rejection.detail)}
+                   for rejection in portrait.held
                    ] if nested else '\n'.join(
-        f'{no.rule}: {tools.format_printable(no.detail)}' for no in portrait.held)
+        f'{rejection.rule}: {tools.format_printable(rejection.detail)}'
+        for rejection in portrait.held)
     yield 'Scope held', ([tools.format_printable(text) for text in portrait.holds] if nested else
                          '\n'.join(map(tools.format_printable, portrait.holds)))
-    yield 'Next move', _format_next_move(portrait, found.now)
+    yield 'Next move', _format_next_move(portrait, instance_state.now)
     yield 'Server groups', [
         {'uuid': uuid, 'policy': policy,
          'members': {tools.format_printable(host): n for host, n in places.items()}}
@@ -133,10 +134,10 @@ def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
         f'{uuid} ({policy}): ' + ', '.join(f'{n} on {tools.format_printable(host)}'
                                            for host, n in places.items())
         for uuid, (policy, places) in portrait.groups.items())
-    yield 'Tasks', [_render_task(row) for row in found.tasks] if nested else '\n'.join(
+    yield 'Tasks', [_render_task(row) for row in instance_state.tasks] if nested else '\n'.join(
         '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(
             _render_task(row))
-        for row in found.tasks)
+        for row in instance_state.tasks)
 
 
 def _format_next_move(portrait: Any, now: float) -> str:
@@ -145,7 +146,7 @@ def _format_next_move(portrait: Any, now: float) -> str:
     Only the holds of the instance and of its scope count.
     """
     if portrait.wait is None:
-        ends = {no.rule for no in portrait.held} <= {
+        ends = {rejection.rule for rejection in portrait.held} <= {
             'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
         return ('not before that is over' if ends else 'not before that is changed')
     if portrait.wait:

@@ -48,12 +48,12 @@ class PauseScope(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def pause_scope(session: Any) -> None:
-            found = operator_decisions.pause_scope(
+            pause = operator_decisions.pause_scope(
                 session, parsed_args.scope,
                 seconds=_parse_duration(parsed_args.duration, session.existing_store.now()),
                 reason=command.format_single_line(parsed_args.reason))
-            sys.stdout.write(f'{operator_decisions.format_paused(found.scope)} is paused '
-                             f'{_format_end(found.until)}.\n')
+            sys.stdout.write(f'{operator_decisions.format_paused(pause.scope)} is paused '
+                             f'{_format_end(pause.until)}.\n')
 
         self.run_in_session(parsed_args, pause_scope)
 
@@ -72,12 +72,12 @@ class ResumeScope(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def resume_scope(session: Any) -> None:
-            left = operator_decisions.resume_scope(session, parsed_args.scope)
+            remaining_pauses = operator_decisions.resume_scope(session, parsed_args.scope)
             sys.stdout.write(
                 f'{operator_decisions.format_paused(parsed_args.scope)} goes on.\n' + ''.join(
                     tools.format_printable(
                         f'{operator_decisions.format_paused(p.scope)} is still paused by '
-                        f'{p.paused_by}: {p.reason}') + '\n' for p in left))
+                        f'{p.paused_by}: {p.reason}') + '\n' for p in remaining_pauses))
 
         self.run_in_session(parsed_args, resume_scope)
 

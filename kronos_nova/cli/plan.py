@@ -50,13 +50,13 @@ class ListPlans(database_command.DatabaseTable):
         return parser
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        for found in stored_views.list_plans(session, args.scope, args.limit):
-            row, plan = found.row, found.row.plan
+        for listed_plan in stored_views.list_plans(session, args.scope, args.limit):
+            row, plan = listed_plan.row, listed_plan.row.plan
             yield (row.plan_id, tools.format_printable(plan.scope),
                    times.format_time(row.created_at), row.dry_run, len(plan.moves),
-                   found.task_states, plan.measured_imbalance, plan.combined_after,
+                   listed_plan.task_states, plan.measured_imbalance, plan.combined_after,
                    tools.format_printable(plan.reason or ''),
-                   tools.format_printable(found.asked_by))
+                   tools.format_printable(listed_plan.asked_by))
 
 
 class ShowPlan(database_command.ShowStored):
@@ -68,9 +68,9 @@ class ShowPlan(database_command.ShowStored):
         return _render_plan(stored_views.read_plan(session, uuid), nested)
 
 
-def _render_plan(found: Any, nested: bool) -> database_command.Shown:
-    row, plan = found.row, found.row.plan
-    of = {t.task.instance_uuid: t for t in found.tasks}
+def _render_plan(stored_plan: Any, nested: bool) -> database_command.Shown:
+    row, plan = stored_plan.row, stored_plan.row.plan
+    of = {t.task.instance_uuid: t for t in stored_plan.tasks}
     moves: Any = [_render_move(m, of.get(m.instance_uuid)) for m in plan.moves]
     rejections: Any = dict(sorted(plan.rejections.items()))
     if not nested:
@@ -85,23 +85,23 @@ def _render_plan(found: Any, nested: bool) -> database_command.Shown:
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
         row.plan_id, tools.format_printable(plan.scope), times.format_time(row.created_at),
         row.dry_run, tools.format_printable(plan.reason or ''), plan.measured_imbalance,
-        plan.combined_after, found.realised,
+        plan.combined_after, stored_plan.realised,
         plan_text.format_policies(plan.policies, nested), moves, rejections,
-        plan_text.format_texts([no.detail for no in plan.held], nested),
+        plan_text.format_texts([rejection.detail for rejection in plan.held], nested),
         plan_text.format_texts(sorted(plan.draining), nested),
-        plan_text.format_texts([no.detail for no in plan.undrained], nested),
+        plan_text.format_texts([rejection.detail for rejection in plan.undrained], nested),
         plan_text.format_texts(plan.warnings, nested), plan.truncated,
-        [_render_decision(d) for d in found.decisions] if nested else '\n'.join(
-            '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
-            + (f': {said["reason"]}' if said['reason'] else '')
-            for said in map(_render_decision, found.decisions)),
-        _format_swaps(plan, found.swaps, nested))
+        [_render_decision(d) for d in stored_plan.decisions] if nested else '\n'.join(
+            '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(decision)
+            + (f': {decision["reason"]}' if decision['reason'] else '')
+            for decision in map(_render_decision, stored_plan.decisions)),
+        _format_swaps(plan, stored_plan.swaps, nested))
 
 
 def _format_effects(move: Any) -> str:
     """Return the effects of the move on its hosts and the imbalance, on a line of their own."""
-    found = move_effects.describe_effects(move)
-    return f'\n    {found}' if found else ''
+    effects = move_effects.describe_effects(move)
+    return f'\n    {effects}' if effects else ''
 
 
 def _format_swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
@@ -109,13 +109,14 @@ def _format_swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
 
     A dry run has only the planned swaps.
     """
-    found = [{'instances': [m.instance_uuid for m in swap.members], 'state': swap.state,
-              'undos': list(swap.undos)} for swap in swaps]
-    found = found or [{'instances': [swap.first, swap.second], 'state': 'planned', 'undos': []}
-                      for swap in plan.swaps]
-    return found if nested else '\n'.join(
+    swap_states = [{'instances': [m.instance_uuid for m in swap.members], 'state': swap.state,
+                    'undos': list(swap.undos)} for swap in swaps]
+    swap_states = swap_states or [{'instances': [swap.first, swap.second], 'state': 'planned',
+                                   'undos': []}
+                                  for swap in plan.swaps]
+    return swap_states if nested else '\n'.join(
         f'{" and ".join(s["instances"])}: {s["state"]}'
-        + (f' (plans {", ".join(s["undos"])})' if s['undos'] else '') for s in found)
+        + (f' (plans {", ".join(s["undos"])})' if s['undos'] else '') for s in swap_states)
 
 
 def _render_decision(decision: Any) -> dict[str, Any]:

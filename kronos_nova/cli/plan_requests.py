@@ -35,21 +35,23 @@ class RequestedMoveTable(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
-            found = self.request_moves(session, args, command.format_single_line(args.reason))
+            request_result = self.request_moves(session, args,
+                                                command.format_single_line(args.reason))
         # Programs read the table on standard output.
-        if found.plan_id:
-            sys.stderr.write(f'Plan {found.plan_id} is stored; executors begin within their '
-                             f'poll_interval. {self.stored_note}\n')
-        elif self.is_refused(found, args.dry_run):
+        if request_result.plan_id:
+            sys.stderr.write(f'Plan {request_result.plan_id} is stored; executors begin within '
+                             f'their poll_interval. {self.stored_note}\n')
+        elif self.is_refused(request_result, args.dry_run):
             self.status = 1
             sys.stderr.write(f'Nothing was stored: {self.refused_note}\n')
-        return [command.format_printable_row(dataclasses.astuple(row)) for row in found.rows]
+        return [command.format_printable_row(dataclasses.astuple(row))
+                for row in request_result.rows]
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
         """Return the plan_requests.RepeatResult; store the plan unless it is a dry run."""
         raise NotImplementedError
 
-    def is_refused(self, found: Any, dry_run: bool) -> bool:
+    def is_refused(self, request_result: Any, dry_run: bool) -> bool:
         """Return whether the exit status is 1 although no error is raised."""
         return not dry_run
 

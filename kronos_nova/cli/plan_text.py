@@ -63,10 +63,10 @@ def _format_sample_age(report: model.PolicyReport) -> str:
     return '' if report.age is None else f', samples {report.age:.0f} s old'
 
 
-def _format_reason(said: str | None) -> str | None:
-    return None if said is None else tools.format_printable(said)
+def _format_reason(reason: str | None) -> str | None:
+    return None if reason is None else tools.format_printable(reason)
 
 
-def format_texts(said: Sequence[str], nested: bool) -> Any:
-    shown = [tools.format_printable(text) for text in said]
+def format_texts(texts: Sequence[str], nested: bool) -> Any:
+    shown = [tools.format_printable(text) for text in texts]
     return shown if nested else '\n'.join(shown)

@@ -53,12 +53,12 @@ class LintPolicies(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(config_sessions.ConfigSession, args, live=False) as session:
-            found = policy_lint.lint_policy_files(session, args.files, args.scrape_interval)
-        states = {row.item.status for row in found}
+            lint_rows = policy_lint.lint_policy_files(session, args.files, args.scrape_interval)
+        states = {row.item.status for row in lint_rows}
         self.status = (1 if base.CheckStatus.FAILED in states else
                        2 if base.CheckStatus.SKIPPED in states else 0)
         return [command.format_printable_row((row.path, row.item.name, row.item.status,
-                                              row.item.text, row.item.remedy)) for row in found]
+                                              row.item.text, row.item.remedy)) for row in lint_rows]
 
 
 class ListPresets(command.TableCommand):
@@ -119,10 +119,10 @@ def _format_names(names: Any, nested: bool) -> Any:
 
 def _parse_seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 < found <= 86_400:
+        seconds = -1.0
+    if not 0 < seconds <= 86_400:
         raise argparse.ArgumentTypeError(
             f'{text!r} is no number of seconds above 0 and up to 86400; write for example 60')
-    return found
+    return seconds

@@ -52,9 +52,9 @@ class TestPolicies(command.TableCommand):
             details = policy_queries.examine_policies(
                 session, args.file, [tools.format_printable(name) for name in args.policy],
                 every=args.long)
-        for found in details:
-            item = found.item
+        for detail in details:
+            item = detail.item
             if item.status is base.CheckStatus.FAILED:
                 self.status = 1
-            yield command.format_printable_row((found.policy, found.field, item.name, item.status,
+            yield command.format_printable_row((detail.policy, detail.field, item.name, item.status,
                                                 item.text, item.remedy))

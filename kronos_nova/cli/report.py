@@ -83,10 +83,10 @@ def refuse_foreign_file(path: str, force: bool) -> None:
     """
     with _convert_os_errors(path):
         try:
-            found = os.stat(path)
+            file_stat = os.stat(path)
         except FileNotFoundError:
             return
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             raise _make_config_error(path, 'it is no file', 'Name one, or - for standard output.')
         if not force:
             with open(path, 'rb') as f:
@@ -104,15 +104,16 @@ def write_report(path: str, text: str) -> None:
     """
     target = os.path.realpath(path)
     with _convert_os_errors(path):
-        descriptor, made = tempfile.mkstemp('.html', '.kronos-report-', os.path.dirname(target))
+        descriptor, temporary = tempfile.mkstemp('.html', '.kronos-report-',
+                                                 os.path.dirname(target))
         try:
             with open(descriptor, 'w', encoding='utf-8') as f:
                 f.write(text)
             if os.path.exists(target):
-                shutil.copymode(target, made)
-            os.replace(made, target)
+                shutil.copymode(target, temporary)
+            os.replace(temporary, target)
         except BaseException:
-            os.unlink(made)
+            os.unlink(temporary)
             raise
 
 

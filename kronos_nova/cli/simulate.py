@@ -96,29 +96,29 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        found: list[simulations.PolicyComparison] = []
-        self.run_guarded(lambda: found.append(self._simulate(parsed_args)))
-        rows = found[0].list_rows()
+        comparisons: list[simulations.PolicyComparison] = []
+        self.run_guarded(lambda: comparisons.append(self._simulate(parsed_args)))
+        rows = comparisons[0].list_rows()
         if parsed_args.formatter == 'table':
             rows = [(label, *(_format_cell(value) for value in values)) for label, *values in rows]
-        return ('Measure', *found[0].list_names()), rows
+        return ('Measure', *comparisons[0].list_names()), rows
 
     def _simulate(self, args: argparse.Namespace) -> simulations.PolicyComparison:
         plot = _load_plotter(args.plot)
         with self.open_session(cloud_state.Session, args, live=False) as session, \
                 progress.ProgressLine(sys.stderr) as line:
-            found = simulations.simulate_policies(
+            comparison = simulations.simulate_policies(
                 session, parse_source(args), args.policies, _parse_question(args),
                 progress=line.show_progress)
-        for text in found.past.warnings:
+        for text in comparison.past.warnings:
             sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
         if args.report:
             with _convert_os_errors(args.report), open(args.report, 'w', encoding='utf-8') as f:
-                f.write(json.dumps(found.build_document(), indent=1, allow_nan=False) + '\n')
+                f.write(json.dumps(comparison.build_document(), indent=1, allow_nan=False) + '\n')
         if plot is not None:
             with _convert_os_errors(args.plot):
-                plot(args.plot, found.past.window, found.reviews)
-        return found
+                plot(args.plot, comparison.past.window, comparison.reviews)
+        return comparison
 
 
 def parse_source(args: argparse.Namespace) -> past_loads.PastSource:
@@ -164,13 +164,13 @@ def parse_number(option: str, text: str, least: float, most: float) -> float:
     :raises ConfigError: it is no such number; the error names the option.
     """
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not least <= found <= most:
+        number = math.nan
+    if not least <= number <= most:
         raise past_loads.make_option_error(
             option, f'{text!r} is no number from {least:g} to {most:g}', 'Give such a number')
-    return found
+    return number
 
 
 def _load_plotter(path: str | None) -> Callable[..., None] | None:

@@ -45,9 +45,9 @@ class SwapInstances(plan_requests.RequestedMoveTable):
         return parser
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        one, other = args.instances
-        return instance_swaps.swap_instances(session, (one, other), reason=reason,
+        first, other = args.instances
+        return instance_swaps.swap_instances(session, (first, other), reason=reason,
                                             parking=args.parking, dry_run=args.dry_run)
 
-    def is_refused(self, found: Any, dry_run: bool) -> bool:
-        return not dry_run or not any(row.verdict.startswith('wave') for row in found.rows)
+    def is_refused(self, request_result: Any, dry_run: bool) -> bool:
+        return not dry_run or not any(row.verdict.startswith('wave') for row in request_result.rows)

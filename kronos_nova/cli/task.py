@@ -66,15 +66,15 @@ class ShowTask(database_command.ShowStored):
 
 
 def _format_doubt(row: Any) -> str:
-    said = migration_uncertainty.describe_doubt(row)
-    return '' if said is None else f'{said}, since {times.format_time(row.doubt_since)}'
+    doubt = migration_uncertainty.describe_doubt(row)
+    return '' if doubt is None else f'{doubt}, since {times.format_time(row.doubt_since)}'
 
 
-def _format_owed_hook(one: Any) -> str:
+def _format_owed_hook(owed_hook: Any) -> str:
     """Return a hook that has begun and has not ended, as a line of text."""
-    failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
-    return tools.format_printable(f'{one.hook.name} for {one.task.to_host}, since '
-                                  f'{times.format_time(one.begun_at)}{failed}')
+    failed = f', tried {owed_hook.tries} times: {owed_hook.error}' if owed_hook.tries else ''
+    return tools.format_printable(f'{owed_hook.hook.name} for {owed_hook.task.to_host}, since '
+                                  f'{times.format_time(owed_hook.begun_at)}{failed}')
 
 
 def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_command.Shown:
@@ -89,7 +89,7 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
          'ended_at': times.format_time(a.ended_at), 'error_type': a.error_type,
          'error': None if a.error is None else tools.format_printable(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
-    hooks: Any = [_format_owed_hook(one) for one in owed]
+    hooks: Any = [_format_owed_hook(owed_hook) for owed_hook in owed]
     if not nested:
         hooks = '\n'.join(hooks)
         alternates = '\n'.join(

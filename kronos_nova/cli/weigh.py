@@ -79,10 +79,10 @@ class ExplainWeights(command.BaseCommand, lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found: list[Table] = []
-        self.run_guarded(lambda: found.append(explain_request(
+        tables: list[Table] = []
+        self.run_guarded(lambda: tables.append(explain_request(
             parsed_args, bool(getattr(self.app_args, 'debug', False)))))
-        return found[0]
+        return tables[0]
 
 
 def explain_request(args: argparse.Namespace, debug: bool,
@@ -105,8 +105,8 @@ def explain_request(args: argparse.Namespace, debug: bool,
     # Nova may be missing, and configure() has chosen how it threads, which it does when imported.
     from kronos_nova.weighing import explanation  # noqa: PLC0415
 
-    found = explanation.explain_choice(conf, order, args.wait, args.settings, args.aggregate)
-    table = explanation_columns.HostColumns(found.before, found.after, found.hosts,
+    choice = explanation.explain_choice(conf, order, args.wait, args.settings, args.aggregate)
+    table = explanation_columns.HostColumns(choice.before, choice.after, choice.hosts,
                                             args.formatter, args.long)
     for text in table.list_notes():
         sys.stderr.write('kronos weigh explain: '
@@ -185,9 +185,9 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found: list[Table] = []
-        self.run_guarded(lambda: found.append(self._tune(parsed_args)))
-        return found[0]
+        tables: list[Table] = []
+        self.run_guarded(lambda: tables.append(self._tune(parsed_args)))
+        return tables[0]
 
     def _tune(self, args: argparse.Namespace) -> Table:
         multipliers = [_parse_multiplier(text) for text in args.multiplier]
@@ -199,7 +199,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
             # Nova may be missing.
             from kronos_nova.weighing import multiplier_tuner  # noqa: PLC0415
 
-            found = multiplier_tuner.tune_multipliers(
+            tuned = multiplier_tuner.tune_multipliers(
                 session, nova, simulate.parse_source(args), multipliers,
                 policies_files=args.policies, settings_texts=args.settings,
                 of_aggregates=dict(map(_parse_aggregate, args.aggregate)),
@@ -207,11 +207,11 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
                 lag=simulate.parse_lag(args.lag),
                 bandwidth=simulate.parse_bandwidth(args.bandwidth),
                 rebalanced=not args.without_moves, progress=line.show_progress)
-        for text in (*found.warnings,
-                     f'Recommended: kronos_weight_multiplier = {found.advice.multiplier:g}: '
-                     f'{found.advice.why}'):
+        for text in (*tuned.warnings,
+                     f'Recommended: kronos_weight_multiplier = {tuned.advice.multiplier:g}: '
+                     f'{tuned.advice.why}'):
             sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
-        return _build_table(args.formatter, found.measures, found.trials, found.advice)
+        return _build_table(args.formatter, tuned.measures, tuned.trials, tuned.advice)
 
 
 def _build_table(form: str, measures: list[str], trials: list[Any], advice: Any) -> Table:
@@ -253,14 +253,14 @@ def _format_cell(value: Any) -> Any:
 
 def _parse_multiplier(text: str, option: str = '--multiplier') -> float:
     try:
-        found = float(text)
+        multiplier = float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        multiplier = math.nan
+    if not math.isfinite(multiplier):
         raise exception.ConfigError(
             path='the command line', field=option, problem=f'{text!r} is no number',
             remedy='Give such as 2 or -0.5.')
-    return found + 0.0
+    return multiplier + 0.0
 
 
 def _parse_aggregate(text: str) -> tuple[str, float]:

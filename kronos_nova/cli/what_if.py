@@ -109,12 +109,12 @@ def _parse_added_hosts(text: str) -> tuple[int, str]:
 
 def _parse_multiplier(text: str) -> float:
     try:
-        found = float(text)
+        multiplier = float(text)
     except ValueError:
-        found = math.nan
-    if not 0.0 < found <= 1000.0:
+        multiplier = math.nan
+    if not 0.0 < multiplier <= 1000.0:
         raise argparse.ArgumentTypeError(f'{text!r} is no number above 0 and up to 1000')
-    return found
+    return multiplier
 
 
 def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
@@ -136,9 +136,9 @@ def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
                if abs(report.imbalance_before - report.measured_imbalance) > 5e-5 else ''))
     for rule, number in plan.rejections.items():
         yield f'rule {rule}', f'refused {plurals.count_noun(number, "move")}'
-    for kind, found in (('held', plan.held), ('undrained', plan.undrained)):
-        for no in found:
-            yield kind, no.detail
+    for kind, rejections in (('held', plan.held), ('undrained', plan.undrained)):
+        for rejection in rejections:
+            yield kind, rejection.detail
     for text in plan.warnings:
         yield 'warning', text
     moves = plurals.count_noun(len(plan.moves), 'move')
@@ -166,12 +166,13 @@ def _render_compared_rows(scope: Any) -> Iterator[Row]:
         yield f'policy {report.name}', _format_policy(of_today), _format_policy(named[1][number])
     yield 'combined', *(_format_change(side.plan.combined_before, side.plan.combined_after)
                         for side in sides)
-    for what, said in (('reason', [side.plan.reason or '' for side in sides]),
-                       ('warnings', ['; '.join(side.plan.warnings) for side in sides]),
-                       ('undrained', ['; '.join(no.detail for no in side.plan.undrained)
-                                      for side in sides])):
-        if any(said):
-            yield what, *said
+    for what, texts in (('reason', [side.plan.reason or '' for side in sides]),
+                        ('warnings', ['; '.join(side.plan.warnings) for side in sides]),
+                        ('undrained',
+                         ['; '.join(rejection.detail for rejection in side.plan.undrained)
+                          for side in sides])):
+        if any(texts):
+            yield what, *texts
     yield 'moves', *(str(len(side.plan.moves)) for side in sides)
     moves = [{m.instance_uuid: m for m in side.plan.moves} for side in sides]
     for uuid in sorted(moves[0].keys() | moves[1].keys()):
