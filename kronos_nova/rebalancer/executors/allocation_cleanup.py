@@ -36,10 +36,10 @@ def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.Placem
         return f'migration {migration.uuid} still has its allocation in Placement'
     own = placement.allocations_of(task.instance_uuid)
     for node in nova.hypervisors_of(task.to_host):
-        held = sorted(own.keys() & placement.read_providers(in_tree=node.uuid).keys())
-        if held:
+        held_providers = sorted(own.keys() & placement.read_providers(in_tree=node.uuid).keys())
+        if held_providers:
             return (f'instance {task.instance_uuid} still has an allocation on resource provider '
-                    f'{held[0]}, of {task.to_host}')
+                    f'{held_providers[0]}, of {task.to_host}')
     return None
 
 

@@ -40,11 +40,12 @@ LOG = logging.getLogger(__name__)
 
 def report_unexpected_error(task: model.Task, error: Exception) -> exception.UnexpectedError:
     """Log an exception with its traceback; return the error that the task's row gets for it."""
-    found = exception.UnexpectedError(
+    unexpected = exception.UnexpectedError(
         instance_uuid=task.instance_uuid,
         problem=f'{type(error).__name__}: {secret_mask.mask_text(str(error))}')
-    LOG.error('%s: %s: %s', model.format_task(task), found.wire_type, found, exc_info=error)
-    return found
+    LOG.error('%s: %s: %s', model.format_task(task), unexpected.wire_type, unexpected,
+              exc_info=error)
+    return unexpected
 
 
 @contextlib.contextmanager

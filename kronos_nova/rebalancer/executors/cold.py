@@ -121,18 +121,20 @@ class ColdMigration(submitted_migration.SubmittedMigration):
                                       f'instance is on {task.to_host}', migration.uuid)
         details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
                                                     nova_api.MIGRATE)
-        found = nova_responses.build_failure(task, migration, details)
+        failure = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
-            return dataclasses.replace(found, broken=True)
+            return dataclasses.replace(failure, broken=True)
         if allocation_cleanup.is_superseded(migration, migrations):
-            return nova_responses.defer_unexplained(found, details)
-        held = allocation_cleanup.find_held_allocation(self._nova, self._placement, task, migration)
+            return nova_responses.defer_unexplained(failure, details)
+        settling_reason = allocation_cleanup.find_held_allocation(
+            self._nova, self._placement, task, migration)
         full = overcommitment.find_problem(self._placement, task, details or ())
-        if held is None and full is not None:
-            return dataclasses.replace(found, detail=full, rule='source-overcommitted')
-        if held is not None:
-            return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
-        return nova_responses.defer_unexplained(found, details)
+        if settling_reason is None and full is not None:
+            return dataclasses.replace(failure, detail=full, rule='source-overcommitted')
+        if settling_reason is not None:
+            return base.MigrationProgress(base.MigrationStage.SETTLING, settling_reason,
+                                          migration.uuid)
+        return nova_responses.defer_unexplained(failure, details)
 
     def confirm_migration(self, task: model.Task) -> None:
         """Confirm our migration.
@@ -168,10 +170,10 @@ class ColdMigration(submitted_migration.SubmittedMigration):
         try:
             migration = self._find_own_migration(self._nova.list_migrations(uuid), task, 0)
             holders = [uuid] if migration is None else [uuid, migration.uuid]
-            held = [self._placement.allocations_of(holder) for holder in holders]
+            holder_allocations = [self._placement.allocations_of(holder) for holder in holders]
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
-        if len(held[0]) > 1 or any(held[1:]):
+        if len(holder_allocations[0]) > 1 or any(holder_allocations[1:]):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=(
                     f'it is on {task.to_host}, but Placement still has an allocation for it on '

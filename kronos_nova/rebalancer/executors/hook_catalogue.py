@@ -34,7 +34,7 @@ class HookCatalogue:
                  allowed: frozenset[str] | None = None) -> None:
         self._make = make
         self._allowed = allowed
-        self._made: dict[str, base.Hook] = {}
+        self._hooks: dict[str, base.Hook] = {}
 
     @classmethod
     def load_hooks(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'HookCatalogue':
@@ -48,13 +48,13 @@ class HookCatalogue:
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
 
         def load_hook(name: str) -> base.Hook:
-            found: base.Hook = plugins.load_plugin(plugins.HOOKS, name).create(conf, connect)
-            return found
+            hook: base.Hook = plugins.load_plugin(plugins.HOOKS, name).create(conf, connect)
+            return hook
 
-        found = cls(load_hook, frozenset(known))
+        catalogue = cls(load_hook, frozenset(known))
         for name in known:
-            found[name]
-        return found
+            catalogue[name]
+        return catalogue
 
     def __getitem__(self, name: str) -> base.Hook:
         """Return a hook that may begin.
@@ -67,21 +67,21 @@ class HookCatalogue:
 
     def find_installed_hook(self, name: str) -> base.Hook:
         """Return a hook, even one that may not begin any more: it ends its earlier work."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._hooks:
+            self._hooks[name] = self._make(name)
+        return self._hooks[name]
 
     def close(self) -> None:
-        for hook in self._made.values():
+        for hook in self._hooks.values():
             hook.close()
 
 
-def build_catalogue(found: Mapping[str, base.Hook]) -> HookCatalogue:
+def build_catalogue(hooks: Mapping[str, base.Hook]) -> HookCatalogue:
     """Build a catalogue of existing hooks: for tests, simulations, and workers without hooks."""
     def find_hook(name: str) -> base.Hook:
         try:
-            return found[name]
+            return hooks[name]
         except KeyError:
             raise exception.PluginNotFound(
-                namespace=plugins.HOOKS, name=name, found=', '.join(sorted(found))) from None
+                namespace=plugins.HOOKS, name=name, found=', '.join(sorted(hooks))) from None
     return HookCatalogue(find_hook)

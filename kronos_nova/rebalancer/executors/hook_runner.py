@@ -136,8 +136,8 @@ class HookRunner:
         An enabled hook has the parameters that the task gives to it.
         """
         own = {hook.name: hook for hook in task.hooks}
-        found = [own.get(name) or model.TaskHook(name) for name in self._chosen.enabled]
-        return found + [hook for hook in own.values() if hook.name not in self._chosen.enabled]
+        hooks = [own.get(name) or model.TaskHook(name) for name in self._chosen.enabled]
+        return hooks + [hook for hook in own.values() if hook.name not in self._chosen.enabled]
 
     @staticmethod
     def has_interrupted_hooks(row: rows.TaskRow) -> bool:
@@ -164,15 +164,15 @@ class HookRunner:
         """
         before = self._before[row.task.task_id]
         error: exception.HookFailed | None = None
-        found = HooksResult.FAILED
+        hooks_result = HooksResult.FAILED
         try:
-            found = self._continue_hooks(row, before)
+            hooks_result = self._continue_hooks(row, before)
         except exception.HookFailed as e:
             error = e
         finally:
-            if found is not HooksResult.GOING_ON:
+            if hooks_result is not HooksResult.GOING_ON:
                 self._drop_hooks(row.task.task_id)
-        return HookPoll(found, before.marks, error)
+        return HookPoll(hooks_result, before.marks, error)
 
     def _continue_hooks(self, row: rows.TaskRow, before: _HooksBefore) -> HooksResult:
         while True:
@@ -230,13 +230,13 @@ class HookRunner:
         """
         kind = (exception.HookNotAllowed if isinstance(error, base.NotAllowed)
                 else exception.HookFailed)
-        found = kind(
+        failure = kind(
             instance_uuid=task.instance_uuid, hook=name, problem=_format_failure(error))
         # A hook that the task requests is never left out silently.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):
-            raise found
+            raise failure
         LOG.warning('%s: %s It goes on ([hooks] on_failure).', model.format_task(task),
-                    exception.format_sentence(found))
+                    exception.format_sentence(failure))
 
     def drop_foreign_hooks(self, mine: Iterable[str]) -> None:
         """Drop the hooks of tasks that are not ours any more."""
@@ -318,22 +318,22 @@ class HookRunner:
 
     def _put_off(self, owed: owing.PendingHook, call: base.HookCall, error: Exception) -> None:
         """Schedule the hook for a later call or give it up, and log which."""
-        tries, said = owed.tries + 1, _format_failure(error)
+        tries, problem = owed.tries + 1, _format_failure(error)
         task = model.format_task(owed.task)
         if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
             if self._store.hooks.delete_hook(owed.owed_id, self._worker):
                 LOG.error('%s: hook %s was called %d times after the migration, and failed: it '
-                          '%s. It is given up. %s', task, owed.hook.name, tries, said,
+                          '%s. It is given up. %s', task, owed.hook.name, tries, problem,
                           self._format_remedy(owed.hook.name, call))
             return
         wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
         if self._store.hooks.postpone_hook(dataclasses.replace(
-                owed, tries=tries, not_before=self._clock() + wait, error=said), self._worker):
+                owed, tries=tries, not_before=self._clock() + wait, error=problem), self._worker):
             LOG.warning('%s: hook %s after the migration %s; it is called again in %.0f s (%d of '
-                        '%d)', task, owed.hook.name, said, wait, tries, self._chosen.after_tries)
+                        '%d)', task, owed.hook.name, problem, wait, tries, self._chosen.after_tries)
             if tries == self._chosen.after_tries:
                 LOG.error('%s: hook %s is not given up, but has failed %d times: it %s. '
-                          '%s', task, owed.hook.name, tries, said,
+                          '%s', task, owed.hook.name, tries, problem,
                           self._format_remedy(owed.hook.name, call))
 
     def _gives_up(self, name: str) -> bool:

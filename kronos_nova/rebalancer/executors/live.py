@@ -54,21 +54,21 @@ class LiveMigration(submitted_migration.SubmittedMigration):
         Until a read has found it, the requesting user tells it from one that an operator began by
         hand between the same hosts: Nova names the user of the newest.
         """
-        found = nova_responses.find_own_migration(migrations, task, after, reference=known)
-        if found is None or known is not None or any(
-                m.id > found.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
-            return found
+        migration = nova_responses.find_own_migration(migrations, task, after, reference=known)
+        if migration is None or known is not None or any(
+                m.id > migration.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
+            return migration
         try:
             other = nova_responses.asked_by_another(
                 self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         except api.ApiError:
-            if not found.has_ended:
+            if not migration.has_ended:
                 raise
             other = None  # An ended migration does not wait for its user's name.
         if other is None:
-            return found
-        return nova_responses.find_own_migration([m for m in migrations if m.id < found.id], task,
-                                                 after)
+            return migration
+        return nova_responses.find_own_migration([m for m in migrations if m.id < migration.id],
+                                                 task, after)
 
     def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
                          server: model.Instance | None,
@@ -82,13 +82,13 @@ class LiveMigration(submitted_migration.SubmittedMigration):
             case 'completed':
                 return base.MigrationProgress(base.MigrationStage.COMPLETED, reference=reference)
             case 'cancelled' if server is None or server.status != nova_responses.ERROR:
-                found = base.MigrationProgress(
+                progress = base.MigrationProgress(
                     base.MigrationStage.CANCELLED, 'aborted, or the nova-compute of its source was '
                                           'stopped', reference)
                 if server is None:
-                    return found
+                    return progress
                 aborted, user = nova_responses.read_abort(self._nova, task.instance_uuid)
-                return dataclasses.replace(found, patience=self._find_patience(task),
+                return dataclasses.replace(progress, patience=self._find_patience(task),
                                            aborted=aborted, aborted_by=user)
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
@@ -101,22 +101,22 @@ class LiveMigration(submitted_migration.SubmittedMigration):
 
     def _find_patience(self, task: model.Task) -> float:
         """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
-        told = nova_responses.read_action_errors(self._nova, task.instance_uuid,
-                                                 nova_api.LIVE_MIGRATION)
-        return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
+        error_texts = nova_responses.read_action_errors(self._nova, task.instance_uuid,
+                                                        nova_api.LIVE_MIGRATION)
+        return endings.PATIENCE if error_texts is None else endings.ERROR_PATIENCE
 
     @staticmethod
     def _find_foreign(migrations: list[nova_api.Migration], task: model.Task,
                       server: model.Instance | None, after: int) -> base.MigrationProgress | None:
         """Return the end of a task whose move an operator made by hand; None: no operator did."""
-        found = nova_responses.find_own_migration(migrations, task, after)
-        if (found is None or found.status != 'completed' or server is None
-                or endings.judge_record(task, found,
+        migration = nova_responses.find_own_migration(migrations, task, after)
+        if (migration is None or migration.status != 'completed' or server is None
+                or endings.judge_record(task, migration,
                                         server).ending is not base.MigrationStage.COMPLETED):
             return None
         return base.MigrationProgress(
             base.MigrationStage.LEFT, f'an operator has moved it to {task.to_host} by migration '
-                                      f'{found.uuid}, and Nova has no migration of ours',
+                                      f'{migration.uuid}, and Nova has no migration of ours',
             ending=base.MigrationStage.COMPLETED)
 
     def _judge_absence(self, migrations: list[nova_api.Migration], task: model.Task,
@@ -160,29 +160,30 @@ class LiveMigration(submitted_migration.SubmittedMigration):
                 f'Nova: migration {migration.status}: {api.format_printable(shared)}',
                 migration.uuid,
                 'copies-disk')
-        found = nova_responses.build_failure(task, migration, details)
+        failure = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
             aborted, user = nova_responses.read_abort(self._nova, task.instance_uuid)
-            return dataclasses.replace(found, broken=True, place=server.host, aborted=aborted,
+            return dataclasses.replace(failure, broken=True, place=server.host, aborted=aborted,
                                        aborted_by=user)
         if allocation_cleanup.is_superseded(migration, migrations):
-            return nova_responses.defer_unexplained(found, details)
-        held = allocation_cleanup.find_held_allocation(self._nova, self._placement, task,
-                                                       migration)
+            return nova_responses.defer_unexplained(failure, details)
+        settling_reason = allocation_cleanup.find_held_allocation(self._nova, self._placement, task,
+                                                                  migration)
         full = overcommitment.find_problem(self._placement, task, details or ())
-        if held is None and full is not None:
-            return dataclasses.replace(found, detail=full, rule='source-overcommitted')
-        if held is None and server.task_state == collector.MIGRATING:
-            held = 'Nova still calls the instance migrating'
-        if held is not None:
-            return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
+        if settling_reason is None and full is not None:
+            return dataclasses.replace(failure, detail=full, rule='source-overcommitted')
+        if settling_reason is None and server.task_state == collector.MIGRATING:
+            settling_reason = 'Nova still calls the instance migrating'
+        if settling_reason is not None:
+            return base.MigrationProgress(base.MigrationStage.SETTLING, settling_reason,
+                                          migration.uuid)
         aborted, user = (False, None) if details is None else nova_responses.read_abort(
             self._nova, task.instance_uuid)
         if aborted:
             # Nova ends the record before it puts the instance into ERROR.
-            return dataclasses.replace(found, place=server.host, aborted=True, aborted_by=user,
+            return dataclasses.replace(failure, place=server.host, aborted=True, aborted_by=user,
                                        patience=endings.ERROR_PATIENCE)
-        return nova_responses.defer_unexplained(found, details)
+        return nova_responses.defer_unexplained(failure, details)
 
     def abort(self, task: model.Task, marker: str) -> bool:
         """Ask Nova to abort our migration: see :class:`base.Executor`."""

@@ -173,12 +173,12 @@ class MigrationWatch:
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
         if self._deadlines.is_late(row):
-            kept = self._deadlines.check_deadline(row)
-            if kept and changed:
-                kept = self._outcomes.update_task(
+            still_ours = self._deadlines.check_deadline(row)
+            if still_ours and changed:
+                still_ours = self._outcomes.update_task(
                     row, TaskState.UNKNOWN, [TaskState.UNKNOWN],
                     doubt_since=since, doubt=doubt, reference=reference)
-            if kept:
+            if still_ours:
                 self._deadlines.abort_migration(row, flight)
             return
         state = row.task.state

@@ -100,18 +100,18 @@ class NovaExecutor(base.Executor):
     def _judge_refusal(self, task: model.Task, response: Any) -> exception.MigrationError:
         """Return the error that Nova's unsuccessful response means."""
         uuid, status = task.instance_uuid, response.status_code
-        said = self._nova.api.describe_refusal(
+        refusal_text = self._nova.api.describe_refusal(
             response, cold.POLICY if task.method.is_cold else POLICY)
         if status >= 500:
-            return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
-        refusal = nova_responses.build_refusal(task, said)
+            return exception.AmbiguousSubmit(instance_uuid=uuid, problem=refusal_text)
+        refusal = nova_responses.build_refusal(task, refusal_text)
         match status:
             case 400:
-                return nova_responses.find_cell_error(self._nova, task, said) or refusal
+                return nova_responses.find_cell_error(self._nova, task, refusal_text) or refusal
             case 401:
                 return exception.ServiceUnavailable(
                     instance_uuid=uuid, service=self._nova.api.service,
-                    problem=f'the {task.method} migration could not be asked for: {said}')
+                    problem=f'the {task.method} migration could not be asked for: {refusal_text}')
             case 404:
                 return nova_responses.build_deleted_error(task)
             case 409:
@@ -119,7 +119,7 @@ class NovaExecutor(base.Executor):
         if isinstance(refusal, exception.InstanceRefused):
             return refusal
         return exception.NovaClientError(
-            instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
+            instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {refusal_text}')
 
     def _judge_conflict(self, task: model.Task,
                         refusal: exception.MigrationError) -> exception.MigrationError:

@@ -80,14 +80,14 @@ def judge_fault(details: Sequence[str], from_host: str) -> tuple[FaultyPart, str
         destination avoids comes first.
     :param from_host: the source; when its compute service is unavailable, it comes back.
     """
-    found: dict[FaultyPart, str] = {}
+    text_by_part: dict[FaultyPart, str] = {}
     for text in details:
         fault = _find_fault(text, from_host)
         if fault is not None:
-            found.setdefault(fault, text)
+            text_by_part.setdefault(fault, text)
     for fault in (FaultyPart.INSTANCE, FaultyPart.API):
-        if fault in found:
-            return fault, found[fault]
+        if fault in text_by_part:
+            return fault, text_by_part[fault]
     telling = [text for text in details if not _VAGUE.search(text)]
     return FaultyPart.DESTINATION, (telling or list(details) or [''])[-1]
 

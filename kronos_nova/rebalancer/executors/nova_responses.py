@@ -101,7 +101,7 @@ def _find_requester(nova: nova_api.NovaApi, uuid: str, action: str) -> Any:
         if exc.status in (401, 403, 404):
             return None
         raise
-    return next((found.get('user_id') for found in actions if found.get('action') == action),
+    return next((record.get('user_id') for record in actions if record.get('action') == action),
                 None)
 
 
@@ -122,8 +122,8 @@ def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool | None, str | No
         if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
             return None, None
         raise
-    newest = next((found for found in actions
-                   if found.get('action') in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), {})
+    newest = next((action for action in actions
+                   if action.get('action') in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), {})
     if newest.get('action') != nova_api.ABORT:
         return False, None
     own, user = nova.user_id(), newest.get('user_id')
@@ -155,23 +155,23 @@ def read_moved_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Insta
     """
     uuid = task.instance_uuid
     try:
-        found = find_instance(nova, task)
-        is_elsewhere = (found is not None and found.status != ERROR
-                        and found.host != task.to_host
+        instance = find_instance(nova, task)
+        is_elsewhere = (instance is not None and instance.status != ERROR
+                        and instance.host != task.to_host
                         and not _has_left_destination(nova.list_migrations(uuid), task))
     except api.ApiError as exc:
         raise build_read_error(task, exc) from None
-    if found is None:
+    if instance is None:
         raise build_deleted_error(task)
-    if found.status == ERROR:
+    if instance.status == ERROR:
         raise exception.InstanceInError(
             instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
-                                        f'{found.host or "no host"}')
+                                        f'{instance.host or "no host"}')
     if is_elsewhere:
         raise exception.MigrationFailed(
-            instance_uuid=uuid, problem=f'it is on {found.host or "no host"} and not on '
+            instance_uuid=uuid, problem=f'it is on {instance.host or "no host"} and not on '
                                         f'{task.to_host}')
-    return found
+    return instance
 
 
 def _has_left_destination(migrations: Iterable[nova_api.Migration], task: model.Task) -> bool:
@@ -193,14 +193,14 @@ def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[s
     """
     try:
         own = nova.user_id()
-        for found in nova.list_actions(uuid):
-            if found.get('action') != action or (own and found.get('user_id') not in (None, own)):
+        for record in nova.list_actions(uuid):
+            if record.get('action') != action or (own and record.get('user_id') not in (None, own)):
                 continue
-            events = nova.action_events(uuid, str(found.get('request_id')))
+            events = nova.action_events(uuid, str(record.get('request_id')))
             details = [text for e in events if (text := _find_event_error(e))]
             if not details and not all(_has_event_ended(e) for e in events):
                 return None
-            return details or [str(found['message'])] * bool(found.get('message'))
+            return details or [str(record['message'])] * bool(record.get('message'))
     except api.ApiError as exc:
         refused = exc.status is not None and 400 <= exc.status < 500
         # A refusal is final, except 408 and 429: they mean "not yet".
@@ -225,23 +225,25 @@ def read_phase_seconds(
     migration = next((m for m in migrations if m.uuid == reference and m.has_ended), None)
     if migration is not None and any(m.id > migration.id for m in migrations):
         return {}  # the newest action may belong to another migration
-    action = next((records.JsonRecord('Nova', 'action', found, identity='request_id')
-                   for found in nova.list_actions(task.instance_uuid)
-                   if found.get('action') == nova_api.LIVE_MIGRATION), None)
+    action = next((records.JsonRecord('Nova', 'action', record, identity='request_id')
+                   for record in nova.list_actions(task.instance_uuid)
+                   if record.get('action') == nova_api.LIVE_MIGRATION), None)
     if migration is None or action is None:
         return {}
     events = {str(event.get('event')): records.JsonRecord('Nova', 'event', event, identity='event')
               for event in nova.action_events(task.instance_uuid, action.read_text('request_id'))}
 
     def find_event_time(event: str, field: str) -> float | None:
-        found = events.get(event)
-        return None if found is None or not found.has_key(field) else found.optional_time(field)
-    asked = action.optional_time('start_time') if action.has_key('start_time') else None
-    if asked is None:
+        event_record = events.get(event)
+        return (None if event_record is None or not event_record.has_key(field)
+                else event_record.optional_time(field))
+
+    requested_at = action.optional_time('start_time') if action.has_key('start_time') else None
+    if requested_at is None:
         return {}
     before = 'compute_pre_live_migration'
     return attempt_phases.compute_intervals((
-        (attempt_phases.PRE_CHECK, asked),
+        (attempt_phases.PRE_CHECK, requested_at),
         (attempt_phases.PREPARING, find_event_time(before, 'start_time')),
         (attempt_phases.RUNNING, find_event_time(before, 'finish_time')),
         (attempt_phases.POST_MIGRATING,

@@ -73,11 +73,11 @@ class OutcomeWriter:
         :param states: those of which the task must still have one.
         :returns: False: the task was not ours any more, and nothing was written.
         """
-        kept = self._store.tasks.update_state(
+        still_ours = self._store.tasks.update_state(
             row.task.task_id, self._worker, states, state, self._clock(), **fields)
-        if not kept:
+        if not still_ours:
             self.record_loss(row.task)
-        return kept
+        return still_ours
 
     def record_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
                      state: TaskState | None = None, **fields: str | None) -> None:
@@ -105,12 +105,12 @@ class OutcomeWriter:
             return None
         verdict = retry.after_failure(row, error, now, self._settings)
         if verdict.again:
-            kept = self._requeue_task(row, error, verdict, now)
+            still_ours = self._requeue_task(row, error, verdict, now)
         else:
-            kept = self.end_task(row, TaskState.FAILED, error.wire_type, str(error),
-                                 quarantine=verdict.quarantine,
-                                 for_ever=isinstance(error, exception.InstanceInError))
-        if not kept:
+            still_ours = self.end_task(row, TaskState.FAILED, error.wire_type, str(error),
+                                       quarantine=verdict.quarantine,
+                                       for_ever=isinstance(error, exception.InstanceInError))
+        if not still_ours:
             return None
         # Before the request, the rule is our own judgement, perhaps by what Nova said earlier.
         if error.kwargs.get('rule') == 'copies-disk' and row.submitted_at is not None:

@@ -39,7 +39,7 @@ def find_problem(placement: placement_api.PlacementApi, task: model.Task,
     """
     if not any(NOT_REPLACED in text for text in details):
         return None
-    for uuid, held in sorted(placement.allocations_of(task.instance_uuid).items()):
+    for uuid, allocation in sorted(placement.allocations_of(task.instance_uuid).items()):
         try:
             used, _ = placement.read_usages(uuid)
             inventories, _ = placement.read_inventories(uuid)
@@ -47,7 +47,7 @@ def find_problem(placement: placement_api.PlacementApi, task: model.Task,
             if exc.status == 404:
                 continue
             raise
-        for name in sorted(held.keys() & inventories.keys()):
+        for name in sorted(allocation.keys() & inventories.keys()):
             capacity = inventories[name].capacity
             if used.get(name, 0) > capacity:
                 return (

@@ -60,19 +60,19 @@ class PreFlightCheck:
         """
         now = known.now
         try:
-            found = self._reader.read(task, now)
+            reading = self._reader.read(task, now)
         except api.ApiError as exc:
             if exc.status == 404 and exc.what == f'server {task.instance_uuid}':
                 raise nova_responses.build_deleted_error(task) from None
             raise nova_responses.build_read_error(task, exc) from None
-        instance = found.cluster.instances[task.instance_uuid]
+        instance = reading.cluster.instances[task.instance_uuid]
         if not instance.host:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='moved-away',
                 problem=f'it is {instance.status} and on no host any more')
         try:
-            cluster = found.cluster.replace_scope(task.aggregate,
-                                                  self._list_planned_aggregates(task, known))
+            cluster = reading.cluster.replace_scope(task.aggregate,
+                                                    self._list_planned_aggregates(task, known))
         except KeyError:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
@@ -88,7 +88,7 @@ class PreFlightCheck:
         if zones[0] != zones[1]:
             LOG.info('%s: the move from %s to %s is one from zone %s to zone %s',
                      model.format_task(task), task.from_host, task.to_host, *zones)
-        return json.dumps({'migration_id': found.newest, 'time': now})
+        return json.dumps({'migration_id': reading.newest, 'time': now})
 
     def _list_planned_aggregates(self, task: model.Task, known: base.StoredFacts) -> list[str]:
         """Return the configured aggregates that an engine plans now, as the task's engine does.
@@ -143,13 +143,13 @@ class PreFlightCheck:
                 if m.type == nova_api.LIVE_MIGRATION and not m.has_ended
                 and not m.is_unchanged(now)
                 and (m.from_host if end == 'from' else m.to_host) == host} - ours
-            taken = sum(1 for f in flying if f.instance_uuid not in known.slotless)
-            if others and taken + len(others) >= limit:
+            used_slots = sum(1 for f in flying if f.instance_uuid not in known.slotless)
+            if others and used_slots + len(others) >= limit:
                 raise exception.PreFlightError(
                     instance_uuid=task.instance_uuid, rule='no-slot',
                     problem=f'{plurals.count_noun(len(others), "migration")} {end} {host} that '
-                            f'others asked for, and {taken} of ours, are under way; [executor] '
-                            f'allows {limit}')
+                            f'others asked for, and {used_slots} of ours, are under way; '
+                            f'[executor] allows {limit}')
 
     def _await_scheduler(self, task: model.Task, cluster: model.Cluster,
                          changed: list[nova_api.Migration], now: float) -> None:

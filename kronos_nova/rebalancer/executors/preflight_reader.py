@@ -83,7 +83,8 @@ class FreshReader:
         by_end = reads.read_each('Nova', 'compute services', self.nova.read_services, ends)
         listed = reads.read_each('Nova', 'hypervisors', self._hypervisors.read_host_hypervisors,
                                  ends)
-        services = {name: s for found in by_end.values() for name, s in found.items()}
+        services = {name: s for host_services in by_end.values()
+                    for name, s in host_services.items()}
         groups = reads.read_each('Nova', 'server groups', self._read_group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
         hinted = self._list_hinted_instances(server.instance)
@@ -91,11 +92,11 @@ class FreshReader:
                        - {task.instance_uuid})
         members = reads.read_each('Nova', 'group members', self._read_member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
-        for found in reads.read_each('Nova', 'migrations', self.nova.list_migrations,
-                                     others).values():
-            migrations = migrations + found
+        for member_migrations in reads.read_each('Nova', 'migrations', self.nova.list_migrations,
+                                                 others).values():
+            migrations = migrations + member_migrations
         nodes, _notes = collector.choose_hypervisors(
-            [h for found in listed.values() for h in found],
+            [h for host_hypervisors in listed.values() for h in host_hypervisors],
             self._conf.engine.hypervisor_types, services)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, [n.uuid for n in nodes.values()]))
@@ -124,13 +125,13 @@ class FreshReader:
         sharing = provider_trees.read_sharing(reads, self.placement)
 
         def list_providers() -> dict[str, placement_api.ListedProvider]:
-            found: dict[str, placement_api.ListedProvider] = {}
+            providers: dict[str, placement_api.ListedProvider] = {}
             for root in sorted(roots):
-                found |= self.placement.read_providers(in_tree=root)
-            for uuid in sorted(sharing.list_sharing_with_tree(found) - found.keys()):
-                found |= {u: p for u, p in self.placement.read_providers(in_tree=uuid).items()
-                          if u == uuid}
-            return found
+                providers |= self.placement.read_providers(in_tree=root)
+            for uuid in sorted(sharing.list_sharing_with_tree(providers) - providers.keys()):
+                providers |= {u: p for u, p in self.placement.read_providers(in_tree=uuid).items()
+                              if u == uuid}
+            return providers
 
         def is_relevant_provider(provider: placement_api.ListedProvider) -> bool:
             return provider.root_uuid in roots or provider.uuid in sharing.aggregates
@@ -153,7 +154,7 @@ class FreshReader:
         """Return the instances that the instance's hints name, where a filter looks at hints."""
         if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
             return set()
-        return {uuid for found in instance.scheduler_hints.values() for uuid in found}
+        return {uuid for uuids in instance.scheduler_hints.values() for uuid in uuids}
 
     def _read_group(self, uuid: str) -> model.ServerGroup | None:
         """Read a server group; None: it was deleted.

@@ -43,13 +43,13 @@ def refuse_stale_view(task: model.Task, cluster: model.Cluster, options: model.P
     """
     here = {uuid for uuid, i in cluster.instances.items()
             if i.host == task.to_host} - {task.instance_uuid}
-    gone = set(left) & (cluster.instances.keys() - here) - {task.instance_uuid}
+    departed = set(left) & (cluster.instances.keys() - here) - {task.instance_uuid}
     for group in _list_limiting_groups(task, cluster):
-        members = gone & group.members
+        members = departed & group.members
         if members and len(here & group.members) + len(members) >= group.max_server_per_host:
             raise _wait(task, min(members), 'left', f'apart from it (server group {group.uuid})',
                         rule='just-left')
-    for uuid in sorted(gone & _list_hinted_instances(task, cluster, options, hints.DIFFERENT)):
+    for uuid in sorted(departed & _list_hinted_instances(task, cluster, options, hints.DIFFERENT)):
         raise _wait(task, uuid, 'left', 'apart from it (hint different_host)', rule='just-left')
     beside = _list_hinted_instances(task, cluster, options, hints.SAME) & here
     if beside and beside <= set(came):

@@ -59,7 +59,7 @@ def _may_adopt(watchers: list[rows.TaskRow]) -> bool:
 
     It takes the newest migration, until a look has found one and the row has its UUID.
     """
-    return not all(uuidutils.is_uuid_like(each.reference) for each in watchers)
+    return not all(uuidutils.is_uuid_like(row.reference) for row in watchers)
 
 
 class StrayMigrations:
@@ -135,9 +135,9 @@ class StrayMigrations:
 
     def _list_watchers(self, row: rows.TaskRow) -> list[rows.TaskRow]:
         """Return the tasks whose executors watch the same move: this task or another one."""
-        return [each for each in self._store.tasks.list_instance_tasks(
+        return [other_row for other_row in self._store.tasks.list_instance_tasks(
                     row.task.instance_uuid, _NEWEST_TASKS)
-                if each.task.state in _WATCHED and each.task.to_host == row.task.to_host]
+                if other_row.task.state in _WATCHED and other_row.task.to_host == row.task.to_host]
 
     def _describe_course(self, row: rows.TaskRow) -> str:
         """Return how the task went on, as a verb phrase."""
@@ -211,8 +211,9 @@ class StrayMigrations:
     def _find_known(self, row: rows.TaskRow) -> set[str]:
         """Return the UUIDs of the migrations that the instance's tasks name."""
         known: set[str | None] = set()
-        for each in self._store.tasks.list_instance_tasks(row.task.instance_uuid, _NEWEST_TASKS):
-            known |= {each.reference, *(a.migration_uuid for a in each.attempts)}
+        for other_row in self._store.tasks.list_instance_tasks(row.task.instance_uuid,
+                                                               _NEWEST_TASKS):
+            known |= {other_row.reference, *(a.migration_uuid for a in other_row.attempts)}
         return {uuid for uuid in known if uuid is not None}
 
     def _abort(self, request: _LostRequest, task: model.Task,

@@ -156,12 +156,12 @@ class TaskSubmission:
 
     def _read_known_facts(self, task: model.Task) -> base.StoredFacts:
         """Read our database before Nova: a migration that ends in between still counts."""
-        found = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
-                 if row.task.task_id != task.task_id]
-        others, now = [row.task for row in found], self._clock()
+        other_rows = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
+                      if row.task.task_id != task.task_id]
+        others, now = [row.task for row in other_rows], self._clock()
         return base.StoredFacts(
             now=now,
-            slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
+            slotless=frozenset(row.task.instance_uuid for row in other_rows if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
                 self._store.history.read_history(task.aggregate, now), cooling={}),

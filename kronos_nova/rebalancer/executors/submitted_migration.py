@@ -95,10 +95,10 @@ class SubmittedMigration(abc.ABC):
     def _judge_left_record(self, task: model.Task, migration: nova_api.Migration,
                            server: model.Instance) -> base.MigrationProgress:
         """Return the progress of a record that Nova has left: its instance migrates no longer."""
-        found = endings.judge_record(task, migration, server)
-        if found.ending is not base.MigrationStage.FAILED:
-            return found
-        return dataclasses.replace(found, held=allocation_cleanup.find_held_allocation(
+        progress = endings.judge_record(task, migration, server)
+        if progress.ending is not base.MigrationStage.FAILED:
+            return progress
+        return dataclasses.replace(progress, held=allocation_cleanup.find_held_allocation(
             self._nova, self._placement, task, migration))
 
     @staticmethod

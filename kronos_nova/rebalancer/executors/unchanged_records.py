@@ -38,7 +38,7 @@ class SeenVersion:
     note: tuple[float, str] | None = None
 
 
-def follow_version(row: rows.TaskRow, seen: SeenVersion | None, version: str | None, *,
+def follow_version(row: rows.TaskRow, seen_version: SeenVersion | None, version: str | None, *,
                    now: float, read_at: float, monotonic: float) -> SeenVersion | None:
     """Return the version that a look has found, with its note.
 
@@ -53,16 +53,18 @@ def follow_version(row: rows.TaskRow, seen: SeenVersion | None, version: str | N
     if version is None:
         return None
     read_when = now - (monotonic - read_at)
-    if seen is None:
-        seen = _adopt_note(row, version, read_when, read_at) or SeenVersion(version, monotonic)
-    elif seen.version != version:
-        seen = SeenVersion(version, monotonic)
-    seconds = read_at - seen.began
+    if seen_version is None:
+        seen_version = (_adopt_note(row, version, read_when, read_at)
+                        or SeenVersion(version, monotonic))
+    elif seen_version.version != version:
+        seen_version = SeenVersion(version, monotonic)
+    seconds = read_at - seen_version.began
     minutes = int(min(seconds, rows.SLOT_SECONDS) // 60)
-    if seconds >= NOTED_AFTER and minutes != seen.minutes:
+    if seconds >= NOTED_AFTER and minutes != seen_version.minutes:
         since = read_when - seconds
-        seen.minutes, seen.note = minutes, (since, rows.note_unchanged(since, version, seconds))
-    return seen
+        seen_version.minutes, seen_version.note = minutes, (
+            since, rows.note_unchanged(since, version, seconds))
+    return seen_version
 
 
 def _adopt_note(row: rows.TaskRow, version: str, read_when: float,
@@ -71,8 +73,8 @@ def _adopt_note(row: rows.TaskRow, version: str, read_when: float,
     since = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
     if since is None or row.doubt is None:
         return None
-    seen = SeenVersion(version, read_at - rows.count_unchanged_seconds(
+    seen_version = SeenVersion(version, read_at - rows.count_unchanged_seconds(
         row.doubt, since, version, read_when))
     if rows.has_lost_slots(row.doubt, since):
-        seen.minutes, seen.note = int(rows.SLOT_SECONDS // 60), (since, row.doubt)
-    return seen
+        seen_version.minutes, seen_version.note = int(rows.SLOT_SECONDS // 60), (since, row.doubt)
+    return seen_version

@@ -235,10 +235,10 @@ class Worker:
             raise
         except Exception as e:
             error = base.report_unexpected_error(row.task, e)
-            found = self._store.tasks.find_task(row.task.task_id)
-            if found is not None and (found.task.state, found.worker) == (
+            current_row = self._store.tasks.find_task(row.task.task_id)
+            if current_row is not None and (current_row.task.state, current_row.worker) == (
                     TaskState.CLAIMED, self.name):
-                self._outcomes.record_failure(found, error)
+                self._outcomes.record_failure(current_row, error)
 
     def _end_late_tasks(self, agenda: worker_todo.WorkerTodo, now: float) -> None:
         """End the tasks that were not begun in time.
