@@ -31,25 +31,26 @@ def check(context: base.CheckContext, policy: policies.Policy,
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
     title = f'coverage: {policy.name}'
     # Use measured usages alone: a fallback would explain the whole load.
-    found = scoring.score_policy(
+    policy_scores = scoring.score_policy(
         policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
         now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
-    share = scoring.compute_explained_share(found.hosts, found.coverage) if found.coverage else None
+    share = (scoring.compute_explained_share(policy_scores.hosts, policy_scores.coverage)
+             if policy_scores.coverage else None)
     if share is None:
         yield base.report_skip(title,
                                'it is not known what instances explain of their hosts\' load: '
                                   'no host has a score and an instance with a usage, or all are '
                                   'next to idle')
         return
-    lowest, highest = (edge(found.coverage, key=lambda h: found.coverage[h])
+    lowest, highest = (edge(policy_scores.coverage, key=lambda h: policy_scores.coverage[h])
                        for edge in (min, max))
     text = (f'instances explain {share:.2%} of their hosts\' load '
-            f'({found.coverage[lowest]:.2%} on {lowest} to {found.coverage[highest]:.2%} on '
-            f'{highest})')
+            f'({policy_scores.coverage[lowest]:.2%} on {lowest} to '
+            f'{policy_scores.coverage[highest]:.2%} on {highest})')
     if not units.is_implausible(share):
         yield base.report_ok(title, text)
         return
-    mistake = units.guess_usage_unit(policy, share, cluster, found.capacity.values())
+    mistake = units.guess_usage_unit(policy, share, cluster, policy_scores.capacity.values())
     if mistake is not None:
         text += f': vm_profile_query is probably in {mistake.unit}'
     if share > scoring.HIGH_COVERAGE:

@@ -96,31 +96,33 @@ def _examine_query(context: base.CheckContext, policy: policies.Policy, field: s
         yield base.report_skip('labels', 'not compared with Nova, which could not be read')
         return
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
-    found = (survey.compare_hosts if by_host else survey.compare_instances)(policy, result, cluster)
+    answer_survey = (survey.compare_hosts if by_host else survey.compare_instances)(
+        policy, result, cluster)
     show = functools.partial(_format_names, every=every)
     what = 'hosts' if by_host else 'instances'
-    yield _check_labels(policy, found, what, show, every)
-    if found.missing:
+    yield _check_labels(policy, answer_survey, what, show, every)
+    if answer_survey.missing:
         yield base.report_warning('missing',
-                                  f'{len(found.missing)} of {found.expected} {what} have no '
-                                      f'value: {show(found.missing)}',
+                                  f'{len(answer_survey.missing)} of {answer_survey.expected} '
+                                  f'{what} have no value: {show(answer_survey.missing)}',
                                   _format_remedy(policy, by_host))
     else:
-        yield base.report_ok('missing', f'none of {found.expected} {what}')
-    yield _check_duplicates(policy, field, found, by_host, show)
-    yield _check_range(cluster, field, found)
+        yield base.report_ok('missing', f'none of {answer_survey.expected} {what}')
+    yield _check_duplicates(policy, field, answer_survey, by_host, show)
+    yield _check_range(cluster, field, answer_survey)
 
 
-def _check_labels(policy: policies.Policy, found: survey.AnswerSurvey, what: str,
+def _check_labels(policy: policies.Policy, answer_survey: survey.AnswerSurvey, what: str,
                   show: 'functools.partial[str]', every: bool) -> base.CheckItem:
-    text = f'{len(found.values)} are {what} of Nova\'s'
-    if found.renamed:
-        text += f', by another name {len(found.renamed)}'
-    if told := {label: name for name, label in found.names.items()} if every else found.renamed:
-        text += ': ' + show(f'{label} -> {name}' for label, name in sorted(told.items()))
-    if found.unknown:
-        text += f'; {len(found.unknown)} are unknown to Nova: {show(found.unknown)}'
-    if found.values or not found.expected:
+    text = f'{len(answer_survey.values)} are {what} of Nova\'s'
+    if answer_survey.renamed:
+        text += f', by another name {len(answer_survey.renamed)}'
+    if name_by_label := ({label: name for name, label in answer_survey.names.items()} if every
+                         else answer_survey.renamed):
+        text += ': ' + show(f'{label} -> {name}' for label, name in sorted(name_by_label.items()))
+    if answer_survey.unknown:
+        text += f'; {len(answer_survey.unknown)} are unknown to Nova: {show(answer_survey.unknown)}'
+    if answer_survey.values or not answer_survey.expected:
         return base.report_ok('labels', text)
     return base.report_failure('labels', text, f'Correct host_label ({policy.host_label}), or set '
                                'host_regex.' if what == 'hosts' else
@@ -136,12 +138,12 @@ def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
             f'follow vm_profile_fallback ({policy.vm_profile_fallback}).')
 
 
-def _check_duplicates(policy: policies.Policy, field: str, found: survey.AnswerSurvey,
+def _check_duplicates(policy: policies.Policy, field: str, answer_survey: survey.AnswerSurvey,
                       by_host: bool,
                       show: 'functools.partial[str]') -> base.CheckItem:
-    if not found.twice:
+    if not answer_survey.twice:
         return base.report_ok('duplicates', 'none')
-    text = f'{len(found.twice)} have more than one series: {show(found.twice)}'
+    text = f'{len(answer_survey.twice)} have more than one series: {show(answer_survey.twice)}'
     if by_host:
         return base.report_failure('duplicates', text,
                                    f'Aggregate {field} by ({policy.host_label}).')
@@ -149,25 +151,26 @@ def _check_duplicates(policy: policies.Policy, field: str, found: survey.AnswerS
                                f'Aggregate {field} by ({policy.vm_profile_label}).')
 
 
-def _check_range(cluster: model.Cluster, field: str, found: survey.AnswerSurvey) -> base.CheckItem:
+def _check_range(cluster: model.Cluster, field: str,
+                 answer_survey: survey.AnswerSurvey) -> base.CheckItem:
     """Check the lowest and the highest value of Nova's hosts or instances."""
-    if not found.values:
+    if not answer_survey.values:
         return base.report_skip('range', 'no value is of a host or an instance of Nova\'s')
-    text = f'{found.lowest:g} to {found.highest:g}'
+    text = f'{answer_survey.lowest:g} to {answer_survey.highest:g}'
     if field in ('imbalance_query', 'capacity_query'):
-        if found.lowest < -scoring.ROUNDING:
+        if answer_survey.lowest < -scoring.ROUNDING:
             return base.report_failure('range', f'{text}: a ratio is not negative',
                                        'Make the query return a ratio from 0 to 1.')
-        if found.highest > 1.0 + scoring.ROUNDING:
-            mistake = queries.guess_score_unit(cluster, found)
+        if answer_survey.highest > 1.0 + scoring.ROUNDING:
+            mistake = queries.guess_score_unit(cluster, answer_survey)
             return base.report_failure('range', f'{text}, outside [0, 1]' + (
                 f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Make the query return a ratio from 0 to 1.')
-    elif field == 'host_capacity_query' and found.lowest <= 0:
+    elif field == 'host_capacity_query' and answer_survey.lowest <= 0:
         return base.report_warning('range',
                                    f'{text}: a host whose capacity is not positive is treated '
                                      'as missing', 'Correct the query in the policy file.')
-    elif found.lowest < 0:
+    elif answer_survey.lowest < 0:
         return base.report_warning('range', f'{text}: a negative usage is not used',
                                    'Correct the query in the policy file.')
     return base.report_ok('range', text)

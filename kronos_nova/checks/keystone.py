@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.clients import connection
 
 def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     try:
-        found = connection.make_connection(context.conf)
+        sdk_connection = connection.make_connection(context.conf)
     except exception.ConfigError as e:
         yield base.report_failure('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
                                   e.kwargs['remedy'])
@@ -33,13 +33,13 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     # Loading the plugin has registered the option.
     where = context.conf.nova.auth_url if 'auth_url' in context.conf.nova else None
     try:
-        found.session.get_token()
+        sdk_connection.session.get_token()
     except ks_exceptions.ClientException as e:
         yield base.report_failure('keystone',
                                   f'{where or "no auth_url"}: {api.connection_problem(e)}',
                                   'Correct auth_url and the credentials in [nova]; see that '
                                   'Keystone answers.')
         return
-    context.connection = found
+    context.connection = sdk_connection
     yield base.report_ok('keystone', f'{where or "no token is needed"}: '
-                              f'user {found.session.get_user_id() or "unknown"}')
+                              f'user {sdk_connection.session.get_user_id() or "unknown"}')

@@ -58,8 +58,8 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
                                       'Write allow = OPERATIONS:PROJECTS:SCOPES, or run no '
                                       'kronos-migfra and leave [mqtt] host empty.')
         return
-    asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
-    yield from _check_operations(conf, asked, hooked)
+    operations = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
+    yield from _check_operations(conf, operations, hooked)
     yield from _find_missing_hooks(conf, hooked)
     yield from _check_pci_aliases(conf.migfra.pci_aliases)
     try:
@@ -83,7 +83,7 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
             for operation in permits.OPERATIONS for scope in scopes})
 
 
-def _check_operations(conf: Any, asked: frozenset[str],
+def _check_operations(conf: Any, operations: frozenset[str],
                       hooked: Sequence[str]) -> Iterator[base.CheckItem]:
     """Warn of allowed operations that other options prevent."""
     if conf.engine.dry_run or conf.engine.executor == 'dry_run':
@@ -91,12 +91,12 @@ def _check_operations(conf: Any, asked: frozenset[str],
         yield base.report_warning('migfra: dry run',
                                   f'with [engine] {option} every request is refused',
                                   'Change it when requests are to be carried out.')
-    if 'repin-vm' in asked and not conf.repin.uri:
+    if 'repin-vm' in operations and not conf.repin.uri:
         yield base.report_warning('migfra: repin-vm',
                                   'it is allowed, but [repin] uri is empty: the '
                                                'answer is always that it is unsupported',
                                   'Set [repin] uri, or take repin-vm out of [migfra] allow.')
-    if asked & MOVES and 'pause' not in hooked:
+    if operations & MOVES and 'pause' not in hooked:
         yield base.report_warning('migfra: warm',
                                   '[hooks] on_request has no pause: migrations with '
                                            'migration-type warm are not carried out',
@@ -160,8 +160,8 @@ def _check_permit(context: base.CheckContext, title: str, permit: permits.Operat
                                    + (f', or {model.UNASSIGNED}' if scopes
                                       and model.UNASSIGNED in scopes
                                       else '') + '; by their names, as Nova has them.')
-    found = _KnownProjects(context)
-    wrong, remedy, unsure = found.find_unknown_projects(sorted(permit.projects or ()))
+    known_projects = _KnownProjects(context)
+    wrong, remedy, unsure = known_projects.find_unknown_projects(sorted(permit.projects or ()))
     if wrong:
         return base.report_failure(title, f'{text}Keystone has no project of the ID '
                                           f'{_format_names(wrong)}',
@@ -193,14 +193,14 @@ class _KnownProjects:
 
     def __init__(self, context: base.CheckContext) -> None:
         self._connection = context.connection
-        self._seen = set() if context.cluster is None else {
+        self._instance_projects = set() if context.cluster is None else {
             instance.project_id for instance in context.cluster.instances.values()}
 
     def find_unknown_projects(self, projects: Sequence[str]) -> tuple[list[str], str, list[str]]:
         """Return the projects that do not exist, a remedy for the first, and the unknown ones."""
         wrong, unsure = [], []
         for project in projects:
-            there = project in self._seen or self._has_keystone_project(project)
+            there = project in self._instance_projects or self._has_keystone_project(project)
             if there is None:
                 unsure.append(project)
             elif not there:
@@ -215,12 +215,12 @@ class _KnownProjects:
     def _format_remedy(self, project: str) -> str:
         answer = self._get('/projects?' + urllib.parse.urlencode({'name': project}))
         try:
-            found = [str(p['id']) for p in answer.json()['projects']]
+            project_ids = [str(p['id']) for p in answer.json()['projects']]
         except (AttributeError, LookupError, TypeError, ValueError):
-            found = []
-        if found:
+            project_ids = []
+        if project_ids:
             return (f'{_format_names([project])} is the name of one: write its ID, '
-                    f'{_format_names(found)}, in [migfra] allow.')
+                    f'{_format_names(project_ids)}, in [migfra] allow.')
         return 'Write IDs of projects in [migfra] allow: openstack project list.'
 
     def _get(self, path: str) -> Any:
@@ -233,19 +233,19 @@ class _KnownProjects:
 
 
 def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.CheckItem]:
-    found: dict[str, list[str]] = collections.defaultdict(list)
+    scopes_by_host: dict[str, list[str]] = collections.defaultdict(list)
     for scope in scopes:
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
             for host in cluster.list_hosts_of(scope):
-                found[host].append(scope)
-    if foreign := sorted(host for host in found if not _is_topic_name(host)):
+                scopes_by_host[host].append(scope)
+    if foreign := sorted(host for host in scopes_by_host if not _is_topic_name(host)):
         yield base.report_warning('migfra: hosts',
                                   f'{plurals.count_with_verb(len(foreign), "host")} not served, '
                                   f'since no topic can bear such names: {_format_names(foreign)}',
                                   'Name them otherwise ([DEFAULT] host of their nova-compute), or '
                                   'do without requests for them.')
-    if shared := sorted(host for host, where in found.items() if len(where) > 1):
-        first = found[shared[0]]
+    if shared := sorted(host for host, where in scopes_by_host.items() if len(where) > 1):
+        first = scopes_by_host[shared[0]]
         yield base.report_warning(
             'migfra: hosts of several scopes',
             f'{plurals.count_with_verb(len(shared), "host")} in several scopes, such as '
@@ -283,6 +283,6 @@ def _check_instance_names(cluster: model.Cluster,
             'Ask for such servers by UUID.')
 
 
-def _format_names(found: Sequence[str]) -> str:
-    return ', '.join(map(api.format_printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN
-                                                                  else '')
+def _format_names(all_names: Sequence[str]) -> str:
+    return ', '.join(map(api.format_printable, all_names[:SHOWN])) + (
+        ', ...' if len(all_names) > SHOWN else '')

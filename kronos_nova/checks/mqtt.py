@@ -103,17 +103,17 @@ def _check_limits(visit: 'BrokerConnection') -> Iterator[base.CheckItem]:
 
 def _check_rights(visit: 'BrokerConnection', where: str, conf: Any) -> Iterator[base.CheckItem]:
     """Check the rights to each topic, with our client name in place of a host's name."""
-    heard, said = _list_test_topics(conf, visit.name)
+    heard, payload_by_topic = _list_test_topics(conf, visit.name)
     refused = [f'hear {topic}' for topic in heard if not visit.may_subscribe(topic)]
     if conf.mqtt.protocol == '5':
-        refused += [f'publish on {topic}' for topic, text in said.items()
+        refused += [f'publish on {topic}' for topic, text in payload_by_topic.items()
                     if not visit.may_publish(topic, text)]
     if refused:
         yield base.report_failure('mqtt: rights', f'{where}: the broker does not let us '
                                           + ', nor '.join(refused), _RIGHTS)
     elif conf.mqtt.protocol == '5':
         yield base.report_ok('mqtt: rights', f'may hear {", ".join(heard)}; may publish on '
-                                      + ', '.join(said))
+                                      + ', '.join(payload_by_topic))
     else:
         yield base.report_ok('mqtt: rights',
                              f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
@@ -127,15 +127,15 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
     The listeners of a topic can read its payload.
     """
     heard: list[str] = []
-    said: dict[str, str] = {}
+    payload_by_topic: dict[str, str] = {}
     pscom = 'pscom' in (*conf.hooks.enabled, *conf.hooks.on_request)
     if conf.migfra.allow or not pscom:
         ours = f'{conf.mqtt.prefix}/migfra/{name}'
         heard.append(f'{ours}/task')
-        said[f'{ours}/result'] = replies.format_refusal(
+        payload_by_topic[f'{ours}/result'] = replies.format_refusal(
             None, None, conf.migfra.scheduler, 'kronos-test-config looks whether results may be '
                                                'published; no request was sent')
-        said[f'{ours}/status'] = 'offline'
+        payload_by_topic[f'{ours}/status'] = 'offline'
     if pscom:
         request, response = (
             pscom_client.TopicTemplate(conf.mqtt.prefix, option, conf.hook_pscom[option])
@@ -144,8 +144,8 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
         # No instance has that name, and the message asks for nothing.
         topic = request.render_topic(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
         if topic is not None:
-            said[topic] = ''
-    return heard, said
+            payload_by_topic[topic] = ''
+    return heard, payload_by_topic
 
 
 class BrokerConnection:
@@ -231,26 +231,27 @@ class BrokerConnection:
 
         try:
             # MQTT 5 starts a clean session and keeps none unless the client asks for it.
-            made: Any = mqtt.make_client(self._conf, self.name, kept=False,
-                                         reconnect_on_failure=False)
+            mqtt_client: Any = mqtt.make_client(self._conf, self.name, kept=False,
+                                                reconnect_on_failure=False)
         except exception.ConfigError as e:
             raise BrokerFault(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                               e.kwargs['remedy']) from None
-        made.connect_timeout = SECONDS
+        mqtt_client.connect_timeout = SECONDS
 
         def record_answer(kind: str, mid: int, *answer: Any) -> None:
             self._answers[kind, mid] = list(answer)
 
-        def record_connection(client: Any, data: Any, flags: Any, reason: Any, told: Any) -> None:
-            self.told = told
+        def record_connection(client: Any, data: Any, flags: Any, reason: Any,
+                              connack_properties: Any) -> None:
+            self.told = connack_properties
             record_answer('connect', 0, reason)
 
-        made.on_connect = record_connection
-        made.on_subscribe = lambda client, data, mid, reasons, told: record_answer(
-            'subscribe', mid, *reasons)
-        made.on_publish = lambda client, data, mid, reason, told: record_answer(
+        mqtt_client.on_connect = record_connection
+        mqtt_client.on_subscribe = lambda client, data, mid, reasons, reply_properties: (
+            record_answer('subscribe', mid, *reasons))
+        mqtt_client.on_publish = lambda client, data, mid, reason, reply_properties: record_answer(
             'publish', mid, reason)
-        return made
+        return mqtt_client
 
     def _send_and_wait(self, kind: str, ask: Callable[[], int]) -> list[Any]:
         try:

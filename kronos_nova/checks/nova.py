@@ -101,18 +101,18 @@ def _check_hosts(cluster: model.Cluster) -> Iterator[base.CheckItem]:
 
 def _check_cells(context: base.CheckContext, cluster: model.Cluster) -> Iterator[base.CheckItem]:
     """Check that aggregates name the cell of every host, unless they name no cell at all."""
-    found = {h.cell for h in cluster.hosts.values()} - {None}
+    cell_names = {h.cell for h in cluster.hosts.values()} - {None}
     missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
     key = context.conf.engine.cell_metadata_key
-    if found and missing:
+    if cell_names and missing:
         yield base.report_warning(
             'nova: cells',
             f'{plurals.count_noun(len(missing), "host")} without the name of a cell: '
             f'{_format_names(missing)}',
             f'Add them to an aggregate whose metadata {key} names their cell.')
-    elif found:
+    elif cell_names:
         yield base.report_ok('nova: cells',
-                             f'{plurals.count_noun(len(found), "cell")}; '
+                             f'{plurals.count_noun(len(cell_names), "cell")}; '
                              'each host has the name of one')
 
 
@@ -125,11 +125,11 @@ def _check_local_disks(context: base.CheckContext,
     engine = context.conf.engine
     if engine.allow_disk_copy or engine.instance_storage == 'shared':
         return
-    held = sum(1 for i in cluster.instances.values() if i.local_disk_gb != 0)
-    text = f'{held} of {len(cluster.instances)} instances have disks that are no volumes'
+    on_local_disks = sum(1 for i in cluster.instances.values() if i.local_disk_gb != 0)
+    text = f'{on_local_disks} of {len(cluster.instances)} instances have disks that are no volumes'
     if engine.instance_storage == 'local':
         yield base.report_ok('nova: disks', f'{text}: they are not moved by load')
-    elif held:
+    elif on_local_disks:
         yield base.report_warning('nova: disks',
                                   f'{text}: where storage is not shared, Nova will refuse '
                                           'to move them by load',

@@ -62,13 +62,13 @@ class PrometheusConnection:
             self._source = self._connect_source()
         if self._source is None:
             return None
-        found: model.QueryResult = self._source.check_syntax(query)
-        if found.health is model.SourceHealth.UNREACHABLE:
-            self.away = f'the source of kronos.conf could not tell: {found.error}'
+        syntax_result: model.QueryResult = self._source.check_syntax(query)
+        if syntax_result.health is model.SourceHealth.UNREACHABLE:
+            self.away = f'the source of kronos.conf could not tell: {syntax_result.error}'
             self.remedy = 'See that the Prometheus of kronos.conf answers.'
             self._source = None
             return None
-        return found
+        return syntax_result
 
     def _connect_source(self) -> Any:
         """Return the source of kronos.conf; None without a kronos.conf.
@@ -100,7 +100,7 @@ def _lint_file(path: str, server: PrometheusConnection,
         return
     problems = policies.list_problems(document, path)
     yield from map(_make_failed_item, problems)
-    found: list[base.CheckItem] = []
+    query_items: list[base.CheckItem] = []
     unparsed: list[str] = []
     number = 0
     for field, query, entry in _list_queries(document):
@@ -108,8 +108,8 @@ def _lint_file(path: str, server: PrometheusConnection,
         items = _lint_query(field, query, entry, server, interval)
         if items is None:
             unparsed.append(field)
-        found += items or ()
-    yield from found
+        query_items += items or ()
+    yield from query_items
     if unparsed:
         yield base.CheckItem(
             'queries', base.CheckStatus.SKIPPED,
@@ -125,7 +125,7 @@ def _lint_file(path: str, server: PrometheusConnection,
         yield base.report_warning(note.field, f'{where}{note.problem}',
                                   'Remove it, or correct its name.')
     if not unparsed and not any(item.status in (base.CheckStatus.FAILED, base.CheckStatus.SKIPPED)
-                                for item in found):
+                                for item in query_items):
         yield base.report_ok('file', f'{policies_check.format_summary(policy_set)}; {number} '
                                      'queries parsed')
 

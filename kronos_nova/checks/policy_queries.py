@@ -44,8 +44,8 @@ def examine_policies(session: cloud_state.Session, path: str | None = None,
     chosen = _choose_policies(policy_set, names, path)
     context = base.CheckContext(conf, policy_set=policy_set)
     try:
-        return [dataclasses.replace(found, item=base.mask_item(found.item))
-                for found in _list_details(context, chosen, every)]
+        return [dataclasses.replace(finding, item=base.mask_item(finding.item))
+                for finding in _list_details(context, chosen, every)]
     finally:
         context.close()
 

@@ -85,7 +85,7 @@ def parse_query(query: str) -> Any:
 def _silence_stderr() -> Iterator[None]:
     """Discard standard error: Rust itself writes there on a panic, for developers."""
     try:
-        kept = os.dup(2)
+        stderr_copy = os.dup(2)
     except OSError:  # standard error is closed
         yield
         return
@@ -94,8 +94,8 @@ def _silence_stderr() -> Iterator[None]:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
 
 
 def is_too_large(query: str) -> bool:
@@ -109,12 +109,12 @@ def find_fault(query: str) -> QueryError | None:
     if is_too_large(query):
         return QueryError(f'it has more than {MOST_OPERATORS} operators', certain=False,
                           parsed=False)
-    found = _find_problem(query)
-    if found is None:
+    fault = _find_problem(query)
+    if fault is None:
         return None
-    if found.startswith(_FAILED):
-        return QueryError(found, certain=False, parsed=False)
-    return QueryError(found, _find_place(query, found), certain=_UNKNOWN.match(found) is None)
+    if fault.startswith(_FAILED):
+        return QueryError(fault, certain=False, parsed=False)
+    return QueryError(fault, _find_place(query, fault), certain=_UNKNOWN.match(fault) is None)
 
 
 def _find_problem(query: str) -> str | None:
@@ -146,13 +146,13 @@ def _find_place(query: str, problem: str) -> int | None:
 
 
 def _open(tokens: Iterable[re.Match[str]]) -> Iterator[re.Match[str]]:
-    found: list[re.Match[str]] = []
+    open_brackets: list[re.Match[str]] = []
     for token in tokens:
         if token.group() in _CLOSING:
-            found.append(token)
-        elif found and token.group() == _CLOSING[found[-1].group()]:
-            found.pop()
-    return iter(found)
+            open_brackets.append(token)
+        elif open_brackets and token.group() == _CLOSING[open_brackets[-1].group()]:
+            open_brackets.pop()
+    return iter(open_brackets)
 
 
 def _is_completable(begin: str, tokens: list[str]) -> bool:

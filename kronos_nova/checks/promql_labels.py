@@ -72,20 +72,20 @@ def list_nodes(root: Any) -> list[SyntaxNode]:
 
     This does not recurse, and reads each node once: a query may be as deep as it is long.
     """
-    found = [SyntaxNode(root)]
-    for node in found:  # it grows
+    nodes = [SyntaxNode(root)]
+    for node in nodes:  # it grows
         node.inner = [SyntaxNode(expr) for expr in _list_operands(node.expr)]
-        found += node.inner
-    for node in reversed(found):
+        nodes += node.inner
+    for node in reversed(nodes):
         node.kind = _find_result_kind(node)
         node.labels = _find_labels(node)
-    return found
+    return nodes
 
 
 def _list_operands(expr: Any) -> Iterator[Any]:
     for name in ('lhs', 'rhs', 'expr', 'param'):
-        if isinstance(found := getattr(expr, name, None), pp.Expr):
-            yield found
+        if isinstance(operand := getattr(expr, name, None), pp.Expr):
+            yield operand
     yield from getattr(expr, 'args', ())
 
 
@@ -120,12 +120,13 @@ def _of_aggregate(node: SyntaxNode) -> LabelSet:
     operator, modifier, labels = str(node.expr.op), node.expr.modifier, node.inner[0].labels
     if operator in _OF_SERIES:
         return labels
-    kept = NONE
+    kept_labels = NONE
     if modifier is not None:
-        kept = labels & _build_labels(modifier.labels, modifier.type == pp.AggModifierType.By)
+        kept_labels = labels & _build_labels(modifier.labels,
+                                             modifier.type == pp.AggModifierType.By)
     if operator == 'count_values':
-        kept |= _build_literal_label(node.expr.param)
-    return kept
+        kept_labels |= _build_literal_label(node.expr.param)
+    return kept_labels
 
 
 def _read_binary_labels(node: SyntaxNode) -> LabelSet:
@@ -141,8 +142,8 @@ def _read_binary_labels(node: SyntaxNode) -> LabelSet:
         return left.labels if matching is None else left.labels & build_matched_labels(matching)
     many, one = ((left, right) if card == pp.VectorMatchCardinality.ManyToOne
                  else (right, left))
-    taken = LabelSet(frozenset(getattr(modifier, 'group_labels', None) or ()))
-    return many.labels & ~taken | one.labels & taken
+    group_labels = LabelSet(frozenset(getattr(modifier, 'group_labels', None) or ()))
+    return many.labels & ~group_labels | one.labels & group_labels
 
 
 def _read_call_labels(node: SyntaxNode) -> LabelSet:

@@ -41,8 +41,8 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
             yield dataclasses.replace(samples, name=f'queries: {policy.name}')
             continue
         for field, result in list_results(samples):
-            one = _by_host if field in survey.HOST_FIELDS else _by_instance
-            yield one(context, policy, field, result)
+            check_result = _by_host if field in survey.HOST_FIELDS else _by_instance
+            yield check_result(context, policy, field, result)
         yield check_age(context, policy, samples)
         yield from (item for item in coverage.check(context, policy, samples)
                     if item.status in (base.CheckStatus.WARNING, base.CheckStatus.FAILED))
@@ -109,20 +109,20 @@ def _by_host(context: base.CheckContext, policy: policies.Policy, field: str,
                                    f'{len(result.series)} series, not compared with Nova\'s hosts',
                                    'Put Nova right first.')
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
-    found = survey.compare_hosts(policy, result, cluster)
+    answer_survey = survey.compare_hosts(policy, result, cluster)
     if field != 'host_capacity_query':
         names = survey.map_host_names(policy, cluster)
         _values, problem, _warnings = scoring.host_scores(policy, result, names)
         if problem is not None:
-            mistake = guess_score_unit(cluster, found)
+            mistake = guess_score_unit(cluster, answer_survey)
             return base.report_failure(
                 title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Correct the query in the policy file.')
-    missing = found.missing
-    known = sum(1 for host in found.values if host in cluster.scope_hosts)
+    missing = answer_survey.missing
+    known = sum(1 for host in answer_survey.values if host in cluster.scope_hosts)
     text = f'{known} of {len(cluster.scope_hosts)} hosts have a value'
-    if found.values:
-        text += f', {found.lowest:g} to {found.highest:g}'
+    if answer_survey.values:
+        text += f', {answer_survey.lowest:g} to {answer_survey.highest:g}'
     if cluster.scope_hosts and not known:
         return base.report_failure(title, 'no series is one of Nova\'s hosts',
                                    f'Correct host_label ({policy.host_label}), or set host_regex.')
@@ -145,15 +145,15 @@ def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str
     if context.cluster is None:
         return base.report_warning(title, f'{len(result.series)} series, not compared with Nova\'s '
                                    'instances', 'Put Nova right first.')
-    found = survey.compare_instances(policy, result,
-                                     survey.restrict_scope(context.cluster, context.policy_set))
-    known = found.expected - len(found.missing)
-    text = f'{known} of {found.expected} active instances have a value'
-    if found.expected and not known:
+    answer_survey = survey.compare_instances(
+        policy, result, survey.restrict_scope(context.cluster, context.policy_set))
+    known = answer_survey.expected - len(answer_survey.missing)
+    text = f'{known} of {answer_survey.expected} active instances have a value'
+    if answer_survey.expected and not known:
         return base.report_failure(title, 'no series is one of Nova\'s instances',
                                    f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                                    f'vm_profile_label_type ({policy.vm_profile_label_type}).')
-    if found.missing:
+    if answer_survey.missing:
         lacking = {'vm_profile_query': 'Instances without a value follow vm_profile_fallback '
                                        f'({policy.vm_profile_fallback}).',
                    'vm_dirty_rate_query': 'An instance without a value costs what its memory '
@@ -165,10 +165,10 @@ def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str
 
 
 def guess_score_unit(cluster: model.Cluster,
-                     found: survey.AnswerSurvey) -> units.UnitMistake | None:
+                     answer_survey: survey.AnswerSurvey) -> units.UnitMistake | None:
     """Guess the unit of host scores above 1; None when no score is above 1."""
     cpus = max((h.sum_inventories('VCPU') for h in cluster.hosts.values()), default=0)
-    return units.guess_score_unit(found.values.values(), cpus or None)
+    return units.guess_score_unit(answer_survey.values.values(), cpus or None)
 
 
 def check_age(context: base.CheckContext, policy: policies.Policy,
@@ -207,25 +207,25 @@ def check_scores(context: base.CheckContext, policy: policies.Policy,
         cluster = context.cluster.replace_scope(scope, scopes)
         if not cluster.scope_hosts:
             continue
-        found = scoring.score_policy(
+        policy_scores = scoring.score_policy(
             policy, samples, cluster, now=time.time(),
             staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
             max_missing_hosts=conf.engine.max_missing_hosts)
         title = f'policy: {policy.name} in {scope}'
-        if found.untrusted:
-            yield base.report_failure(title, found.untrusted,
+        if policy_scores.untrusted:
+            yield base.report_failure(title, policy_scores.untrusted,
                                       'Until then no instance moves by load.')
         else:
-            yield base.report_ok(title, _format_imbalance(context, policy, cluster, found))
+            yield base.report_ok(title, _format_imbalance(context, policy, cluster, policy_scores))
 
 
 def _format_imbalance(context: base.CheckContext, policy: policies.Policy, cluster: model.Cluster,
-                      found: model.PolicyScores) -> str:
+                      policy_scores: model.PolicyScores) -> str:
     """Format the imbalance with which an engine starts to plan, by this policy alone."""
     alone = policies.PolicySet(
         policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
     simulated = simulation.Simulation(
-        cluster, model.ClusterScores({policy.name: found}), alone, model.MoveHistory(),
+        cluster, model.ClusterScores({policy.name: policy_scores}), alone, model.MoveHistory(),
         engine_conf.build_options(context.conf))
     counted = int((simulated.givers | simulated.takers).sum())
     hosts = len(cluster.scope_hosts)

@@ -61,9 +61,9 @@ def compare_hosts(policy: policies.Policy, result: model.QueryResult,
 
     A value is expected of each host under plan that is up; other hosts may have one as well.
     """
-    found = map_host_names(policy, cluster)
+    host_names = map_host_names(policy, cluster)
     up = {host for host in cluster.scope_hosts if cluster.services[host].up}
-    return _compare_series(result, found.map_answer, up)
+    return _compare_series(result, host_names.map_answer, up)
 
 
 def compare_instances(policy: policies.Policy, result: model.QueryResult,

@@ -53,11 +53,11 @@ def guess_score_unit(values: Iterable[float], cpus: float | None) -> UnitMistake
 
     :param cpus: number of CPUs of the host that has the most.
     """
-    found = list(values)
-    highest = max(found, default=0.0)
+    scores = list(values)
+    highest = max(scores, default=0.0)
     if highest <= 1.0:
         return None
-    if highest <= ONCE and statistics.median(found) <= OFTEN:
+    if highest <= ONCE and statistics.median(scores) <= OFTEN:
         return UnitMistake(1.0, 'the right unit, of a load that exceeds the capacity, as that of '
                             'overcommitted hosts and a load average do',
                            'Bound the query with clamp_max(..., 1), or divide it by the highest '
@@ -90,7 +90,7 @@ def guess_usage_unit(policy: policies.Policy, explained: float, cluster: model.C
     fitting = [(abs(math.log(explained / m.factor / USUAL)), m)
                for m in _list_known_mistakes(policy, cluster, list(capacity))
                if explained > 0 and m.factor > 0 and LEAST <= explained / m.factor <= MOST]
-    return min(fitting, key=lambda found: found[0])[1] if fitting else None
+    return min(fitting, key=lambda fit: fit[0])[1] if fitting else None
 
 
 def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
