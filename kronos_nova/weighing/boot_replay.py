@@ -82,15 +82,15 @@ class ReplayDoor(runtime.SchedulerRuntime):
 
     def list_scored_groups(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
         self._ledger.record_allocations(hosts, self._now, self._now)
-        found = []
+        groups = []
         for index, some in self._bindings.group_hosts_by_index(hosts):
             if index is None:
-                found.append(score_cache.ScoredHosts(some, None))
+                groups.append(score_cache.ScoredHosts(some, None))
                 continue
             snapshot = self._cards[self._bindings.paths[index]].snapshot
-            found.append(score_cache.ScoredHosts(some, snapshot) if snapshot.reason is None else
-                         score_cache.ScoredHosts(some, None, snapshot.reason))
-        return found
+            groups.append(score_cache.ScoredHosts(some, snapshot) if snapshot.reason is None else
+                          score_cache.ScoredHosts(some, None, snapshot.reason))
+        return groups
 
 
 @dataclasses.dataclass(slots=True)
@@ -194,17 +194,18 @@ class BootReplay:
             return False
         if known.pinned_zone is not None and service.zone != known.pinned_zone:
             return False
-        no = constraints.judge_move(view, model.Move(known.uuid, '', name, model.Phase.SPREAD), (
-            claims.CLAIMS_RULE, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE))
+        rejection = constraints.judge_move(
+            view, model.Move(known.uuid, '', name, model.Phase.SPREAD),
+            (claims.CLAIMS_RULE, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE))
         # The first member of a group goes anywhere.
-        return no is None or no.rule == 'affinity-unmovable'
+        return rejection is None or rejection.rule == 'affinity-unmovable'
 
     def _build_host_state(self, world: worlds.InstancePlaces, h: int) -> Any:
         name = self._past.hosts[h]
         host = self._past.cluster.hosts[name]
         state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
         state.hypervisor_hostname = host.hypervisor_hostname
-        state.aggregates = [each for each in self._aggregates if name in each.hosts]
+        state.aggregates = [aggregate for aggregate in self._aggregates if name in aggregate.hosts]
         for ratio, resource_class in (('cpu', 'VCPU'), ('ram', 'MEMORY_MB'), ('disk', 'DISK_GB')):
             inventory = next((p.inventories[resource_class] for p in host.tree
                               if resource_class in p.inventories), None)

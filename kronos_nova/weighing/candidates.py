@@ -38,19 +38,19 @@ def explain_no_candidate(client: Any, ctxt: Any, uuid: str, spec: Any, resources
     except (KeyError, ValueError, nova_exception.NovaException):
         return 'Placement knows no such provider'
     group = resources.get_request_group(None)
-    found = [f'{name}: {short}' for name, amount in sorted(group.resources.items())
-             if (short := _format_shortfall(inventories.get(name), usages.get(name, 0),
-                                            int(amount)))]
+    problems = [f'{name}: {short}' for name, amount in sorted(group.resources.items())
+                if (short := _format_shortfall(inventories.get(name), usages.get(name, 0),
+                                               int(amount)))]
     # A trait of the request as a whole is one of the tree's root.
     required = set(group.required_traits) | set(spec.root_required)
     forbidden = set(group.forbidden_traits) | set(spec.root_forbidden)
-    found += [f'it lacks trait {name}' for name in sorted(required - traits)]
-    found += [f'it has the forbidden trait {name}' for name in sorted(forbidden & traits)]
-    found += [f'it is in none of the aggregates {", ".join(sorted(any_of))}'
-              for any_of in group.aggregates if not aggregates & set(any_of)]
-    found += [f'it is in the isolated aggregate {name}'
-              for name in sorted(set(group.forbidden_aggregates or ()) & aggregates)]
-    return '; '.join(found)
+    problems += [f'it lacks trait {name}' for name in sorted(required - traits)]
+    problems += [f'it has the forbidden trait {name}' for name in sorted(forbidden & traits)]
+    problems += [f'it is in none of the aggregates {", ".join(sorted(any_of))}'
+                 for any_of in group.aggregates if not aggregates & set(any_of)]
+    problems += [f'it is in the isolated aggregate {name}'
+                 for name in sorted(set(group.forbidden_aggregates or ()) & aggregates)]
+    return '; '.join(problems)
 
 
 def _format_shortfall(inventory: dict[str, Any] | None, used: int, amount: int) -> str:

@@ -83,17 +83,17 @@ class ClaimsInMemory:
 
         :raises WeighError: Placement gave no answer.
         """
-        found = self._client.get_allocation_candidates(ctxt, resources)
-        if found is None or found[0] is None:
+        answer = self._client.get_allocation_candidates(ctxt, resources)
+        if answer is None or answer[0] is None:
             raise exception.WeighError(
                 what='Placement', problem='it gave no allocation candidates; the line of '
                 'nova.scheduler.client.report above says why',
                 remedy='Correct [placement] in nova.conf, or have Placement running')
         self.requests.append(resources)
-        for uuid, summary in found[1].items():
+        for uuid, summary in answer[1].items():
             self.summaries.setdefault(uuid, {
                 name: dict(amounts) for name, amounts in summary['resources'].items()})
-        return found
+        return answer
 
     def claim_resources(self, ctxt: Any, consumer_uuid: str, alloc_request: Any,
                         *args: Any, **kwargs: Any) -> bool:
@@ -124,13 +124,13 @@ class QuietHostManager(host_manager.HostManager):
 
     @property
     def filter_passes(self) -> list[FilterPass]:
-        found: list[FilterPass] = self.filter_handler.passes
-        return found
+        passes: list[FilterPass] = self.filter_handler.passes
+        return passes
 
     @property
     def weigh_passes(self) -> list[WeighPass]:
-        found: list[WeighPass] = self.weight_handler.passes
-        return found
+        passes: list[WeighPass] = self.weight_handler.passes
+        return passes
 
 
 class RehearsalManager(manager.SchedulerManager):
@@ -199,29 +199,29 @@ class _RecordingFilters:
         if self.passes:
             # Later instances: the report shows only their hosts.
             return self._handler.get_filtered_objects(filters, hosts, spec_obj, index)
-        taken = FilterPass(hosts, {})
-        self.passes.append(taken)
+        filter_pass = FilterPass(hosts, {})
+        self.passes.append(filter_pass)
         return self._handler.get_filtered_objects(
-            [_make_named_class(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj,
-            index)
+            [_make_named_class(_WatchedFilter, f)(f, filter_pass) for f in filters], hosts,
+            spec_obj, index)
 
 
 class _WatchedFilter:
 
-    def __init__(self, inner: Any, taken: FilterPass) -> None:
+    def __init__(self, inner: Any, filter_pass: FilterPass) -> None:
         self._inner = inner
-        self._taken = taken
+        self._filter_pass = filter_pass
 
     def run_filter_for_index(self, index: int) -> bool:
         return bool(self._inner.run_filter_for_index(index))
 
     def filter_all(self, hosts: list[Any], spec: Any) -> list[Any] | None:
         passed, why = reasons.apply_filter(self._inner, hosts, spec)
-        left = {id(host) for host in passed or ()}
+        passed_ids = {id(host) for host in passed or ()}
         for host in hosts:
-            if id(host) not in left:
-                self._taken.refused[id(host)] = (type(self._inner).__name__,
-                                                 why.get(id(host), ''))
+            if id(host) not in passed_ids:
+                self._filter_pass.refused[id(host)] = (type(self._inner).__name__,
+                                                       why.get(id(host), ''))
         return passed
 
 
@@ -237,20 +237,20 @@ class _RecordingWeights:
         hosts = list(obj_list)
         if self.passes:
             return self._handler.get_weighed_objects(weighers, hosts, weighing_properties)
-        taken = WeighPass(hosts, hollow={id(h) for h in hosts if not h.allocation_candidates})
-        self.passes.append(taken)
-        found = self._handler.get_weighed_objects(
-            [_make_named_class(_WatchedWeigher, w)(w, taken) for w in weighers], hosts,
+        weigh_pass = WeighPass(hosts, hollow={id(h) for h in hosts if not h.allocation_candidates})
+        self.passes.append(weigh_pass)
+        weighed_hosts = self._handler.get_weighed_objects(
+            [_make_named_class(_WatchedWeigher, w)(w, weigh_pass) for w in weighers], hosts,
             weighing_properties)
-        taken.ranked = [(weighed.obj, float(weighed.weight)) for weighed in found]
-        return found
+        weigh_pass.ranked = [(weighed.obj, float(weighed.weight)) for weighed in weighed_hosts]
+        return weighed_hosts
 
 
 class _WatchedWeigher:
 
-    def __init__(self, inner: Any, taken: WeighPass) -> None:
+    def __init__(self, inner: Any, weigh_pass: WeighPass) -> None:
         self._inner = inner
-        self._taken = taken
+        self._weigh_pass = weigh_pass
 
     @property
     def minval(self) -> Any:
@@ -263,14 +263,14 @@ class _WatchedWeigher:
     def weigh_objects(self, weighed: list[Any], properties: Any) -> list[float]:
         raw = list(self._inner.weigh_objects(weighed, properties))
         # Read the bounds afterwards, as Nova's handler does.
-        self._taken.opinions.append(WeigherOpinion(
+        self._weigh_pass.opinions.append(WeigherOpinion(
             self._inner, raw, list(base_weights.normalize(
                 raw, minval=self._inner.minval, maxval=self._inner.maxval))))
         return raw
 
     def weight_multiplier(self, host: Any) -> Any:
         multiplier = self._inner.weight_multiplier(host)
-        self._taken.opinions[-1].multipliers.append(float(multiplier))
+        self._weigh_pass.opinions[-1].multipliers.append(float(multiplier))
         return multiplier
 
 

@@ -79,18 +79,18 @@ def compare_settings(conf: cfg.ConfigOpts, order: findings.BootOrder, patience: 
     """
     # How a request ranks hosts that are nearly equal depends on its instance.
     plain = settings.apply_settings(conf, [('kronos', 'concurrent_boots', '1')])
-    taken: settings.Taken = []
+    former_options: settings.Taken = []
     try:
         before = explain_order(order, patience)
         if not wanted:
             return before, None
-        taken = settings.apply_settings(conf, wanted)
+        former_options = settings.apply_settings(conf, wanted)
         if any(group != 'filter_scheduler' for group, _, _ in wanted):
             # The door may have read the option when it opened.
             runtime.close()
         return before, explain_order(order, patience)
     finally:
-        settings.restore_options(conf, taken)
+        settings.restore_options(conf, former_options)
         settings.restore_options(conf, plain)
         runtime.close()
 
@@ -143,8 +143,8 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.RehearsalManager, eve
     weighed = manager.weigh_passes[0] if manager.weigh_passes else dry_run.WeighPass([])
     names = _weigher_names(manager.weighers)
     # Scores from host states before any instance consumed from them.
-    held = scores.map_host_scores(list(every)) if _has_kronos_weigher(manager) else {}
-    given = multipliers.MultiplierKeys(manager.weighers)
+    host_scores = scores.map_host_scores(list(every)) if _has_kronos_weigher(manager) else {}
+    multiplier_keys = multipliers.MultiplierKeys(manager.weighers)
     weights: dict[int, dict[str, findings.WeigherShare]] = {}
     for name, opinion in zip(names, weighed.opinions, strict=False):
         for host, raw, normalised, multiplier in zip(
@@ -152,46 +152,47 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.RehearsalManager, eve
                 strict=True):
             weights.setdefault(id(host), {})[name] = findings.WeigherShare(
                 float(raw), float(normalised), multiplier,
-                given.list_aggregates(opinion.weigher, host, multiplier))
+                multiplier_keys.list_aggregates(opinion.weigher, host, multiplier))
     lines: list[findings.HostLine] = []
     hollow = [host for host, _ in weighed.ranked if id(host) in weighed.hollow]
     for host, total in weighed.ranked:
         if id(host) not in weighed.hollow:
-            lines.append(_build_host_line(host, held, rank=len(lines) + 1, total=total,
+            lines.append(_build_host_line(host, host_scores, rank=len(lines) + 1, total=total,
                                           weights=weights.get(id(host), {})))
-    lines += [_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE,
+    lines += [_build_host_line(host, host_scores, filtered_by=candidates.NO_CANDIDATE,
                                why='the filters have refused all its hosts') for host in hollow]
     order = [type(f).__name__ for f in manager.enabled_filters]
     refused = [(host, *filtered.refused[id(host)]) for host in filtered.considered
                if id(host) in filtered.refused]
     refused.sort(key=lambda row: (-order.index(row[1]), row[0].host))
-    lines += [_build_host_line(host, held, filtered_by=name, why=why) for host, name,
+    lines += [_build_host_line(host, host_scores, filtered_by=name, why=why) for host, name,
               why in refused]
-    seen = {(line.host, line.node) for line in lines}
-    left = sorted((h for h in every if (h.host, h.nodename) not in seen),
-                  key=lambda h: (h.host, h.nodename))
-    for number, host in enumerate(left):
+    listed_nodes = {(line.host, line.node) for line in lines}
+    unlisted_hosts = sorted((h for h in every if (h.host, h.nodename) not in listed_nodes),
+                            key=lambda h: (h.host, h.nodename))
+    for number, host in enumerate(unlisted_hosts):
         if host.uuid in stage.claims.summaries:
-            lines.append(_build_host_line(host, held, filtered_by='the request',
+            lines.append(_build_host_line(host, host_scores, filtered_by='the request',
                                           why='it names other hosts'))
             continue
         why = ''
         if number < candidates.MAX_ASKED and stage.claims.requests and host.uuid:
             why = candidates.explain_no_candidate(stage.placement, ctxt, host.uuid, spec,
                                                   stage.claims.requests[0])
-        lines.append(_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE, why=why))
+        lines.append(_build_host_line(host, host_scores, filtered_by=candidates.NO_CANDIDATE,
+                                      why=why))
     if len(weighed.ranked) == 1:
         notes.append('One host is left: Nova does not ask its weighers.')
     return lines, names
 
 
-def _build_host_line(host: Any, held: dict[tuple[str, str], findings.HostScores], *,
+def _build_host_line(host: Any, host_scores: dict[tuple[str, str], findings.HostScores], *,
                      rank: int | None = None,
                      total: float | None = None, filtered_by: str = '', why: str = '',
                      weights: dict[str, findings.WeigherShare] | None = None) -> findings.HostLine:
     return findings.HostLine(
         host.host, host.nodename, tuple(sorted(a.name for a in host.aggregates)), rank, total,
-        filtered_by, why, held.get((host.host, host.nodename)), weights or {})
+        filtered_by, why, host_scores.get((host.host, host.nodename)), weights or {})
 
 
 def _has_kronos_weigher(manager: Any) -> bool:
@@ -200,37 +201,37 @@ def _has_kronos_weigher(manager: Any) -> bool:
 
 def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
     """Return class names; a class that nova.conf names twice counts twice."""
-    found: list[str] = []
+    names: list[str] = []
     for weigher in weighers:
         name = type(weigher).__name__
-        count = sum(1 for other in found if other.partition(' ')[0] == name)
-        found.append(f'{name} ({count + 1})' if count else name)
-    return tuple(found)
+        count = sum(1 for other in names if other.partition(' ')[0] == name)
+        names.append(f'{name} ({count + 1})' if count else name)
+    return tuple(names)
 
 
 def _list_decision_notes(order: findings.BootOrder, stage: dry_run.RehearsalManager,
                          lines: Sequence[findings.HostLine]) -> list[str]:
     """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF
-    found = []
+    notes = []
     ranked = [line for line in lines if line.rank is not None]
     if ranked and len(stage.chosen) < order.count:
-        found.append(f'{order.count - len(stage.chosen)} of {order.count} instances find no '
+        notes.append(f'{order.count - len(stage.chosen)} of {order.count} instances find no '
                      'host any more: Nova refuses the whole request.')
     if not ranked:
-        found.append('No host is left: Nova says "No valid host was found".')
+        notes.append('No host is left: Nova says "No valid host was found".')
     best = [line for line in ranked if line.total == ranked[0].total]
     if len(best) > 1:
-        found.append(f'The highest sum belongs to {plurals.count_noun(len(best), "host")}; ' + (
+        notes.append(f'The highest sum belongs to {plurals.count_noun(len(best), "host")}; ' + (
             'Nova shuffles them (shuffle_best_same_weighed_hosts).'
             if conf.filter_scheduler.shuffle_best_same_weighed_hosts
             else 'their order is random.'))
     if conf.filter_scheduler.host_subset_size > 1:
-        found.append('Nova takes any of the first '
+        notes.append('Nova takes any of the first '
                      f'{conf.filter_scheduler.host_subset_size} (host_subset_size).')
     limit = conf.scheduler.max_placement_results
     requests = stage.claims.requests
     if requests and len(stage.claims.summaries) >= limit and requests[0]._limit is not None:
-        found.append(f'Placement tells of {limit} candidates at most ([scheduler] '
+        notes.append(f'Placement tells of {limit} candidates at most ([scheduler] '
                      'max_placement_results); other hosts may fit as well.')
-    return found
+    return notes

@@ -84,11 +84,11 @@ def count_boots(past: pasts.LoadHistory) -> int:
 
 def make_weighers(conf: cfg.ConfigOpts) -> list[Any]:
     """Make the weighers that nova.conf enables, and KronosWeigher if it is not among them."""
-    found = weights.HostWeightHandler().get_matching_classes(
+    classes = weights.HostWeightHandler().get_matching_classes(
         conf.filter_scheduler.weight_classes)
-    if headroom.KronosWeigher not in found:
-        found = [*found, headroom.KronosWeigher]
-    return [kind() for kind in found]
+    if headroom.KronosWeigher not in classes:
+        classes = [*classes, headroom.KronosWeigher]
+    return [kind() for kind in classes]
 
 
 def ceiling_filter(conf: cfg.ConfigOpts) -> Any:
@@ -139,24 +139,24 @@ def tune_multipliers(session: cloud_state.Session, nova: cfg.ConfigOpts,
     policy_sets = list(sets.values())
     mode = policy_sets[0].mode
     assumptions = past_loads.build_assumptions(session.conf, lag, bandwidth)
-    taken: settings.Taken = []
+    former_options: settings.Taken = []
     try:
-        found = past_loads.read_past_load(session, sets, source, progress)
-        taken = settings.apply_settings(nova, others)
-        first, *rest = found.candidates
+        past_load = past_loads.read_past_load(session, sets, source, progress)
+        former_options = settings.apply_settings(nova, others)
+        first, *rest = past_load.candidates
         tuner = MultiplierTuner(
-            found.history, policy_sets, nova,
+            past_load.history, policy_sets, nova,
             dataclasses.replace(first, others=tuple(rest)) if rebalanced else None, assumptions,
-            review.ReviewQuestion(scopes=found.scopes, ceiling=ceiling,
+            review.ReviewQuestion(scopes=past_load.scopes, ceiling=ceiling,
                                   limits=assumptions.limits), progress, of_aggregates)
         sign = -1.0 if mode == 'pack' else 1.0
         trials = [tuner.try_history(), *tuner.try_multipliers(list(dict.fromkeys(
             [0.0, *(multipliers or (sign * m for m in SPREAD))])))]
     finally:
-        settings.restore_options(nova, taken)
+        settings.restore_options(nova, former_options)
     return TunedMultipliers(trials, choose_multiplier(trials[1:], mode),
-                            [m.name for m in found.history.measures],
-                            tuple(found.history.warnings))
+                            [m.name for m in past_load.history.measures],
+                            tuple(past_load.history.warnings))
 
 
 class MultiplierTuner:
@@ -213,20 +213,20 @@ class MultiplierTuner:
 
         Under 0, which stands for Nova alone, it has no multiplier of KronosWeigher.
         """
-        found = {name: dict(self._past.cluster.aggregate_metadata.get(name, {}))
-                 for name in self._past.cluster.aggregates}
+        metadata_by_aggregate = {name: dict(self._past.cluster.aggregate_metadata.get(name, {}))
+                                 for name in self._past.cluster.aggregates}
         for name, own in self._of_aggregates.items():
-            found[name][headroom.OPTION] = repr(own)
+            metadata_by_aggregate[name][headroom.OPTION] = repr(own)
         if multiplier == 0:
-            for metadata in found.values():
+            for metadata in metadata_by_aggregate.values():
                 metadata.pop(headroom.OPTION, None)
-        return found
+        return metadata_by_aggregate
 
     def _run_trial(self, multiplier: float,
                    files: Mapping[str, policies.PolicySet]) -> MultiplierTrial:
         # Samples of a replay show the true load: no settling time is needed. Boots
         # come one after the other: a boot sees all earlier ones.
-        taken = settings.apply_settings(self._conf, [
+        former_options = settings.apply_settings(self._conf, [
             ('filter_scheduler', headroom.OPTION, repr(multiplier)),
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
             *(('kronos', 'policies_file', path) for path in files)])
@@ -243,7 +243,7 @@ class MultiplierTuner:
             return self._measure_trial(multiplier, f'multiplier {multiplier:g}', make_placer)
         finally:
             runtime.close()
-            settings.restore_options(self._conf, taken)
+            settings.restore_options(self._conf, former_options)
 
     def _measure_trial(self, multiplier: float | None, name: str,
                        placer: Callable[[], boot_replay.BootReplay | None]) -> MultiplierTrial:
@@ -263,19 +263,20 @@ class MultiplierTuner:
             None if moved is None else self._sum_overload_minutes(moved),
             placed.count if placed is not None else boot_replay.BootCounts(count_boots(past)))
 
-    def _sum_overload_minutes(self, found: backtest_run.BacktestResult) -> float:
-        over = review.mark_overloaded(found.score, self._question.ceiling)
+    def _sum_overload_minutes(self, backtest_result: backtest_run.BacktestResult) -> float:
+        over = review.mark_overloaded(backtest_result.score, self._question.ceiling)
         return review.count_host_minutes(over.any(axis=0), self._past.window.step)
 
-    def _compute_mean_spread(self, found: backtest_run.BacktestResult) -> dict[str, float | None]:
-        by_scope = [review.compute_imbalances(self._past, found.score, scope)
+    def _compute_mean_spread(
+            self, backtest_result: backtest_run.BacktestResult) -> dict[str, float | None]:
+        by_scope = [review.compute_imbalances(self._past, backtest_result.score, scope)
                     for scope in self._question.scopes]
         values = np.stack(by_scope)
         return {m.name: review.compute_statistics(values[:, i])['mean']
                 for i, m in enumerate(self._past.measures)}
 
-    def _count_empty_hosts(self, found: backtest_run.BacktestResult) -> float:
-        return float((found.counts == 0).sum(axis=1).mean())
+    def _count_empty_hosts(self, backtest_result: backtest_run.BacktestResult) -> float:
+        return float((backtest_result.counts == 0).sum(axis=1).mean())
 
 
 def choose_multiplier(trials: Sequence[MultiplierTrial], mode: str) -> MultiplierAdvice:
@@ -314,13 +315,14 @@ def _format_reason(best: MultiplierTrial, stock: MultiplierTrial, mode: str) -> 
            if stock.count.booted < FEW else '')
     if best is stock:
         return f'no other multiplier does better than Nova\'s own weighers.{few}'
-    found = [f'overload {best.overload:g} host-minutes instead of {stock.overload:g} with '
-             'Nova\'s own weighers']
+    advantages = [f'overload {best.overload:g} host-minutes instead of {stock.overload:g} with '
+                  'Nova\'s own weighers']
     if best.moves is not None:
-        found.append(f'{plurals.count_noun(best.moves, "move")} later instead of {stock.moves}')
+        advantages.append(
+            f'{plurals.count_noun(best.moves, "move")} later instead of {stock.moves}')
     if mode == 'pack':
-        found.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
+        advantages.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
     else:
-        found.append(f'mean max - min {_compute_spread_mean(best):.3f} instead of '
-                     f'{_compute_spread_mean(stock):.3f}')
-    return f'{", ".join(found)}.{few}'
+        advantages.append(f'mean max - min {_compute_spread_mean(best):.3f} instead of '
+                          f'{_compute_spread_mean(stock):.3f}')
+    return f'{", ".join(advantages)}.{few}'

@@ -41,14 +41,14 @@ class MultiplierKeys:
 
 def _keys(weigher: Any, host: Any) -> frozenset[str]:
     probe = copy.copy(host)
-    asked = _RecordingAggregate()
-    probe.aggregates = [asked]
+    recording_aggregate = _RecordingAggregate()
+    probe.aggregates = [recording_aggregate]
     try:
         weigher.weight_multiplier(probe)
     except Exception:
         # A foreign weigher may need more of a host than a probe has.
         return frozenset()
-    return frozenset(asked.keys)
+    return frozenset(recording_aggregate.keys)
 
 
 class _RecordingAggregate:

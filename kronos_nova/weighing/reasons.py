@@ -45,10 +45,10 @@ def apply_filter(filter_: Any, hosts: list[Any], spec: Any,
     """
     if type(filter_).filter_all is not filters.BaseFilter.filter_all:
         # The filter judges all hosts together.
-        found = filter_.filter_all(hosts, spec)
-        passed = None if found is None else list(found)
-        left = {id(host) for host in passed or ()}
-        refused = [host for host in hosts if id(host) not in left]
+        filter_answer = filter_.filter_all(hosts, spec)
+        passed = None if filter_answer is None else list(filter_answer)
+        passed_ids = {id(host) for host in passed or ()}
+        refused = [host for host in hosts if id(host) not in passed_ids]
         own = _explain_own_filter(filter_, refused, hosts, spec)
         return passed, {id(host): own.get(id(host)) or _format_filter_purpose(filter_)
                         for host in refused}
@@ -90,14 +90,14 @@ def _too_full(host: Any, spec: Any) -> str:
         return f'fail_closed is set and there are no scores: {group.reason}'
     if door.conf.kronos.unknown_hosts == 'exclude' and host.host not in group.snapshot.loads:
         return 'it has no score, and unknown_hosts is exclude'
-    found = []
+    excesses = []
     for ceiling in group.snapshot.ceilings:
         load = depletion.project_loads([host], ceiling.loads,
                                        *ceiling.compute_expected_use(spec.vcpus, spec.memory_mb))[0]
         if load is not None and load > ceiling.limit:
-            found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
-                         f'{ceiling.limit:g}')
-    return '; '.join(found)
+            excesses.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
+                            f'{ceiling.limit:g}')
+    return '; '.join(excesses)
 
 
 def _explain_placement_filter(refused: list[Any], hosts: list[Any], spec: Any) -> dict[int, str]:
@@ -111,16 +111,17 @@ def _explain_placement_filter(refused: list[Any], hosts: list[Any], spec: Any) -
     if notice is None:
         return {}
     rejections = placement.find_rejections(hosts, spec, notice.flights, door.conf)
-    found = {}
+    reason_by_id = {}
     for host in refused:
         if id(host) in rejections:
-            found[id(host)] = '; '.join(_PLACEMENT_REASONS.get(rejection.rule, rejection.detail)
-                                        for rejection in rejections[id(host)])
+            reason_by_id[id(host)] = '; '.join(
+                _PLACEMENT_REASONS.get(rejection.rule, rejection.detail)
+                for rejection in rejections[id(host)])
         elif host.host in notice.draining:
-            found[id(host)] = 'the rebalancer is draining it'
+            reason_by_id[id(host)] = 'the rebalancer is draining it'
         elif host.host in notice.quarantined:
-            found[id(host)] = 'the rebalancer has it in quarantine: it refused moves lately'
-    return found
+            reason_by_id[id(host)] = 'the rebalancer has it in quarantine: it refused moves lately'
+    return reason_by_id
 
 
 class _LogRecorder:
@@ -136,8 +137,8 @@ class _LogRecorder:
 
     def handle(self, record: Any) -> None:
         if record.thread == self._thread:
-            found = self._own if record.name == self._module else self._others
-            found.append(' '.join(str(record.getMessage()).split()))
+            messages = self._own if record.name == self._module else self._others
+            messages.append(' '.join(str(record.getMessage()).split()))
 
     def clear(self) -> None:
         self._own.clear()

@@ -124,9 +124,9 @@ def read_aggregate(ctxt: Any, name: str) -> Any:
 
     :raises WeighError: no aggregate matches.
     """
-    for found in objects.AggregateList.get_all(ctxt):
-        if name in (found.name, str(found.id), found.uuid):
-            return found
+    for aggregate in objects.AggregateList.get_all(ctxt):
+        if name in (aggregate.name, str(aggregate.id), aggregate.uuid):
+            return aggregate
     raise _make_unknown_error('--aggregate', name, 'aggregate', 'openstack aggregate list')
 
 
@@ -139,20 +139,20 @@ def _read_image(name: str) -> Any:
         api = glance.API()
         if uuidutils.is_uuid_like(name):
             return objects.ImageMeta.from_dict(api.get(ctxt, name, show_deleted=False))
-        found = [image for image in api.get_all(ctxt, filters={'name': name})
-                 if image['name'] == name]
+        images = [image for image in api.get_all(ctxt, filters={'name': name})
+                  if image['name'] == name]
     except (nova_exception.ImageNotFound, nova_exception.ImageNotAuthorized):
-        found = []
+        images = []
     except (nova_exception.NovaException, ks_exc.ClientException) as e:
         raise exception.WeighError(
             what=f'--image {name}', problem=f'Glance cannot be asked: {" ".join(str(e).split())}',
             remedy='Correct [glance] in nova.conf, or leave --image out') from e
-    if len(found) > 1:
-        raise exception.WeighError(what=f'--image {name}', problem=f'{len(found)} images have '
+    if len(images) > 1:
+        raise exception.WeighError(what=f'--image {name}', problem=f'{len(images)} images have '
                                    'this name', remedy='Give the UUID')
-    if not found:
+    if not images:
         raise _make_unknown_error('--image', name, 'image', 'openstack image list')
-    return objects.ImageMeta.from_dict(found[0])
+    return objects.ImageMeta.from_dict(images[0])
 
 
 def _make_unknown_error(option: str, name: str, what: str, command: str) -> exception.WeighError:

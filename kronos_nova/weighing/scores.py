@@ -48,7 +48,7 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 
 def map_host_scores(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
     """Return the scores by host and node, for the hosts that have any."""
-    found = {}
+    host_scores = {}
     for group in runtime.get_runtime().list_scored_groups(hosts):
         if group.snapshot is None:
             continue
@@ -57,6 +57,6 @@ def map_host_scores(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScor
             policies = {name: scores[host.host] for name, scores in group.snapshot.scores.items()
                         if host.host in scores}
             if policies:
-                found[host.host, host.nodename] = findings.HostScores(
+                host_scores[host.host, host.nodename] = findings.HostScores(
                     policies, None if load is None else 1.0 - load)
-    return found
+    return host_scores

@@ -35,7 +35,7 @@ def parse_setting(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str,
 
     :raises WeighError: the option does not exist, or explains nothing.
     """
-    found = []
+    parsed_settings = []
     for text in texts:
         name, sign, value = text.partition('=')
         name = name.strip().replace('-', '_')
@@ -52,8 +52,8 @@ def parse_setting(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str,
                                       f'{name} is neither a multiplier in [filter_scheduler] or '
                                '[metrics] nor an option of ours',
                                       f'Name one of {", ".join(names)}')
-        found.append((groups[0], short, value.strip()))
-    return found
+        parsed_settings.append((groups[0], short, value.strip()))
+    return parsed_settings
 
 
 def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
@@ -75,15 +75,15 @@ def apply_settings(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]])
     lists: dict[tuple[str, str], list[str]] = {}
     for group, name, value in wanted:
         lists.setdefault((group, name), []).append(value)
-    taken: Taken = []
+    former_options: Taken = []
     try:
         for (group, name), values in lists.items():
-            taken.append((group, name, conf[group][name]))
+            former_options.append((group, name, conf[group][name]))
             _override_option(conf, group, name, values)
     except BaseException:
-        restore_options(conf, taken)
+        restore_options(conf, former_options)
         raise
-    return taken
+    return former_options
 
 
 def _override_option(conf: cfg.ConfigOpts, group: str, name: str, values: list[str]) -> None:
@@ -107,9 +107,9 @@ def _parse_option_value(conf: cfg.ConfigOpts, group: str, name: str, value: str)
     return value
 
 
-def restore_options(conf: cfg.ConfigOpts, taken: Taken) -> None:
+def restore_options(conf: cfg.ConfigOpts, former_options: Taken) -> None:
     """Restore the values that :func:`apply_settings` returned."""
-    for group, name, value in taken:
+    for group, name, value in former_options:
         conf.set_override(name, value, group)
 
 
