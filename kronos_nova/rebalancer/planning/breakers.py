@@ -102,14 +102,14 @@ def find_trip_reason(outcomes: Sequence[PlanOutcome], failed: int, ended: int, *
     """
     last = outcomes[:worse_plans]
     if worse_plans and len(last) == worse_plans and all(o.is_worse for o in last):
-        told = ', '.join(str(o) for o in reversed(last))
+        outcomes_text = ', '.join(str(o) for o in reversed(last))
         harm = ('a larger combined imbalance than they found'
                 if all(o.packing is None for o in last) else
                 'more hosts in use or more overload than they found and foresaw'
                 if all(o.packing is not None for o in last) else
                 'the scope in a worse state than they found it in')
-        return (f'{plurals.count_noun(worse_plans, "plan")} in a row left {harm}: {told}. See '
-                'whether the profiles\' unit and capacities are right')
+        return (f'{plurals.count_noun(worse_plans, "plan")} in a row left {harm}: '
+                f'{outcomes_text}. See whether the profiles\' unit and capacities are right')
     if failed >= LEAST_FAILURES and failed > failure_rate * ended:
         return (f'{failed} of the last {ended} migrations failed, more than breaker_failure_rate '
                 f'({failure_rate:g}). See the errors of the tasks and nova-compute\'s logs')

@@ -92,29 +92,29 @@ class _SpreadHarm:
             for h, change in changes:
                 self._start[:, h] -= change
         self._known: dict[frozenset[str], sim.Floats] = {}
-        self._asked = 0
+        self._computations = 0
 
     @property
     def is_used_up(self) -> bool:
-        return self._asked >= MOST
+        return self._computations >= MOST
 
     @property
     def list_instances(self) -> list[str]:
         return list(self._change)
 
-    def compute_harm(self, made: set[str], more: set[str]) -> float:
-        """Compute the harm of ``more`` after the ``made`` moves; negative: an improvement."""
-        self._asked += 1
-        before, after = self._compute_imbalances(made), self._compute_imbalances(made | more)
+    def compute_harm(self, earlier: set[str], more: set[str]) -> float:
+        """Compute the harm of ``more`` after the ``earlier`` moves; negative: an improvement."""
+        self._computations += 1
+        before, after = self._compute_imbalances(earlier), self._compute_imbalances(earlier | more)
         weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)
         rise = float(weights @ (after - before))
         return max(rise, float(weights @ np.maximum(after - limits, 0.0)) or rise)
 
-    def does_harm(self, made: set[str], more: set[str]) -> bool:
-        return self.compute_harm(made, more) > LEAST
+    def does_harm(self, earlier: set[str], more: set[str]) -> bool:
+        return self.compute_harm(earlier, more) > LEAST
 
-    def _compute_imbalances(self, made: set[str]) -> sim.Floats:
-        key = frozenset(made & self._change.keys())
+    def _compute_imbalances(self, earlier: set[str]) -> sim.Floats:
+        key = frozenset(earlier & self._change.keys())
         if key not in self._known:
             score = self._start.copy()
             for uuid in sorted(key):
@@ -132,7 +132,7 @@ class _MovePairing:
 
     def __init__(self, harm: _SpreadHarm, moves: Sequence[model.Move]) -> None:
         self._harm = harm
-        self._found = {m.instance_uuid: m for m in moves}
+        self._move_by_uuid = {m.instance_uuid: m for m in moves}
         self.needs: dict[str, set[str]] = {}
         for move in moves:
             self.needs[move.instance_uuid] = {
@@ -145,16 +145,17 @@ class _MovePairing:
     def list_ordered_moves(self) -> Iterator[model.Move]:
         """Yield each move in a wave after all its requirements."""
         waves: dict[str, int] = {}
-        for uuid, move in sorted(self._found.items(), key=lambda item: len(self.needs[item[0]])):
+        for uuid, move in sorted(self._move_by_uuid.items(),
+                                 key=lambda item: len(self.needs[item[0]])):
             waves[uuid] = max([move.wave, *(waves[u] + 1 for u in self.needs[uuid])])
-        for uuid, move in self._found.items():
+        for uuid, move in self._move_by_uuid.items():
             yield dataclasses.replace(move, wave=waves[uuid],
                                       requires=tuple(sorted(self.needs[uuid])))
 
     def bind_move(self) -> bool:
         """Make one move wait for another one; return whether this was possible."""
         for uuid in self._list_harmful_moves():
-            found = []
+            candidates = []
             for other in self._harm.list_instances if uuid not in self._fixed else ():
                 if self._harm.is_used_up:
                     return False
@@ -162,9 +163,9 @@ class _MovePairing:
                 new = first - self.needs[uuid]
                 if (uuid not in first and new and not self._harm.does_harm(self.needs[uuid], new)
                         and not self._harm.does_harm(self.needs[uuid] | first, {uuid})):
-                    found.append((len(new), self._harm.compute_harm(
+                    candidates.append((len(new), self._harm.compute_harm(
                         self.needs[uuid], {*new, uuid}), sorted(new)))
-            for _, _, first_ones in sorted(found):
+            for _, _, first_ones in sorted(candidates):
                 if self._add_requirements({uuid: set(first_ones)}):
                     return True
         return False
@@ -175,7 +176,7 @@ class _MovePairing:
         :param may_return: whether the first instance may go back when the second move has failed.
         """
         for uuid in self._list_harmful_moves():
-            found = []
+            pairs = []
             for other in self._harm.list_instances:
                 if self._harm.is_used_up:
                     return False
@@ -187,9 +188,9 @@ class _MovePairing:
                         and not self._harm.does_harm(rest, {first, second})
                         and self._harm.does_harm(rest, {first})
                         and not self._counted_on(first, second)):
-                    found.append((self._harm.compute_harm(rest, {first, second}), first, second,
+                    pairs.append((self._harm.compute_harm(rest, {first, second}), first, second,
                                   rest))
-            for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
+            for _, first, second, rest in sorted(pairs, key=lambda pair: pair[:3]):
                 # The requirements of the second one are made before the first one leaves.
                 before = self.needs
                 if not self._add_requirements({first: rest, second: {first, *rest}}):
@@ -197,9 +198,9 @@ class _MovePairing:
                 if not may_return(first, second, self.needs):
                     self.needs = before
                 else:
-                    for one in (first, second):
-                        self._found[one] = dataclasses.replace(
-                            self._found[one], alternates=(), alternate_improvements=())
+                    for member in (first, second):
+                        self._move_by_uuid[member] = dataclasses.replace(
+                            self._move_by_uuid[member], alternates=(), alternate_improvements=())
                     self.swaps.append(model.Swap(first, second))
                     return True
         return False
@@ -215,18 +216,18 @@ class _MovePairing:
 
     def _collect_required_moves(self, uuid: str) -> set[str]:
         """Return the move with all its requirements; of a pair, both moves with theirs."""
-        found = {uuid, *self.needs[uuid]}
+        required = {uuid, *self.needs[uuid]}
         for swap in self.swaps:
-            if swap.first in found:
-                found |= {swap.second, *self.needs[swap.second]}
-        return found
+            if swap.first in required:
+                required |= {swap.second, *self.needs[swap.second]}
+        return required
 
-    def _in_turn(self, one: str, other: str) -> tuple[str, str]:
+    def _in_turn(self, first: str, other: str) -> tuple[str, str]:
         """Put the move first that the other one requires, else the one with less harm alone."""
-        if one in self.needs[other] or other in self.needs[one]:
-            return (one, other) if one in self.needs[other] else (other, one)
-        evil = {uuid: self._harm.compute_harm(self.needs[uuid], {uuid}) for uuid in (one, other)}
-        return (one, other) if (evil[one], one) <= (evil[other], other) else (other, one)
+        if first in self.needs[other] or other in self.needs[first]:
+            return (first, other) if first in self.needs[other] else (other, first)
+        evil = {uuid: self._harm.compute_harm(self.needs[uuid], {uuid}) for uuid in (first, other)}
+        return (first, other) if (evil[first], first) <= (evil[other], other) else (other, first)
 
     def _counted_on(self, first: str, second: str) -> bool:
         """Return whether a third move waits for the first one, but not for the second one."""
@@ -240,15 +241,16 @@ class _MovePairing:
         """
         wanted = {}
         for uuid, needs in self.needs.items():
-            added = {need for one, new in more.items() if one == uuid or one in needs
+            added = {need for changed_uuid, new in more.items()
+                     if changed_uuid == uuid or changed_uuid in needs
                      for need in new}
             if added - needs:
                 wanted[uuid] = needs | added
-        found = {**self.needs, **wanted}
-        before, after = self._count_chain_depths(self.needs), self._count_chain_depths(found)
+        new_needs = {**self.needs, **wanted}
+        before, after = self._count_chain_depths(self.needs), self._count_chain_depths(new_needs)
         if any(after[uuid] > max(before[uuid], DEEPEST) for uuid in wanted):
             return False
-        self.needs = found
+        self.needs = new_needs
         return True
 
     @staticmethod

@@ -120,14 +120,14 @@ class MoveBoard:
                 and all(total[name] <= limit
                         for name, (_, limit) in self.view.map_projected_fills(move).items())):
             return set()
-        found: set[str] = set()
+        hindered: set[str] = set()
         for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
-            if uuid not in required and uuid not in found and uuid != move.instance_uuid:
+            if uuid not in required and uuid not in hindered and uuid != move.instance_uuid:
                 other = self.moves[uuid]
                 with self._simulate_start(other, self.needs[uuid]):
                     if self._judge_move(other) is not None:
-                        found |= self._with_needs([uuid])
-        return found
+                        hindered |= self._with_needs([uuid])
+        return hindered
 
     @contextlib.contextmanager
     def _simulate_start(self, move: model.Move,
@@ -177,8 +177,8 @@ class MoveBoard:
 
         :param needs: requirements by instance, in place of the placed ones.
         """
-        one, other = self.moves[uuid], self.moves[failed]
-        ends = {one.from_host, one.to_host, other.from_host, other.to_host}
+        returning, other = self.moves[uuid], self.moves[failed]
+        ends = {returning.from_host, returning.to_host, other.from_host, other.to_host}
         mine = self.groups[uuid] | self.groups[failed]
         tied = {*self.view.list_hinted_instances(uuid), *self.view.list_hinted_instances(failed)}
         required = needs[uuid] | needs[failed]
@@ -191,7 +191,8 @@ class MoveBoard:
             self.view.land_move(move)
         try:
             return constraints.judge_move(self.view, dataclasses.replace(
-                one, from_host=one.to_host, to_host=one.from_host), constraints.BACK) is None
+                returning, from_host=returning.to_host, to_host=returning.from_host),
+                constraints.BACK) is None
         finally:
             for move in reversed(landed):
                 self.view.undo_landing(move)

@@ -45,8 +45,8 @@ def _describe_changes(move: Mapping[str, Any]) -> Iterator[str]:
     for change in move['changes']:
         ends = [(move['from_host'], change['from_before'], change['from_after']),
                 (move['to_host'], change['to_before'], change['to_after'])]
-        said = [f'{host} {before:.2f} to {after:.2f}' for host, before, after in ends
-                if before is not None and after is not None]
+        host_changes = [f'{host} {before:.2f} to {after:.2f}' for host, before, after in ends
+                        if before is not None and after is not None]
         if any(before is not None and after is not None and f'{before:.2f}' != f'{after:.2f}'
                for _, before, after in ends):
-            yield f'{", ".join(said)} ({change["policy"]})'
+            yield f'{", ".join(host_changes)} ({change["policy"]})'

@@ -173,16 +173,16 @@ def rank_alternates(simulation: sim.Simulation, moves: Sequence[model.Move],
     """
     if not simulation.trusted:
         return tuple(moves)
-    gains, found = gains or MoveGains(simulation, moves), []
+    gains, ranked = gains or MoveGains(simulation, moves), []
     for move in _measure_moves(simulation, gains, moves):
         # The last bits may not decide between ties.
         scores = {host: round(gain, 12) for host in move.alternates
                   if (gain := gains.compute_gain_at(move.instance_uuid, host)) is not None}
         best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
-        found.append(dataclasses.replace(
+        ranked.append(dataclasses.replace(
             move, alternates=tuple(best),
             alternate_improvements=tuple(scores[host] for host in best)))
-    return tuple(found)
+    return tuple(ranked)
 
 
 def measure_gains(simulation: sim.Simulation,
@@ -210,14 +210,14 @@ def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.
     n = simulation.index[move.instance_uuid]
     ends = [(host, *(scores.tolist() for scores in simulation.score_history.find_last_change(
         n, simulation.host_index[host]))) for host in (move.from_host, move.to_host)]
-    found = []
+    changes = []
     for number, policy in enumerate(simulation.policies):
         values: list[float | None] = []
         for host, before, after in ends:
             known = simulation.view.load.compute_level(policy.name, host) is not None
             values += [before[number], after[number]] if known else [None, None]
-        found.append(model.ScoreChange(policy.name, *values))
-    return tuple(found)
+        changes.append(model.ScoreChange(policy.name, *values))
+    return tuple(changes)
 
 
 def make_parking_test(simulation: sim.Simulation,

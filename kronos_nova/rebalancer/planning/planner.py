@@ -75,16 +75,16 @@ def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
                                 request.options, expired, seed=request.seed, now=request.now,
                                 stopping=stopping)
     before = policy_reports.InitialImbalances.measure_simulation(simulation)
-    held = scope_hold(request)
-    if held is not None:
-        simulation.notes.append(held)
-    moves = _propose_moves(request, simulation) if held is None else []
+    hold = scope_hold(request)
+    if hold is not None:
+        simulation.notes.append(hold)
+    moves = _propose_moves(request, simulation) if hold is None else []
     fresh = cluster_view.ClusterView(
         relevant_cluster.reduce_cluster(cluster, moves, request.history), request.options,
         request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
-    held_back = _held_back(request, simulation, len(moves)) if held is None else []
-    simulation.rejections.update(no.rule for no in held_back)
+    held_back = _held_back(request, simulation, len(moves)) if hold is None else []
+    simulation.rejections.update(rejection.rule for rejection in held_back)
     ordered, moves, gains = _order_moves(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
@@ -92,9 +92,9 @@ def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
             simulation.undo_move(ordered.parked[move.instance_uuid])
             simulation.apply_move(move)
     if ordered.dropped:
-        kept = {m.instance_uuid for m in ordered.moves}
+        ordered_uuids = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
-            if move.instance_uuid not in kept:
+            if move.instance_uuid not in ordered_uuids:
                 simulation.undo_move(move)
         dropped = ordered.dropped.total()
         simulation.warnings.append(
@@ -119,7 +119,7 @@ def plan(request: PlanningInput, expired: Callable[[], bool] = lambda: False,
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _format_reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated,
-        undrained=_list_undrained_hosts(request, held))
+        undrained=_list_undrained_hosts(request, hold))
 
 
 def prepare_planning_input(request: PlanningInput) -> PlanningInput:
@@ -140,17 +140,17 @@ def drop_moves(request: PlanningInput, plan: model.Plan, dropped: Collection[str
     """
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_list_continuing_drains(request)))
-    gone = set(dropped)
+    dropped_uuids = set(dropped)
     while True:
         partial = {m.from_host for m in plan.moves if m.phase is model.Phase.PACK
-                   and m.instance_uuid in gone} - request.history.draining
-        more = {m.instance_uuid for m in plan.moves if not gone.isdisjoint(m.requires)
+                   and m.instance_uuid in dropped_uuids} - request.history.draining
+        more = {m.instance_uuid for m in plan.moves if not dropped_uuids.isdisjoint(m.requires)
                 or (m.phase is model.Phase.PACK and m.from_host in partial)}
-        more |= {s.first for s in plan.swaps if s.second in gone}
-        if more <= gone:
+        more |= {s.first for s in plan.swaps if s.second in dropped_uuids}
+        if more <= dropped_uuids:
             break
-        gone |= more
-    kept = tuple(m for m in plan.moves if m.instance_uuid not in gone)
+        dropped_uuids |= more
+    remaining_moves = tuple(m for m in plan.moves if m.instance_uuid not in dropped_uuids)
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
@@ -158,20 +158,20 @@ def drop_moves(request: PlanningInput, plan: model.Plan, dropped: Collection[str
         if host in simulation.host_index:
             simulation.begin_drain(host)
     before = policy_reports.InitialImbalances.measure_simulation(simulation)
-    for move in kept:
+    for move in remaining_moves:
         simulation.apply_move(move)
     reports = policy_reports.report_policies(request.policies, request.scores, before,
                                              simulation.compute_imbalances())
     after = simulation.compute_combined()
-    packing_before, packing_after = before.compare_packing(simulation, kept)
+    packing_before, packing_after = before.compare_packing(simulation, remaining_moves)
     return dataclasses.replace(
-        plan, moves=move_gains.rank_alternates(simulation, kept),
-        swaps=tuple(s for s in plan.swaps if s.first not in gone),
+        plan, moves=move_gains.rank_alternates(simulation, remaining_moves),
+        swaps=tuple(s for s in plan.swaps if s.first not in dropped_uuids),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
                        for new, old in zip(reports, plan.policies, strict=True)),
         combined_after=after if simulation.trusted and before.comparable else None,
         packing_before=packing_before, packing_after=packing_after,
-        warnings=(*plan.warnings, why), reason=plan.reason if kept else why,
+        warnings=(*plan.warnings, why), reason=plan.reason if remaining_moves else why,
         draining=plan.draining - partial)
 
 
@@ -194,20 +194,20 @@ def _order_moves(request: PlanningInput, simulation: sim.Simulation,
             improves=move_gains.make_parking_test(simulation, moves),
             suits=gains.is_suitable_alternate,
             in_use=lambda host: bool(simulation.list_on_host(host).size))
-        kept = {m.instance_uuid for m in ordered.moves}
+        ordered_uuids = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining
         partial = {m.from_host for m in moves if m.phase is model.Phase.PACK
-                   and m.instance_uuid not in kept and m.from_host in begun}
+                   and m.instance_uuid not in ordered_uuids and m.from_host in begun}
         if not partial:
             return dataclasses.replace(ordered, dropped=ordered.dropped + dropped), moves, gains
-        gone = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
-        moves = [m for m in moves if m not in gone]
-        for move in reversed(gone):
+        partial_moves = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
+        moves = [m for m in moves if m not in partial_moves]
+        for move in reversed(partial_moves):
             simulation.undo_move(move)
         for host in sorted(partial):
             simulation.undo_drain(host)
             fresh.draining.discard(host)
-        dropped['partial-drain'] += len(gone)
+        dropped['partial-drain'] += len(partial_moves)
 
 
 def _held_back(request: PlanningInput, simulation: sim.Simulation,
@@ -217,12 +217,13 @@ def _held_back(request: PlanningInput, simulation: sim.Simulation,
     The list has only instances that Placement refuses everywhere, unless the budget has moves left
     and there is a reason to move.
     """
-    found = {uuid: no for uuid, no in sorted(simulation.held_back.items())
-             if uuid in simulation.index}
+    rejection_by_uuid = {uuid: rejection for uuid, rejection in sorted(simulation.held_back.items())
+                         if uuid in simulation.index}
     if (simulation.held or moved >= request.budget or simulation.truncated
             or (simulation.mode == 'spread' and not simulation.over_threshold())):
-        return [no for uuid, no in found.items() if uuid in request.history.refused_everywhere]
-    return list(found.values())
+        return [rejection for uuid, rejection in rejection_by_uuid.items()
+                if uuid in request.history.refused_everywhere]
+    return list(rejection_by_uuid.values())
 
 
 def _list_continuing_drains(request: PlanningInput) -> frozenset[str]:
@@ -281,14 +282,14 @@ def scope_hold(request: PlanningInput) -> str | None:
     return None
 
 
-def _list_undrained_hosts(request: PlanningInput, held: str | None) -> tuple[model.Rejection, ...]:
+def _list_undrained_hosts(request: PlanningInput, hold: str | None) -> tuple[model.Rejection, ...]:
     cooling = request.history.scope_cooling
-    if held is None and cooling > 0:
+    if hold is None and cooling > 0:
         return drain_requests.explain_undrained_hosts(request.cluster, request.options,
                                                       'the scope cools down for another '
                                                       f'{cooling:.0f} s',
                                                       request.history.draining)
-    return drain_requests.explain_undrained_hosts(request.cluster, request.options, held)
+    return drain_requests.explain_undrained_hosts(request.cluster, request.options, hold)
 
 
 def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[model.Move]:
@@ -309,14 +310,14 @@ def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[m
             continue
         if request.history.scope_cooling > 0 and not strategy.continues:
             continue
-        left = request.budget - len(moves)
-        if left <= 0:
+        moves_left = request.budget - len(moves)
+        if moves_left <= 0:
             break
         name = type(strategy).__name__.lower()
         if simulation.is_cut_off():
             unbegun.append(name)
             continue
-        moves += strategy.propose(simulation, left)
+        moves += strategy.propose(simulation, moves_left)
         if simulation.truncated:
             unfinished = name
     if simulation.truncated:
@@ -326,12 +327,12 @@ def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[m
 
 
 def _left_out(request: PlanningInput, simulation: sim.Simulation, unfinished: str,
-              unbegun: Sequence[str], left: int) -> str:
+              unbegun: Sequence[str], moves_left: int) -> str:
     """Describe the parts that a plan that was cut off lacks."""
     over = simulation.compute_imbalances() > simulation.thresholds
     return planning_holds.cut_off(
         steps=_find_ending_steps(simulation), stopped=simulation.stopped,
-        unfinished=unfinished, unbegun=unbegun, left=left,
+        unfinished=unfinished, unbegun=unbegun, left=moves_left,
         hosts=[h for h in _ordered_drains(request) if simulation.list_on_host(h).size],
         policies=[p.name for p, above in zip(simulation.policies, over, strict=True)
                   if above and simulation.trusted])

@@ -65,9 +65,9 @@ def imbalance_hold(cluster: model.Cluster, scores: model.ClusterScores, history:
         return history.waiting
     last = metric_lag.find_awaited_move(history, cluster.scope_hosts)
     if last is not None:
-        left = metric_lag.seconds_left(scores, last[1], options.settle_seconds)
-        if left > 0:
-            return f'the scores do not show the last move yet; they settle in {left:.0f} s'
+        seconds = metric_lag.seconds_left(scores, last[1], options.settle_seconds)
+        if seconds > 0:
+            return f'the scores do not show the last move yet; they settle in {seconds:.0f} s'
     return None
 
 

@@ -148,7 +148,8 @@ def check_plan(plan: model.Plan, request: planner.PlanningInput) -> None:
                           request.budget)
     if wrong:
         raise exception.PlanRefused(
-            scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
+            scope=plan.scope, problem='; '.join(f'{problem.rule}: {problem.detail}'
+                                                for problem in wrong[:5]))
 
 
 def compute_mean_scores(scores: model.ClusterScores,
@@ -157,15 +158,16 @@ def compute_mean_scores(scores: model.ClusterScores,
     if scores.untrusted:
         return None
     return scoring.sum_weighted(
-        {name: math.fsum(found.hosts.values()) / max(1, len(found.hosts))
-         for name, found in scores.policies.items()},
+        {name: math.fsum(policy_scores.hosts.values()) / max(1, len(policy_scores.hosts))
+         for name, policy_scores in scores.policies.items()},
         {p.name: p.weight for p in policy_set.enabled_policies})
 
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
     """Return the scope's recently booted instances, with the seconds for which they remain so."""
-    return {i.uuid: left for i in cluster.instances.values() if i.host in cluster.scope_hosts
-            and (left := recently_booted.compute_fresh_seconds(i.launched_at, now, cooldown)) > 0}
+    return {i.uuid: seconds for i in cluster.instances.values() if i.host in cluster.scope_hosts
+            and (seconds := recently_booted.compute_fresh_seconds(
+                i.launched_at, now, cooldown)) > 0}
 
 
 def score_policies(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],

@@ -36,11 +36,11 @@ def list_planned_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) ->
             remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
                    'really bears that name.')
     # With a misspelt name a scope's plans would be carried out without approval.
-    for found in conf.engine.scope_mode or ():
-        if found.scope not in (*names, model.UNASSIGNED):
+    for scope_setting in conf.engine.scope_mode or ():
+        if scope_setting.scope not in (*names, model.UNASSIGNED):
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] scope_mode',
-                problem=f'no aggregate {found.scope} is planned',
+                problem=f'no aggregate {scope_setting.scope} is planned',
                 remedy=f'Name one of [engine] aggregates, or {model.UNASSIGNED}.')
     if conf.engine.include_unassigned_hosts:
         names.append(model.UNASSIGNED)
@@ -60,9 +60,9 @@ def build_settings(conf: cfg.ConfigOpts,
 
     :raises PluginNotFound: a strategy of Kronos is not installed.
     """
-    found = [plugins.load_plugin(plugins.STRATEGIES, name)() for name in strategy_names()]
+    strategies = [plugins.load_plugin(plugins.STRATEGIES, name)() for name in strategy_names()]
     return planning_pipeline.PassSettings(
-        policies=policy_set, options=engine_conf.build_options(conf), strategies=found,
+        policies=policy_set, options=engine_conf.build_options(conf), strategies=strategies,
         staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
         deadline=conf.engine.planning_deadline,
         instance_cooldown=conf.engine.instance_cooldown)

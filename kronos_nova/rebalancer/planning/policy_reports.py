@@ -86,11 +86,11 @@ def _compute_fill_levels(simulation: sim.Simulation) -> sim.Floats:
 
 def _in_use(simulation: sim.Simulation) -> sim.Bools:
     """Mark the hosts that hold an instance, or expect one that is in flight."""
-    found: sim.Bools = np.bincount(simulation.place, minlength=len(simulation.hosts)) > 0
+    in_use: sim.Bools = np.bincount(simulation.place, minlength=len(simulation.hosts)) > 0
     expected = [simulation.host_index[f.to_host] for f in simulation.cluster.flights
                 if f.to_host in simulation.host_index]
-    found[expected] = True
-    return found
+    in_use[expected] = True
+    return in_use
 
 
 def report_policies(policies: policy.PolicySet, scores: model.ClusterScores,

@@ -92,9 +92,9 @@ def list_tree_digests(move: model.Move, cluster: model.Cluster,
     if options is not None and not options.enforce_placement_claims:
         return ()
     hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
-    found = (provider_tree_digest.compute_tree_digest(cluster.hosts[name]) for name in hosts
-             if name in cluster.hosts)
-    return tuple(mark for mark in found if mark is not None)
+    digests = (provider_tree_digest.compute_tree_digest(cluster.hosts[name]) for name in hosts
+               if name in cluster.hosts)
+    return tuple(mark for mark in digests if mark is not None)
 
 
 def copied_gb(move: model.Move, instance: model.Instance, options: model.PlanningOptions,

@@ -86,7 +86,7 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
         if max_alternates:
             _add_alternates(board, max_alternates, in_use, among, suits)
         return OrderedMoves(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
-                            Counter(no.rule for _, no in waiting), parked)
+                            Counter(rejection.rule for _, rejection in waiting), parked)
 
 
 def _place_moves(board: boards.MoveBoard,
@@ -95,8 +95,9 @@ def _place_moves(board: boards.MoveBoard,
     while True:
         waiting = []
         for move in moves:
-            if move.instance_uuid not in board.moves and (no := board.place_move(move)) is not None:
-                waiting.append((move, no))
+            if (move.instance_uuid not in board.moves
+                    and (rejection := board.place_move(move)) is not None):
+                waiting.append((move, rejection))
         if not waiting or len(waiting) == len(moves):
             return waiting
         moves = [move for move, _ in waiting]
@@ -135,17 +136,17 @@ def _add_alternates(board: boards.MoveBoard, count: int, in_use: Callable[[str],
 def _add_next_alternate(board: boards.MoveBoard, move: model.Move, heap: list[tuple[float, str]],
                         suits: Suits) -> model.Move | None:
     """Return the move with one more alternate, None: no host was found."""
-    seen: list[tuple[float, str]] = []
-    found = None
+    tried: list[tuple[float, str]] = []
+    alternate = None
     board.view.revert_departure(move)
-    while heap and found is None and len(seen) < TRIED:
-        seen.append(heapq.heappop(heap))
-        if suits(move, seen[-1][1]) and board.try_alternate(move, seen[-1][1]):
-            found = seen[-1][1]
+    while heap and alternate is None and len(tried) < TRIED:
+        tried.append(heapq.heappop(heap))
+        if suits(move, tried[-1][1]) and board.try_alternate(move, tried[-1][1]):
+            alternate = tried[-1][1]
     board.view.begin_departure(move)
-    if found is not None:
-        move = board.add_alternate(move, found)
-        seen[-1] = board.view.load.compute_fullness(found), found
-    for entry in seen:
+    if alternate is not None:
+        move = board.add_alternate(move, alternate)
+        tried[-1] = board.view.load.compute_fullness(alternate), alternate
+    for entry in tried:
         heapq.heappush(heap, entry)
-    return move if found is not None else None
+    return move if alternate is not None else None
