@@ -39,7 +39,7 @@ class ProviderHoldings:
                                                   for p in h.tree)]
         #: Allocations by provider, at first only of consumers that are no instances of the cloud.
         self._used: dict[str, Amounts] = {p.uuid: dict(p.used) for p in providers}
-        self._held: dict[str, Mapping[str, Mapping[str, int]]] = {}
+        self._allocations: dict[str, Mapping[str, Mapping[str, int]]] = {}
         for instance in cluster.instances.values():
             if instance.host in cluster.hosts:
                 self._charge_providers(self._at_home(instance), -1)
@@ -50,31 +50,31 @@ class ProviderHoldings:
         instance = self._cluster.instances[uuid]
         known = self._cluster.hosts[host]
         if host == instance.host:
-            held = self._at_home(instance)
+            allocations = self._at_home(instance)
         elif known.provider is None:
-            held = {}
+            allocations = {}
         elif self._spaces.has_root_alone(known):
-            held = {known.provider.uuid: instance.claims}
+            allocations = {known.provider.uuid: instance.claims}
         else:
-            held = self._choose_providers(uuid, known)
-        self._held[uuid] = held
-        self._charge_providers(held, 1)
+            allocations = self._choose_providers(uuid, known)
+        self._allocations[uuid] = allocations
+        self._charge_providers(allocations, 1)
 
     def remove_instance(self, uuid: str) -> None:
         """Remove the instance from its host."""
-        self._charge_providers(self._held.pop(uuid, {}), -1)
+        self._charge_providers(self._allocations.pop(uuid, {}), -1)
 
     def map_allocations(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
         """Return the instance's allocations by provider; empty where history has none."""
-        return self._held[uuid] if self._cluster.instances[uuid].allocations else {}
+        return self._allocations[uuid] if self._cluster.instances[uuid].allocations else {}
 
     def sum_allocated(self, host: str) -> Amounts:
         """Sum the allocations of the host's tree, by resource class."""
-        found: Amounts = {}
+        allocated: Amounts = {}
         for provider in self._cluster.hosts[host].tree:
             for name, amount in self._used[provider.uuid].items():
-                found[name] = found.get(name, 0) + amount
-        return found
+                allocated[name] = allocated.get(name, 0) + amount
+        return allocated
 
     def show_allocations(self, provider: model.Provider) -> model.Provider:
         return dataclasses.replace(provider, used={
@@ -91,15 +91,15 @@ class ProviderHoldings:
         chosen = (provider_assignment.find_spaces(demands, lambda space, name: self._used[
             space.provider.uuid].get(name, 0))
                   or provider_assignment.choose_fallback_spaces(demands))
-        found: dict[str, Amounts] = {}
+        allocations: dict[str, Amounts] = {}
         for space, demand in zip(chosen, demands, strict=True):
-            here = found.setdefault(space.provider.uuid, {})
+            here = allocations.setdefault(space.provider.uuid, {})
             for name, amount in demand.piece.resources:
                 here[name] = here.get(name, 0) + amount
-        return found
+        return allocations
 
-    def _charge_providers(self, held: Mapping[str, Mapping[str, int]], sign: int) -> None:
-        for provider, resources in held.items():
+    def _charge_providers(self, allocations: Mapping[str, Mapping[str, int]], sign: int) -> None:
+        for provider, resources in allocations.items():
             used = self._used.setdefault(provider, {})
             for name, amount in resources.items():
                 used[name] = used.get(name, 0) + sign * amount

@@ -150,8 +150,8 @@ class _EngineMemory:
         self._past = past
         self._candidate = candidate
         self._assumptions = assumptions
-        self._engines = [_EngineInputs.build_inputs(past, each)
-                         for each in (candidate, *candidate.others)]
+        self._engines = [_EngineInputs.build_inputs(past, engine_candidate)
+                         for engine_candidate in (candidate, *candidate.others)]
         self._scopes = tuple(dict.fromkeys(s for e in self._engines for s in e.scopes))
         self._world = worlds.InstancePlaces(past, assumptions.lag, boots)
         self._carrier = simulated_executor.SimulatedExecutor(assumptions.limits)

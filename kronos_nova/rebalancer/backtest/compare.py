@@ -26,22 +26,22 @@ FORMAT = 'kronos-simulation-1'
 def build_comparison_rows(past: pasts.LoadHistory,
                           reviews: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows (label, value of each candidate ...) in a fixed order."""
-    found: list[tuple[Any, ...]] = [
+    rows: list[tuple[Any, ...]] = [
         (label, *(r[key] for r in reviews)) for label, key in (
             ('moves a day', 'moves_per_day'), ('GiB migrated', 'moved_gib'),
             ('ping-pongs', 'ping_pongs'), ('overload, host-minutes', 'overload_host_minutes'),
             ('energy, kWh', 'energy_kwh'))]
-    found.append(('empty hosts, mean', *(r['empty_hosts']['mean'] for r in reviews)))
+    rows.append(('empty hosts, mean', *(r['empty_hosts']['mean'] for r in reviews)))
     scopes = list(reviews[0]['imbalance'])
     for scope in scopes:
         where = f' in {scope}' if len(scopes) > 1 else ''
         for measure in past.measures:
-            found += [(f'imbalance {measure.name}{where}, {which}',
-                       *(r['imbalance'][scope][measure.name][which] for r in reviews))
-                      for which in ('mean', 'p95', 'max')]
-    found.append(('why nothing moved, mostly',
-                  *(_format_top_reason(r['reasons']) for r in reviews)))
-    return found
+            rows += [(f'imbalance {measure.name}{where}, {which}',
+                      *(r['imbalance'][scope][measure.name][which] for r in reviews))
+                     for which in ('mean', 'p95', 'max')]
+    rows.append(('why nothing moved, mostly',
+                 *(_format_top_reason(r['reasons']) for r in reviews)))
+    return rows
 
 
 def _format_top_reason(counts: dict[str, int]) -> str | None:

@@ -87,25 +87,25 @@ class LoadHistory:
 
 def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[SharedScoring, ...]:
     """List each scoring once; one with another's name gets a number."""
-    found: dict[tuple[Any, ...], policies.Policy] = {}
+    policy_by_key: dict[tuple[Any, ...], policies.Policy] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled_policies:
-            found.setdefault(make_score_key(policy), policy)
-    taken: dict[str, int] = {}
+            policy_by_key.setdefault(make_score_key(policy), policy)
+    name_counts: dict[str, int] = {}
     out = []
-    for policy in found.values():
-        taken[policy.name] = taken.get(policy.name, 0) + 1
-        count = taken[policy.name]
+    for policy in policy_by_key.values():
+        name_counts[policy.name] = name_counts.get(policy.name, 0) + 1
+        count = name_counts[policy.name]
         out.append(SharedScoring(policy.name if count == 1 else f'{policy.name}#{count}', policy))
     return tuple(out)
 
 
 def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
     """Return the key of a policy's scores: equal keys mean equal scores."""
-    asked = tuple(sorted((field, question) for field,
-                         question in recorded_trace.list_questions(policy).items()
-                         if field not in ('capacity_query', *recorded_trace.LONG_TERM)))
-    return (asked, policy.host_regex,
+    questions = tuple(sorted((field, question) for field,
+                             question in recorded_trace.list_questions(policy).items()
+                             if field not in ('capacity_query', *recorded_trace.LONG_TERM)))
+    return (questions, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
             policy.host_capacity)
 
@@ -138,9 +138,9 @@ class _HistoryBuilder:
 
     def build_history(self) -> LoadHistory:
         names = [m.name for m in self._measures]
-        found = [self._build_profile(m) for m in self._measures]
-        home = self._locate_instances([p for p in found if p is not None])
-        others = next((p.others for p in found if p is not None),
+        instance_profiles = [self._build_profile(m) for m in self._measures]
+        home = self._locate_instances([p for p in instance_profiles if p is not None])
+        others = next((p.others for p in instance_profiles if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
         score = np.stack([self._map_host_answers(m.policy, 'imbalance_query')
                           for m in self._measures])
@@ -149,7 +149,7 @@ class _HistoryBuilder:
                  for p in self._policies if p.capacity_query is not None}
         capacity = np.stack([self._build_capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
-        for i, (measure, profile) in enumerate(zip(self._measures, found, strict=True)):
+        for i, (measure, profile) in enumerate(zip(self._measures, instance_profiles, strict=True)):
             if profile is not None:
                 usage[i] = _convert_to_absolute(measure.policy, profile, capacity[i], home)
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
@@ -164,15 +164,15 @@ class _HistoryBuilder:
     # Answers.
 
     def _get_answer(self, policy: policies.Policy, field: str) -> recorded_trace.RecordedSeries:
-        found = self._trace.answers.get(recorded_trace.list_questions(policy)[field])
-        if found is None:
+        answer = self._trace.answers.get(recorded_trace.list_questions(policy)[field])
+        if answer is None:
             raise exception.HistoryError(
                 what=f'{field} of policy {policy.name}',
                 problem='the trace has no answer to this query, which it knows by its exact '
                         'text and labels',
                 remedy='Record a trace with this policy file, or keep the query as it was '
                        'recorded.')
-        return found
+        return answer
 
     def _map_host_answers(self, policy: policies.Policy, field: str) -> Floats:
         """Return the answers by the Nova hosts that the label means: T x H."""
@@ -215,8 +215,8 @@ class _HistoryBuilder:
     def _build_capacity(self, measure: SharedScoring) -> Floats:
         """Return capacities, T x H: over time, or Placement's, which the cloud has at one time."""
         if measure.policy.host_capacity_query is not None:
-            found = self._map_host_answers(measure.policy, 'host_capacity_query')
-            return np.where(found > 0, found, np.nan)
+            capacities = self._map_host_answers(measure.policy, 'host_capacity_query')
+            return np.where(capacities > 0, capacities, np.nan)
         unasked = model.PolicySamples(measure.policy.name, model.QueryResult(
             measure.policy.imbalance_query, model.SourceHealth.HEALTHY))
         row = np.full(len(self.hosts), np.nan)
@@ -233,25 +233,26 @@ class _HistoryBuilder:
     def _build_profile(self, measure: SharedScoring) -> profiles.InstanceProfile | None:
         if measure.policy.vm_profile_query is None:
             return None
-        found = self._map_series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
-        if found.strangers:
+        profile = self._map_series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
+        if profile.strangers:
             self._warnings.append(
-                f'policy {measure.name}: {found.strangers} series belong to no instance that the '
+                f'policy {measure.name}: {profile.strangers} series belong to no instance that the '
                 'cloud has; their load stays with its host')
-        return found
+        return profile
 
     def _compute_long_usage(self, capacity: Floats, home: Places,
                             ) -> dict[tuple[int, recorded_trace.Question], recorded_trace.Singles]:
         """Return the usage of instances over hours, which follows them to other hosts."""
         known = [make_score_key(m.policy) for m in self._measures]
-        found = {}
+        long_usage = {}
         for policy in self._policies:
             m = known.index(make_score_key(policy))
             for field, question in recorded_trace.list_questions(policy).items():
-                if field in recorded_trace.LONG_TERM and (m, question) not in found:
+                if field in recorded_trace.LONG_TERM and (m, question) not in long_usage:
                     series = self._map_series(policy, field, f'{field} of policy {policy.name}')
-                    found[m, question] = _convert_to_absolute(policy, series, capacity[m], home)
-        return found
+                    long_usage[m, question] = _convert_to_absolute(policy, series, capacity[m],
+                                                                   home)
+        return long_usage
 
     def _map_series(self, policy: policies.Policy, field: str,
                     what: str) -> profiles.InstanceProfile:
@@ -277,14 +278,14 @@ class _HistoryBuilder:
         mark = round((taken_at - window.start) / window.step)
         rest = np.array([self._host_index[self._cluster.instances[u].host] for u in self.uuids],
                         dtype=np.int32)
-        seen = np.zeros((self._times, len(self.uuids)), dtype=np.bool_)
+        measured = np.zeros((self._times, len(self.uuids)), dtype=np.bool_)
         where = np.full((self._times, len(self.uuids)), ABSENT, dtype=np.int32)
         for profile in known_by:
-            seen |= ~np.isnan(profile.usage)
+            measured |= ~np.isnan(profile.usage)
             where = np.where(where == ABSENT, profile.where, where)
-        known = seen.any(axis=0)
-        first = np.where(known, seen.argmax(axis=0), 0)
-        last = np.where(known, self._times - 1 - seen[::-1].argmax(axis=0), self._times - 1)
+        known = measured.any(axis=0)
+        first = np.where(known, measured.argmax(axis=0), 0)
+        last = np.where(known, self._times - 1 - measured[::-1].argmax(axis=0), self._times - 1)
         first, last = np.minimum(first, mark), np.maximum(last, mark)
         times = np.arange(self._times)[:, None]
         there = (times >= first) & (times <= last)
@@ -336,19 +337,19 @@ def _fill_place_gaps(where: Places, rest: Places) -> Places:
     index = np.where(known, np.arange(len(where))[:, None], -1)
     index = np.maximum.accumulate(index, axis=0)
     first = np.where(known.any(axis=0), known.argmax(axis=0), 0)
-    held = np.take_along_axis(where, np.where(index < 0, first, index), axis=0)
-    return np.where(held == ABSENT, rest, held)
+    filled = np.take_along_axis(where, np.where(index < 0, first, index), axis=0)
+    return np.where(filled == ABSENT, rest, filled)
 
 
 def _convert_to_absolute(policy: policies.Policy, series: profiles.InstanceProfile,
                          capacity: Floats,
                          home: Places) -> recorded_trace.Singles:
     """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
-    found = series.usage
+    usages = series.usage
     if policy.vm_profile_unit == 'host_ratio':
-        found = (found * _at_home(capacity, home)).astype(np.float32)
-    found[(home < 0) | (found < 0)] = np.nan
-    return found
+        usages = (usages * _at_home(capacity, home)).astype(np.float32)
+    usages[(home < 0) | (usages < 0)] = np.nan
+    return usages
 
 
 def _at_home(capacity: Floats, home: Places) -> Floats:

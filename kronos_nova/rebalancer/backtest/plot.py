@@ -46,17 +46,17 @@ def write_plot(path: str, window: ranges.QueryWindow, rows: Sequence[dict[str, A
         ('moves so far', 'moves'))]
     with mpl.rc_context(SETTINGS):
         drawn = figure.Figure(figsize=(10, 2 * len(panels)), layout='constrained')
-        found: Any = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)
-        for axes, (title, series) in zip(found[:, 0], panels, strict=True):
+        panel_axes: Any = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)
+        for axes, (title, series) in zip(panel_axes[:, 0], panels, strict=True):
             for row, values in zip(rows, series, strict=True):
                 axes.plot(times, [float('nan') if v is None else v for v in values],
                           label=row['name'], linewidth=1, drawstyle='steps-post')
             axes.set_title(title, loc='left', fontsize=8)
             axes.set_ylim(bottom=0)
-        found[0, 0].legend(loc='upper right')
+        panel_axes[0, 0].legend(loc='upper right')
         locator = dates.AutoDateLocator(tz=datetime.UTC)
-        found[-1, 0].xaxis.set_major_locator(locator)
-        found[-1, 0].xaxis.set_major_formatter(
+        panel_axes[-1, 0].xaxis.set_major_locator(locator)
+        panel_axes[-1, 0].xaxis.set_major_formatter(
             dates.ConciseDateFormatter(locator, tz=datetime.UTC))
         form = path.rpartition('.')[2].lower()
         drawn.savefig(path, format=form, metadata={'Date': None} if form == 'svg' else None)

@@ -46,30 +46,30 @@ class InstanceProfile:
         self.others = np.zeros((times, len(host_index)), dtype=np.int32)
         twice = []
         self.strangers = 0
-        for key, found in columns.items():
+        for key, series_columns in columns.items():
             n = ours.get(key)
             if n is None:
                 self.strangers += 1
-                for column in found:
+                for column in series_columns:
                     if places[column] != ABSENT:
                         self.others[:, places[column]] += ~np.isnan(answer.values[:, column])
-            elif not self._merge_series(n, answer.values, found, places):
+            elif not self._merge_series(n, answer.values, series_columns, places):
                 twice.append(key)
         if twice:
             warn(f'{plurals.count_noun(len(twice), "instance")} with several series at one time '
                  'and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
 
-    def _merge_series(self, n: int, values: recorded_trace.Singles, found: list[int],
+    def _merge_series(self, n: int, values: recorded_trace.Singles, series_columns: list[int],
                       places: Places) -> bool:
         """Lay an instance's series into the arrays; return False if two are of one time and place.
 
         Where series of two hosts overlap, as they do for a rate window after a migration, the one
         that began later counts.
         """
-        began = {c: int((~np.isnan(values[:, c])).argmax()) for c in found}
+        began = {c: int((~np.isnan(values[:, c])).argmax()) for c in series_columns}
         twice = np.zeros(len(values), dtype=np.bool_)
-        for column in sorted(found, key=lambda c: (began[c], c)):
+        for column in sorted(series_columns, key=lambda c: (began[c], c)):
             known = ~np.isnan(values[:, column])
             twice |= known & ~np.isnan(self.usage[:, n]) & (self.where[:, n] == places[column])
             self.usage[known, n] = values[known, column]

@@ -47,14 +47,14 @@ def gather_trace(source: base.MetricsSource, policy_sets: Iterable[policies.Poli
     :param progress: called with the part done, in [0, 1].
     :raises HistoryError: a question has no answer.
     """
-    asked = collect_questions(policy_sets)
+    asker_by_question = collect_questions(policy_sets)
     answers: dict[recorded_trace.Question, recorded_trace.RecordedSeries] = {}
     warnings: list[str] = []
-    for number, (question, who) in enumerate(asked.items()):
-        answers[question], told = ask_question(
+    for number, (question, who) in enumerate(asker_by_question.items()):
+        answers[question], new_warnings = ask_question(
             source, question, window, who,
-            _make_part_progress(progress, number, len(asked), window.count))
-        warnings += told
+            _make_part_progress(progress, number, len(asker_by_question), window.count))
+        warnings += new_warnings
     return recorded_trace.RecordedTrace(window, cluster, scopes, answers, tuple(warnings))
 
 
@@ -66,20 +66,20 @@ def ask_question(source: base.MetricsSource, question: recorded_trace.Question,
 
     :raises HistoryError: the source does not answer, or the answer is empty.
     """
-    found = source.query_range(*question, window, progress)
-    if found.error is not None:
-        raise exception.HistoryError(what=who, problem=found.error,
+    range_result = source.query_range(*question, window, progress)
+    if range_result.error is not None:
+        raise exception.HistoryError(what=who, problem=range_result.error,
                                      remedy='Correct the query or [prometheus] and ask again.')
-    if not found.values:
+    if not range_result.values:
         raise exception.HistoryError(
-            what=who, problem='; '.join(found.warnings) or 'no series in this time',
+            what=who, problem='; '.join(range_result.warnings) or 'no series in this time',
             remedy='Ask for a time that the source still keeps; a join on a label that is not '
                    'there gives no series either.')
-    values: Any = np.empty((window.count, len(found.values)), dtype=np.float32)
-    for number, series in enumerate(found.values):
+    values: Any = np.empty((window.count, len(range_result.values)), dtype=np.float32)
+    for number, series in enumerate(range_result.values):
         values[:, number] = series
-    return (recorded_trace.RecordedSeries(found.keys, found.marks, values),
-            [f'{who}: {text}' for text in found.warnings])
+    return (recorded_trace.RecordedSeries(range_result.keys, range_result.marks, values),
+            [f'{who}: {text}' for text in range_result.warnings])
 
 
 def _make_part_progress(progress: Callable[[float], None], number: int, of: int,

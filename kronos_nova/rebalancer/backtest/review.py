@@ -76,16 +76,16 @@ def review_journey(
         'energy_kwh': compute_energy(past, journey, question, up),
         'empty_hosts': {'mean': float(empty.sum(axis=1).mean()),
                         'max': int(empty.sum(axis=1).max()), 'last': int(empty[-1].sum())},
-        'imbalance': {scope: {m.name: compute_statistics(found[i]) for i,
+        'imbalance': {scope: {m.name: compute_statistics(imbalances[i]) for i,
                               m in enumerate(past.measures)}
-                      for scope, found in spreads.items()},
+                      for scope, imbalances in spreads.items()},
         'cycles': journey.cycles,
         'reasons': _sort_by_count(journey.idle),
         'rejections': _sort_by_count(journey.rejections),
         'over_time': {
-            'imbalance': {scope: {m.name: _round_values(found[i])
+            'imbalance': {scope: {m.name: _round_values(imbalances[i])
                                   for i, m in enumerate(past.measures)}
-                          for scope, found in spreads.items()},
+                          for scope, imbalances in spreads.items()},
             'overloaded_hosts': over.any(axis=0).sum(axis=1).tolist(),
             'empty_hosts': empty.sum(axis=1).tolist(),
             'moves': _count_completed_moves(journey.moved, window.start, window.step,
@@ -113,10 +113,10 @@ def compute_imbalances(past: pasts.LoadHistory, score: pasts.Floats, scope: str)
     inside = set(past.cluster.list_hosts_of(scope))
     hosts = [h for h, name in enumerate(past.hosts)
              if name in inside and name in services and services[name].available]
-    found = score[:, :, hosts]
-    known = ~np.isnan(found)
-    most = np.where(known, found, -np.inf).max(axis=2, initial=-np.inf)
-    least = np.where(known, found, np.inf).min(axis=2, initial=np.inf)
+    scope_scores = score[:, :, hosts]
+    known = ~np.isnan(scope_scores)
+    most = np.where(known, scope_scores, -np.inf).max(axis=2, initial=-np.inf)
+    least = np.where(known, scope_scores, np.inf).min(axis=2, initial=np.inf)
     enough = known.sum(axis=2) > 1
     return np.where(enough, np.where(enough, most, 0.0) - np.where(enough, least, 0.0), np.nan)
 
@@ -132,13 +132,13 @@ def compute_statistics(values: pasts.Floats) -> dict[str, float | None]:
 
 def count_ping_pongs(moved: Sequence[worlds.CompletedMove], within: float) -> int:
     """Count the moves that bring an instance to a host it left so few seconds before."""
-    left: dict[tuple[int, int], float] = {}
+    departure_times: dict[tuple[int, int], float] = {}
     count = 0
     for m in moved:
-        before = left.get((m.instance, m.to_host))
+        before = departure_times.get((m.instance, m.to_host))
         if before is not None and m.at - before <= within:
             count += 1
-        left[m.instance, m.from_host] = m.at
+        departure_times[m.instance, m.from_host] = m.at
     return count
 
 
@@ -182,5 +182,5 @@ def _count_completed_moves(moved: Sequence[worlds.CompletedMove], start: float, 
                            count: int) -> list[int]:
     """Count the moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))
-    found = np.searchsorted(at, start + step * np.arange(count), side='right')
-    return [int(n) for n in found]
+    counts = np.searchsorted(at, start + step * np.arange(count), side='right')
+    return [int(n) for n in counts]

@@ -82,8 +82,8 @@ class SimulatedExecutor:
         for task in [t for t in self.running_tasks if t.instance_uuid in uuids]:
             del self._running[task.task_id]
             self._cancel_task(task, 'the instance is gone')
-        while gone := [t for t in self._queued if t.instance_uuid in uuids]:
-            self._cancel_task(gone[0], 'the instance is gone')
+        while gone_tasks := [t for t in self._queued if t.instance_uuid in uuids]:
+            self._cancel_task(gone_tasks[0], 'the instance is gone')
 
     def advance_time(self, since: float, until: float) -> list[tuple[model.Task, float]]:
         """Begin and end the tasks that are due up to ``until``.

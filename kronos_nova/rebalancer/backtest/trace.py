@@ -91,9 +91,9 @@ def build_cloud_documents(trace: recorded_trace.RecordedTrace,
         now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
         samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled_policies},
         cluster=trace.cluster, histories={}))
-    kept = {name: documents[name] for name in CLOUD if name in documents}
-    kept['meta.json']['files'] = sorted(kept)
-    return kept
+    cloud_documents = {name: documents[name] for name in CLOUD if name in documents}
+    cloud_documents['meta.json']['files'] = sorted(cloud_documents)
+    return cloud_documents
 
 
 def read_trace(path: str) -> recorded_trace.RecordedTrace:
@@ -121,10 +121,10 @@ class _TraceReader:
                 raise _make_trace_error(path, f'it unpacks to {size >> 20} MiB, more than '
                                    f'{MAX_BYTES >> 20} MiB')
             file.seek(0)
-            found = np.load(file, allow_pickle=False)
+            arrays = np.load(file, allow_pickle=False)
         except BROKEN:
             raise _make_trace_error(path, 'it is no .npz file') from None
-        self._fields: Mapping[str, Any] = found
+        self._fields: Mapping[str, Any] = arrays
 
     def read(self) -> recorded_trace.RecordedTrace:
         form = self._read_field('format')
@@ -132,19 +132,19 @@ class _TraceReader:
             raise self._make_field_error('format', f'it is not {FORMAT}')
         window = self._read_window()
         answers = {}
-        asked = self._parse_json_field('questions')
-        if not isinstance(asked, list):
+        questions = self._parse_json_field('questions')
+        if not isinstance(questions, list):
             raise self._make_field_error('questions', 'it is no list')
-        for number, question in enumerate(asked):
+        for number, question in enumerate(questions):
             if not (isinstance(question, list) and len(question) == 3
                     and all(isinstance(part, str) for part in question)):
                 raise self._make_field_error('questions',
                                              f'[{number}] is no list of query, label and label')
             answers[tuple(question)] = self._read_answer(number, window.count)
-        taken = self._read_cloud()
-        return recorded_trace.RecordedTrace(window=window, cluster=taken.cluster,
-                                            scopes=taken.scopes,
-                                            answers=answers, warnings=taken.warnings)
+        snapshot = self._read_cloud()
+        return recorded_trace.RecordedTrace(window=window, cluster=snapshot.cluster,
+                                            scopes=snapshot.scopes,
+                                            answers=answers, warnings=snapshot.warnings)
 
     def _read_window(self) -> ranges.QueryWindow:
         times = self._read_field('times')

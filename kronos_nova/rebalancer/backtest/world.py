@@ -85,17 +85,17 @@ class InstancePlaces:
         :returns: UUIDs of the instances that have gone.
         """
         home = self.past.home[k]
-        gone = np.flatnonzero((home < 0) & (self.place >= 0))
+        departing = np.flatnonzero((home < 0) & (self.place >= 0))
         come = np.flatnonzero((home >= 0) & (self.place < 0))
         boots = self._boots if k else None
         if boots is not None and come.size:
             boots.begin_boots(self, k)
-        for n in gone:
+        for n in departing:
             self._set_place(int(n), pasts.ABSENT)
         for n in come:
             self._set_place(int(n),
                             int(home[n]) if boots is None else boots.choose_host(self, k, int(n)))
-        return [self.past.uuids[n] for n in gone]
+        return [self.past.uuids[n] for n in departing]
 
     def follow_history(self, k: int) -> None:
         """Follow history to time k, with its own moves."""
@@ -152,8 +152,8 @@ class InstancePlaces:
 
     @staticmethod
     def _apply_change(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
-        found: pasts.Floats = np.where(change == 0.0, values, np.maximum(0.0, values + change))
-        return found
+        changed: pasts.Floats = np.where(change == 0.0, values, np.maximum(0.0, values + change))
+        return changed
 
     def _compute_change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
         """Return by how much scores differ from history's: M x H.
@@ -180,8 +180,8 @@ class InstancePlaces:
         """Count the instances on each host, also those that the cloud does not have: H."""
         here = self.place >= 0
         ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
-        found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
-        return found
+        residents: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
+        return residents
 
     def sum_allocated(self, host: int) -> Mapping[str, int]:
         """Return the present allocations of a host's tree, by resource class."""
