@@ -83,13 +83,13 @@ def _choose_hosts_to_try(simulation: sim.Simulation, instances: sim.Ints) -> tup
     every = np.arange(len(simulation.hosts), dtype=np.intp)
     allowed = may_take(simulation, instances, every)
     counts: dict[bytes, int] = {}
-    kept = []
+    chosen = []
     for h in np.flatnonzero(allowed.any(axis=0)):
         kind = _build_host_key(simulation, int(h), allowed[:, h].tobytes())
         counts[kind] = counts.get(kind, 0) + 1
         if counts[kind] <= len(instances):
-            kept.append(int(h))
-    hosts = np.array(kept, dtype=np.intp)
+            chosen.append(int(h))
+    hosts = np.array(chosen, dtype=np.intp)
     width = max(1, LARGEST // max(1, len(instances)))
     if len(hosts) <= width:
         return hosts, len(hosts)
@@ -136,9 +136,9 @@ class _BatchSearch:
         calls be nested.
         """
         choices: list[_HostChoice] = []
-        left = np.arange(len(self._instances), dtype=np.intp)
-        while left.size:
-            choice = self._choose_instance(left)
+        unplaced = np.arange(len(self._instances), dtype=np.intp)
+        while unplaced.size:
+            choice = self._choose_instance(unplaced)
             if choice is not None:
                 choices.append(choice)
             else:
@@ -148,30 +148,30 @@ class _BatchSearch:
                 self._take_back()
             if not choices:
                 return False
-            left = choices[-1].others
+            unplaced = choices[-1].others
         return True
 
     def _take_back(self) -> None:
         if self.moves:
             self._simulation.undo_move(self.moves.pop())
 
-    def _choose_instance(self, left: sim.Ints) -> _HostChoice | None:
+    def _choose_instance(self, unplaced: sim.Ints) -> _HostChoice | None:
         """Return the choice of the instance with the fewest hosts; None: not all can be placed.
 
         :param left: positions in ``instances``.
         """
-        numbers = self._instances[left]
+        numbers = self._instances[unplaced]
         allowed = may_take(self._simulation, numbers, self._hosts)
         count = allowed.sum(axis=1)
         if not count.min() or self._too_little(numbers, allowed):
             return None
-        row = int(np.lexsort((numbers, -self._share[left], count))[0])
+        row = int(np.lexsort((numbers, -self._share[unplaced], count))[0])
         columns = np.flatnonzero(allowed[row])
         columns = columns[_fullest_first(
             self._simulation, int(numbers[row]), self._hosts[columns])]
         bits = np.packbits(allowed[:, columns], axis=0)
         hosts = [int(h) for h in self._hosts[columns]]
-        return _HostChoice(int(numbers[row]), np.delete(left, row), iter(hosts),
+        return _HostChoice(int(numbers[row]), np.delete(unplaced, row), iter(hosts),
                            {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
 
     def _try_next_host(self, choice: _HostChoice) -> bool:
@@ -191,7 +191,7 @@ class _BatchSearch:
                 return True
         return False
 
-    def _too_little(self, left: sim.Ints, allowed: sim.Bools) -> bool:
+    def _too_little(self, numbers: sim.Ints, allowed: sim.Bools) -> bool:
         """Return whether the free room is too small even for divided instances.
 
         Room on hosts that can take no instance does not count.
@@ -199,7 +199,7 @@ class _BatchSearch:
         room, counted = self._simulation.room, self._counted
         hosts = self._hosts[allowed.any(axis=0)]
         free = np.maximum((room.limit - room.used)[counted][:, hosts], 0.0)
-        need = self._simulation.claims[counted][:, left]
+        need = self._simulation.claims[counted][:, numbers]
         return bool((need.sum(axis=1) > free.sum(axis=1)).any())
 
 

@@ -72,16 +72,16 @@ def _place_compactly(simulation: sim.Simulation, numbers: sim.Ints, phase: model
                      hosts: sim.Ints) -> list[model.Move]:
     """Place the instances by the better of two orders of opening hosts, or on fewer hosts."""
     numbers = numbers[np.argsort(-batch.compute_claim_shares(simulation, numbers), kind='stable')]
-    found: list[model.Move] = []
+    best_moves: list[model.Move] = []
     for sign in (-1.0, 1.0):
         moves = _first_fit(simulation, numbers, phase, hosts, sign)
         _undo(simulation, moves)
-        if not found or (-len(moves), _count_destinations(moves)) < (-len(found),
-                                                                     _count_destinations(found)):
-            found = moves
-    placed = np.array([simulation.index[m.instance_uuid] for m in found], dtype=np.intp)
-    return (_place_on_fewer_hosts(simulation, placed, _count_destinations(found), phase, hosts)
-            or [_reapply_move(simulation, move) for move in found])
+        if not best_moves or (-len(moves), _count_destinations(moves)) < (
+                -len(best_moves), _count_destinations(best_moves)):
+            best_moves = moves
+    placed = np.array([simulation.index[m.instance_uuid] for m in best_moves], dtype=np.intp)
+    return (_place_on_fewer_hosts(simulation, placed, _count_destinations(best_moves), phase, hosts)
+            or [_reapply_move(simulation, move) for move in best_moves])
 
 
 def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
@@ -114,12 +114,12 @@ def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: 
         return None
     allowed = batch.may_take(simulation, numbers, hosts)
     hosts = hosts[allowed.any(axis=0)]
-    left = TRIED
+    tries_left = TRIED
     for some in itertools.islice(_list_host_sets(simulation, numbers, hosts, width), SETS):
-        if left <= 0 or simulation.is_cut_off():
+        if tries_left <= 0 or simulation.is_cut_off():
             break
-        moves, tried = batch.place_on(simulation, numbers, some, phase, left)
-        left -= tried
+        moves, tried = batch.place_on(simulation, numbers, some, phase, tries_left)
+        tries_left -= tried
         if moves is not None:
             return moves
     return None

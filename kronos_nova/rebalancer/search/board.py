@@ -124,20 +124,20 @@ class SearchBoard:
         """Return whether the claims have room, and, where room is scarce, the ceilings."""
         if not self.tight:
             return True
-        need, left = self.need[:, row], self.left[:, self.columns[column]]
-        return bool(((need <= left) | (need == 0.0)).all())
+        need, room_left = self.need[:, row], self.left[:, self.columns[column]]
+        return bool(((need <= room_left) | (need == 0.0)).all())
 
     def mark_room(self, rows: sim.Ints | slice) -> sim.Bools:
         """Return :meth:`has_room` for columns x rows."""
-        need, left = self.need[:, None, rows], self.left[:, self.columns, None]
-        return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
+        need, room_left = self.need[:, None, rows], self.left[:, self.columns, None]
+        return np.asarray(((need <= room_left) | (need == 0.0)).all(axis=0))
 
     def is_crowded(self) -> bool:
         """Return whether a destination lacks room for its instances, all moves done."""
         if not self.tight:
             return False
-        left = self.left[:, self.columns[list(self.plan.values())]]
-        return bool(((left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
+        room_left = self.left[:, self.columns[list(self.plan.values())]]
+        return bool(((room_left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
 
     def compute_overflow(self) -> float:
         """Return the room that hosts lack for their new instances, in usual instances."""
@@ -172,26 +172,26 @@ class SearchBoard:
         needs = self.need[:, rows].T
         sources = self.source[rows]
         destinations = self.columns[[self.plan[row] for row in rows]]
-        left = self.left.copy()
+        room_left = self.left.copy()
         for need, source, destination in zip(needs, sources, destinations, strict=True):
-            left[:, source] -= need
-            left[:, destination] += need
-        found: list[int] = []
+            room_left[:, source] -= need
+            room_left[:, destination] += need
+        ordered_rows: list[int] = []
         waiting = list(range(len(rows)))
         while waiting:
             later = []
             for i in waiting:
-                room = left[:, destinations[i]]
+                room = room_left[:, destinations[i]]
                 if ((needs[i] <= room) | (needs[i] == 0.0)).all():
                     room -= needs[i]
-                    left[:, sources[i]] += needs[i]
-                    found.append(rows[i])
+                    room_left[:, sources[i]] += needs[i]
+                    ordered_rows.append(rows[i])
                 else:
                     later.append(i)
             if len(later) == len(waiting):
                 return None
             waiting = later
-        return found
+        return ordered_rows
 
     def _compute_shortage(self) -> sim.Floats:
         return np.asarray(np.maximum(self.lack - self.left, 0.0))
@@ -209,8 +209,8 @@ class SearchBoard:
         for group in self._groups.get(row, ()):
             self._movers[group] += sign
         for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
-            held = any(self._movers[g] for g in self._groups[other])
-            self.bias[:, other] = np.inf if held else self.price[:, other]
+            blocked = any(self._movers[g] for g in self._groups[other])
+            self.bias[:, other] = np.inf if blocked else self.price[:, other]
 
 
 def _compute_usual_need(need: sim.Floats, claims: int) -> sim.Floats:
@@ -251,8 +251,8 @@ def _build_claim_arrays(simulation: sim.Simulation, rows: sim.Ints, columns: sim
     R are the resource classes that the rule ``claims`` counts and that can run short at
     all.
     """
-    left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
+    room_left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
     need = simulation.claims[:, rows]
     short = [r for r in simulation.room.counted
-             if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
-    return need[short], left[short]
+             if room_left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
+    return need[short], room_left[short]

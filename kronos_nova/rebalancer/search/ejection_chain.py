@@ -64,14 +64,14 @@ def _list_chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
                 else placed[:0])
     counted, need = room.counted, simulation.claims[:, n, None]
     for others in (placed, resident):
-        found: list[tuple[float, int, int]] = []
+        chains: list[tuple[float, int, int]] = []
         for host in hosts:
             here = others[simulation.place[others] == host]
             after = room.used[:, host, None] - simulation.claims[:, here]
             fits = (after + need <= room.limit[:, host, None]) | (need == 0.0)
             enough = fits[counted].all(axis=0)
-            found += [(float(simulation.cost[o]), int(o), int(host)) for o in here[enough]]
-        yield from ((host, other) for _, other, host in sorted(found))
+            chains += [(float(simulation.cost[o]), int(o), int(host)) for o in here[enough]]
+        yield from ((host, other) for _, other, host in sorted(chains))
 
 
 def _try_chain(simulation: sim.Simulation, n: int, host: int, other: int,

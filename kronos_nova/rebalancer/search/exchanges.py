@@ -114,25 +114,25 @@ class ExchangeSearch:
 
     def _sample_rows(self, hosts: sim.Ints) -> sim.Ints:
         """Return the rows of each host: hosts x n; one row is repeated where a host has fewer."""
-        found = []
+        rows_by_host = []
         for host in hosts.tolist():
             first, end = int(self._start[host]), int(self._start[host + 1])
-            found.append(range(first, end) if end - first <= MOST
-                         else self._rng.sample(range(first, end), MOST))
-        width = max(len(rows) for rows in found)
-        return np.array([[*rows, *[rows[0]] * (width - len(rows))] for rows in found],
+            rows_by_host.append(range(first, end) if end - first <= MOST
+                                else self._rng.sample(range(first, end), MOST))
+        width = max(len(rows) for rows in rows_by_host)
+        return np.array([[*rows, *[rows[0]] * (width - len(rows))] for rows in rows_by_host],
                         dtype=np.intp)
 
     def _without_room(self, total: sim.Floats, hot: sim.Ints, cold: sim.Ints, mine: sim.Ints,
                       others: sim.Ints) -> None:
         """Set infinity where a host would lack room for the instance that it gets."""
         board = self._board
-        for need, left in zip(board.need, board.left, strict=True):
+        for need, room_left in zip(board.need, board.left, strict=True):
             mine_needs = need[mine][:, None, :, None]
             other_needs = need[others][None, :, None, :]
             more = mine_needs - other_needs
-            lacks = (more > left[cold][None, :, None, None]) & (mine_needs > 0.0)
-            lacks |= ((-more > left[hot][:, None, None, None])
+            lacks = (more > room_left[cold][None, :, None, None]) & (mine_needs > 0.0)
+            lacks |= ((-more > room_left[hot][:, None, None, None])
                       & (other_needs > 0.0))
             total[lacks] = np.inf
 
@@ -159,10 +159,10 @@ def _sum_exponentials(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: 
                       at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
     """Return a policy's sum of exponentials after each exchange: P x s x d x n x n."""
     here, there = near[:, hot, None, None], near[:, None, cold, None]
-    found = ((here * at_hot[0]).astype(SINGLE)[..., :, None]
-             * at_hot[1].astype(SINGLE)[..., None, :])
-    found += ((there * at_cold[0]).astype(SINGLE)[..., :, None]
-              * at_cold[1].astype(SINGLE)[..., None, :])
+    exponentials = ((here * at_hot[0]).astype(SINGLE)[..., :, None]
+                    * at_hot[1].astype(SINGLE)[..., None, :])
+    exponentials += ((there * at_cold[0]).astype(SINGLE)[..., :, None]
+                     * at_cold[1].astype(SINGLE)[..., None, :])
     rest = total[:, None, None, None] - here - there + soft_extremes.TINY
-    found += rest.astype(SINGLE)[..., None]
-    return np.asarray(found)
+    exponentials += rest.astype(SINGLE)[..., None]
+    return np.asarray(exponentials)

@@ -84,14 +84,14 @@ def improve_plan(simulation: sim.Simulation, start: measure.StateMeasure,
     if not additions or reached and (len(moves) <= 1 or len(simulation.uuids) > LARGE):
         return list(moves)
     _undo(simulation, moves)
-    found = _search_plan(simulation, len(moves) - 1 if reached else budget, additions)
-    if not found:
+    planned_pairs = _search_plan(simulation, len(moves) - 1 if reached else budget, additions)
+    if not planned_pairs:
         _apply(simulation, moves)
         return list(moves)
     greedy = _apply_and_rank(simulation, start, moves)
     _undo(simulation, moves)
     above = start.compute_excess(simulation.score)
-    tried = replay.apply_in_order(simulation, found)
+    tried = replay.apply_in_order(simulation, planned_pairs)
     _undo(simulation, tried)
     other = _apply_and_rank(simulation, start, tried)
     if other < greedy and start.compute_excess(simulation.score) < above - LEAST:

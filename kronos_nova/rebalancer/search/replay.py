@@ -54,7 +54,7 @@ def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
     applied: list[model.Move] = []
     waiting = list(wanted)
     while waiting:
-        left = []
+        still_waiting = []
         for n, h in waiting:
             if simulation.is_cut_off():
                 return applied
@@ -62,12 +62,12 @@ def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
                 continue
             move = apply_move(simulation, n, h)
             if move is None:
-                left.append((n, h))
+                still_waiting.append((n, h))
             else:
                 applied.append(move)
-        if len(left) == len(waiting):
+        if len(still_waiting) == len(waiting):
             break
-        waiting = left
+        waiting = still_waiting
     return applied
 
 

@@ -84,7 +84,7 @@ class RuinRecreateSearch:
         self._board, self._budget = board, budget
         self._smooth = soft_extremes.SmoothValues(board, board.shape[0] * board.shape[1] > WINDOW)
         self._rng = random.Random(seed)
-        self._total = self._left = float(additions)
+        self._total = self._work_left = float(additions)
         self._stop = stop
         self.best: dict[int, int] = {}
         self._best = self._compute_worth()
@@ -96,7 +96,7 @@ class RuinRecreateSearch:
     @property
     def used_steps(self) -> float:
         """Additions made, or their like in additions to variants."""
-        return self._total - self._left
+        return self._total - self._work_left
 
     def run(self) -> dict[int, int]:
         """Return the best plan found: row -> column."""
@@ -112,26 +112,26 @@ class RuinRecreateSearch:
         """Try several variants of a plan at once; keep the best one, if it is good enough."""
         board, rng = self._board, self._rng
         several = variants.PlanVariants(board)
-        each = max(1.0, len(board.score) / POLICIES) / CHEAPER
+        addition_cost = max(1.0, len(board.score) / POLICIES) / CHEAPER
         size = self._shrink_best_plan(len(self.best))
         value = self._compute_worth()
-        while self._left > 0 and size > 0 and not self._stop():
+        while self._work_left > 0 and size > 0 and not self._stop():
             count = rng.randint(1, DEEPER + int(DEPTH * size))
             ruins = [choose_random_moves(board, rng, count) for _ in range(VARIANTS)]
             added = max(1, size - len(board.plan) + len(ruins[0]))
-            if each * VARIANTS * added > self._left:
+            if addition_cost * VARIANTS * added > self._work_left:
                 return
-            self._left -= each * VARIANTS * added
+            self._work_left -= addition_cost * VARIANTS * added
             scales = SCALE * self._combined * WIDE ** np.array(
                 [rng.uniform(-1.0, 1.0) for _ in ruins])
-            heat = HOTTER * abs(value[2]) * self._left / self._total
+            heat = HOTTER * abs(value[2]) * self._work_left / self._total
             best: tuple[Worth, dict[int, int]] | None = None
-            for found in several.try_ruins(ruins, size, scales):
-                new = int(not found.reached), len(found.plan) * found.reached, found.value
+            for variant in several.try_ruins(ruins, size, scales):
+                new = int(not variant.reached), len(variant.plan) * variant.reached, variant.value
                 most = value[2] + heat * rng.expovariate(1.0)
-                if (found.plan != board.plan and new <= (*value[:2], most)
+                if (variant.plan != board.plan and new <= (*value[:2], most)
                         and (best is None or new < best[0])):
-                    best = new, found.plan
+                    best = new, variant.plan
             if best is None:
                 continue
             value = best[0]
@@ -144,7 +144,7 @@ class RuinRecreateSearch:
         """Try one plan after the other; a plan may lack room for a while."""
         size = self._shrink_best_plan(len(self.best))
         value, idle = self._compute_worth(), 0
-        while self._left > 0 and size > 0 and not self._stop():
+        while self._work_left > 0 and size > 0 and not self._stop():
             before, score = dict(self._board.plan), self._board.score.copy()
             self._soft = self._price is not None and self._rng.random() < SOFT
             if self._soft:
@@ -154,7 +154,7 @@ class RuinRecreateSearch:
             if self._price is not None:
                 price = self._price * (RISE if self._board.is_crowded() else 1.0 / RISE)
                 self._price = min(max(price, CHEAPEST), DEAREST)
-            heat = HEAT * abs(value[2]) * self._left / self._total
+            heat = HEAT * abs(value[2]) * self._work_left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
                 if self._keep_if_best():
@@ -239,7 +239,7 @@ class RuinRecreateSearch:
         for row in choose_random_moves(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.remove_row(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
-        while len(board.plan) < size and self._left > 0:
+        while len(board.plan) < size and self._work_left > 0:
             if not self._add_exchange(size, scale) and not self._add_best_move(scale):
                 return
 
@@ -251,22 +251,22 @@ class RuinRecreateSearch:
         if (self._exchanges is None or not self._exchanges.possible  # costs nothing then
                 or len(self._board.plan) + 2 > size or self._rng.random() >= EXCHANGES):
             return False
-        self._left -= EXCHANGE
-        found = self._exchanges.choose_exchange(scale)
-        if found is None:
+        self._work_left -= EXCHANGE
+        exchange = self._exchanges.choose_exchange(scale)
+        if exchange is None:
             return False
-        self._board.place_row(*found[:2])
-        self._board.place_row(*found[2:])
+        self._board.place_row(*exchange[:2])
+        self._board.place_row(*exchange[2:])
         return True
 
     def _add_best_move(self, scale: float) -> bool:
         """Add the best move by the smooth measure; return whether one was found."""
-        self._left -= 1
-        found = self._smooth.choose_addition(scale, self._choose_rows(scale),
-                                             self._price if self._soft else None)
-        if found is None:
+        self._work_left -= 1
+        addition = self._smooth.choose_addition(scale, self._choose_rows(scale),
+                                                self._price if self._soft else None)
+        if addition is None:
             return False
-        self._board.place_row(*found)
+        self._board.place_row(*addition)
         return True
 
     def _choose_rows(self, scale: float) -> sim.Ints | slice:

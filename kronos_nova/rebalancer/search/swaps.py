@@ -42,7 +42,7 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
     :returns: the two moves, or None when no pair improves.
     """
     may = choice.may_move(simulation) & simulation.takers[simulation.place]
-    found: list[tuple[float, int, int]] = []
+    pairs: list[tuple[float, int, int]] = []
     for host in _list_extreme_hosts(simulation):
         mine = np.flatnonzero(may & (simulation.place == host))
         others = np.flatnonzero(may & (simulation.place != host))
@@ -50,8 +50,8 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
         for first in range(0, others.size, block):
             if simulation.is_cut_off():
                 return None
-            found += _list_best_pairs(simulation, mine, others[first:first + block], host)
-    for _, i, j in sorted(found)[:TRIED]:
+            pairs += _list_best_pairs(simulation, mine, others[first:first + block], host)
+    for _, i, j in sorted(pairs)[:TRIED]:
         here, there = int(simulation.place[i]), int(simulation.place[j])
         wanted = [(i, there), (j, here)]
         moves = replay.apply_in_order(simulation, wanted)
@@ -63,10 +63,10 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
 
 
 def _list_extreme_hosts(simulation: sim.Simulation) -> list[int]:
-    found = set()
+    extreme_hosts = set()
     for p in range(len(simulation.policies)):
-        found |= {simulation.extremes.only_highest(p), simulation.extremes.only_lowest(p)}
-    return sorted(h for h in found if h >= 0 and simulation.takers[h])
+        extreme_hosts |= {simulation.extremes.only_highest(p), simulation.extremes.only_lowest(p)}
+    return sorted(h for h in extreme_hosts if h >= 0 and simulation.takers[h])
 
 
 def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
@@ -84,10 +84,10 @@ def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Int
     limits = np.maximum(simulation.compute_imbalances(), simulation.thresholds) + EPSILON
     for p, weight in enumerate(simulation.weights):
         score, capacity = simulation.score[p], simulation.capacity[p]
-        gone = simulation.usage[p, mine][:, None]
+        outgoing = simulation.usage[p, mine][:, None]
         come = simulation.usage[p, others][None, :]
-        here = score[host] + (come - gone) / capacity[host]
-        there = score[place] + (gone - come) / capacity[place]
+        here = score[host] + (come - outgoing) / capacity[host]
+        there = score[place] + (outgoing - come) / capacity[place]
         rest = np.array([(simulation.extremes.find_highest_without(p, host, int(b)),
                           simulation.extremes.find_lowest_without(p, host, int(b)))
                          for b in hosts])[which]

@@ -84,9 +84,9 @@ class PlanVariants:
     def _by_host(self, values: npt.NDArray[Any], width: int, none: float) -> npt.NDArray[Any]:
         """Return values of shape ... x n as ... x H x width."""
         shape = (*values.shape[:-1], self._board.score.shape[1], width)
-        kept = np.full((*shape[:-2], shape[-2] * width), none, dtype=values.dtype)
-        kept[..., self._place[:-1]] = values
-        return kept.reshape(shape)
+        host_values = np.full((*shape[:-2], shape[-2] * width), none, dtype=values.dtype)
+        host_values[..., self._place[:-1]] = values
+        return host_values.reshape(shape)
 
     def try_ruins(self, ruins: Sequence[list[int]], size: int,
                   scales: sim.Floats) -> list[VariantOutcome]:
@@ -98,7 +98,7 @@ class PlanVariants:
         board, count = self._board, len(ruins)
         plans = [dict(board.plan) for _ in ruins]
         score = np.repeat(board.score[None], count, axis=0)
-        left = np.repeat(board.left[None], count, axis=0)
+        room_left = np.repeat(board.left[None], count, axis=0)
         who = np.repeat(np.arange(count), [len(ruin) for ruin in ruins])
         rows = np.array([row for ruin in ruins for row in ruin], dtype=np.intp)
         columns = np.array([plans[v].pop(row) for v, row in zip(who.tolist(), rows.tolist(),
@@ -110,12 +110,12 @@ class PlanVariants:
         np.subtract.at(barred, (who[:, None], self._mates[rows]), 1)
         cost = np.full(count, board.sum_move_prices(), dtype=np.float64)
         np.subtract.at(cost, who, board.price[columns, rows])
-        self._shift_loads(score, left, who, rows, columns, -1.0)
+        self._shift_loads(score, room_left, who, rows, columns, -1.0)
         for _ in range(size - len(plans[0])):
-            who, rows, columns = self._find_best_additions(score, left, barred, scales)
+            who, rows, columns = self._find_best_additions(score, room_left, barred, scales)
             if not who.size:
                 break
-            self._shift_loads(score, left, who, rows, columns, 1.0)
+            self._shift_loads(score, room_left, who, rows, columns, 1.0)
             cost[who] += board.price[columns, rows]
             np.add.at(barred, (who[:, None], self._mates[rows]), 1)
             for v, row, column in zip(who.tolist(), rows.tolist(), columns.tolist(),
@@ -123,22 +123,22 @@ class PlanVariants:
                 plans[v][row] = column
         reached, value = board.measure.mark_reached(score), board.measure.compute_values(
             score) + cost
-        value[(left < board.lack).any(axis=(1, 2))] = np.inf
+        value[(room_left < board.lack).any(axis=(1, 2))] = np.inf
         return [VariantOutcome(bool(r), float(w), plan)
                 for r, w, plan in zip(reached, value, plans, strict=True)]
 
-    def _shift_loads(self, score: sim.Floats, left: sim.Floats, who: sim.Ints, rows: sim.Ints,
+    def _shift_loads(self, score: sim.Floats, room_left: sim.Floats, who: sim.Ints, rows: sim.Ints,
                      columns: sim.Ints, sign: float) -> None:
         board = self._board
         source, destination = board.source[rows], board.columns[columns]
         for p, values in enumerate(score.swapaxes(0, 1)):
             np.subtract.at(values, (who, source), sign * board.leaving[p, rows])
             np.add.at(values, (who, destination), sign * board.share[p, columns, rows])
-        for r, values in enumerate(left.swapaxes(0, 1)) if board.tight else ():
+        for r, values in enumerate(room_left.swapaxes(0, 1)) if board.tight else ():
             np.add.at(values, (who, source), sign * board.need[r, rows])
             np.subtract.at(values, (who, destination), sign * board.need[r, rows])
 
-    def _find_best_additions(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
+    def _find_best_additions(self, score: sim.Floats, room_left: sim.Floats, barred: sim.Ints,
                              scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
         """Return variant, row and column of the best addition of each variant that has one."""
         board, count = self._board, len(score)
@@ -156,9 +156,9 @@ class PlanVariants:
                                  self._wide)
         cold = board.columns[column]
         usage = self._usage[hot].swapaxes(1, 2) / scale[..., None]  # V x P x sources x most
-        gone = usage * _take_host_values(self._per[None], hot)[..., None]
-        upper = np.expm1(-gone)
-        lower = np.expm1(np.minimum(gone, soft_extremes.CAP, out=gone), out=gone)
+        outgoing = usage * _take_host_values(self._per[None], hot)[..., None]
+        upper = np.expm1(-outgoing)
+        lower = np.expm1(np.minimum(outgoing, soft_extremes.CAP, out=outgoing), out=outgoing)
         upper *= _take_host_values(near_high, hot)[..., None]
         lower *= _take_host_values(near_low, hot)[..., None]
         upper += (total_high + soft_extremes.TINY)[..., None]
@@ -187,12 +187,12 @@ class PlanVariants:
         total += self._bias[column[:, :, None], hot[:, None, :]].reshape(total.shape)
         v = np.arange(count)[:, None]
         hosts, width = self._rows.shape
-        taken = barred[:, :-1].reshape(count, hosts, width)[v, hot].reshape(count, 1, -1) > 0
-        np.copyto(total, SINGLE(np.inf), where=taken)
+        is_barred = barred[:, :-1].reshape(count, hosts, width)[v, hot].reshape(count, 1, -1) > 0
+        np.copyto(total, SINGLE(np.inf), where=is_barred)
         for r, needs in enumerate(self._need):
             need = needs[hot].reshape(count, 1, -1)
             np.copyto(total, SINGLE(np.inf),
-                      where=(need > left[v, r, cold][..., None]) & (need > 0.0))
+                      where=(need > room_left[v, r, cold][..., None]) & (need > 0.0))
         total = total.reshape(count, -1)
         best = total.argmin(axis=1)
         who = np.flatnonzero(total[v[:, 0], best] < np.inf)
