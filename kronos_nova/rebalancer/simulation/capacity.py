@@ -86,15 +86,15 @@ class CapacityRoom:
             if resource_class in shared:
                 self.limit[r, h] = np.inf
                 continue
-            found = [p.inventories[resource_class] for p in host.tree
-                     if resource_class in p.inventories]
-            if found:
-                self.limit[r, h] = (found[0].capacity if len(found) == 1
+            inventories = [p.inventories[resource_class] for p in host.tree
+                           if resource_class in p.inventories]
+            if inventories:
+                self.limit[r, h] = (inventories[0].capacity if len(inventories) == 1
                                     else view.occupancy.sum_capacity(host, resource_class))
-                self._least[r, h] = min(i.min_unit for i in found)
-                self._most[r, h] = max(i.max_unit for i in found)
-                if len({i.step_size for i in found}) == 1:
-                    self._step[r, h] = found[0].step_size
+                self._least[r, h] = min(i.min_unit for i in inventories)
+                self._most[r, h] = max(i.max_unit for i in inventories)
+                if len({i.step_size for i in inventories}) == 1:
+                    self._step[r, h] = inventories[0].step_size
 
     def _read_root(self, view: cluster_view.ClusterView, h: int, host: model.Host,
                    root: model.Provider) -> None:
@@ -155,10 +155,10 @@ def _find_largest_parts(claims: arrays.Floats, classes: Sequence[str],
     row = {name: r for r, name in enumerate(classes)}
     parts = claims.copy()
     for n in split:
-        found: dict[str, int] = {}
+        largest_parts: dict[str, int] = {}
         for resources in instances[n].allocations.values():
             for name, amount in resources.items():
-                found[name] = max(found.get(name, 0), amount)
-        for name, amount in found.items():
+                largest_parts[name] = max(largest_parts.get(name, 0), amount)
+        for name, amount in largest_parts.items():
             parts[row[name], n] = amount
     return parts

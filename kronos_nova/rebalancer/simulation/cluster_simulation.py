@@ -204,9 +204,9 @@ class Simulation:
         for p, policy in enumerate(self.policies):
             raw[p] = arrays.make_float_array(map(self.scores.policies[policy.name].hosts.get,
                                                  self.hosts, itertools.repeat(0.0)))
-        found = extremes.ImbalanceExtremes(raw, self.givers, self.takers,
-                                           kept=1).compute_imbalances()
-        return found, self._sum_weighted_imbalances(found)
+        imbalances = extremes.ImbalanceExtremes(raw, self.givers, self.takers,
+                                                kept=1).compute_imbalances()
+        return imbalances, self._sum_weighted_imbalances(imbalances)
 
     def has_comparable_hosts(self) -> bool:
         """Return whether a host may give and a host may take, so that an imbalance exists."""

@@ -55,10 +55,10 @@ class MoveCompatibility:
         if options.require_cpu_compatibility:
             kinds = [frozenset(t for t in h.traits if t.startswith(trait_rule.PREFIX))
                      if h is not None else frozenset() for h in known]
-            self._traits, found = _number_values(kinds)
+            self._traits, trait_sets = _number_values(kinds)
             self._compatible: arrays.Bools = np.array(
-                [[source <= destination for destination in found] for source in found],
-                dtype=np.bool_).reshape(len(found), len(found))
+                [[source <= destination for destination in trait_sets] for source in trait_sets],
+                dtype=np.bool_).reshape(len(trait_sets), len(trait_sets))
         #: Every instance reaches every host.
         self.everywhere = (not pinned and self._traits is None
                            and self._apart is None
@@ -99,16 +99,16 @@ def _build_apart_matrix(apart: Collection[tuple[str, str]],
     if not apart:
         return None
     index = {host: n for n, host in enumerate(hosts)}
-    found = np.zeros((len(hosts), len(hosts)), dtype=np.bool_)
-    for one, other in apart:
-        if one in index and other in index:
-            pair = [index[one], index[other]]
-            found[pair, pair[::-1]] = True
-    return found
+    matrix = np.zeros((len(hosts), len(hosts)), dtype=np.bool_)
+    for first, other in apart:
+        if first in index and other in index:
+            pair = [index[first], index[other]]
+            matrix[pair, pair[::-1]] = True
+    return matrix
 
 
 def _number_values(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:
     """Give each different value a number, NONE for None."""
-    found: dict[T, int] = {}
-    codes = [NONE if v is None else found.setdefault(v, len(found)) for v in values]
-    return np.array(codes, dtype=np.intp), found
+    numbers: dict[T, int] = {}
+    codes = [NONE if v is None else numbers.setdefault(v, len(numbers)) for v in values]
+    return np.array(codes, dtype=np.intp), numbers

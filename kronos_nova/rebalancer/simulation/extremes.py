@@ -58,12 +58,12 @@ class ImbalanceExtremes:
         self._kept = kept
         self._who = givers, takers
         self._imbalances: list[float] | None = None
-        self._found: list[list[tuple[list[float], list[int]] | None]] = [
+        self._extremes: list[list[tuple[list[float], list[int]] | None]] = [
             [None] * len(score), [None] * len(score)]
 
     def drop_extremes(self) -> None:
         self._imbalances = None
-        for side in self._found:
+        for side in self._extremes:
             side[:] = [None] * len(side)
 
     def list_highest(self, p: int) -> tuple[list[float], list[int]]:
@@ -75,24 +75,24 @@ class ImbalanceExtremes:
         return self._get_extremes(1, p)
 
     def _get_extremes(self, side: int, p: int) -> tuple[list[float], list[int]]:
-        found = self._found[side][p]
-        if found is None:
-            found = self._found[side][p] = self._search_extremes(side, p)
-        return found
+        extremes = self._extremes[side][p]
+        if extremes is None:
+            extremes = self._extremes[side][p] = self._search_extremes(side, p)
+        return extremes
 
     def _search_extremes(self, side: int, p: int) -> tuple[list[float], list[int]]:
         sign = -1.0 if side else 1.0
-        left = np.where(self._who[side], sign * self._score[p], -np.inf)
+        remaining_scores = np.where(self._who[side], sign * self._score[p], -np.inf)
         values, hosts = [], []
         for _ in range(self._kept):
-            best = int(left.argmax()) if left.size else -1
-            if best < 0 or left[best] == -np.inf:
+            best = int(remaining_scores.argmax()) if remaining_scores.size else -1
+            if best < 0 or remaining_scores[best] == -np.inf:
                 values.append(sign * -np.inf)
                 hosts.append(-1)
                 continue
-            values.append(float(sign * left[best]))
+            values.append(float(sign * remaining_scores[best]))
             hosts.append(best)
-            left[best] = -np.inf
+            remaining_scores[best] = -np.inf
         return values, hosts
 
     def find_highest_without(self, p: int, *but: int) -> float:

@@ -142,12 +142,12 @@ def _instance_keys(facts: frozenset[CloudFact], instances: Iterable[model.Instan
         CloudFact.EXTRA_SPECS, CloudFact.IMAGE_PROPERTIES, CloudFact.PROJECT, CloudFact.STATUS,
         CloudFact.VGPU))
 
-    def make_mapping_key(found: Mapping[str, str] | None) -> Hashable:
-        if not found:
-            return found is None
-        if id(found) not in shared:
-            shared[id(found)] = frozenset(found.items())
-        return shared[id(found)]
+    def make_mapping_key(mapping: Mapping[str, str] | None) -> Hashable:
+        if not mapping:
+            return mapping is None
+        if id(mapping) not in shared:
+            shared[id(mapping)] = frozenset(mapping.items())
+        return shared[id(mapping)]
 
     for i in instances:
         claims: Hashable = bool(vgpu and i.claims.get(hypervisor.VGPU))
@@ -160,12 +160,12 @@ def _instance_keys(facts: frozenset[CloudFact], instances: Iterable[model.Instan
 
 def _number_kinds(keys: Iterable[Hashable]) -> tuple[arrays.Ints, list[int]]:
     """Give each key a number, the same for equal keys; and return an example of each."""
-    found: dict[Hashable, int] = {}
+    number_by_key: dict[Hashable, int] = {}
     examples: list[int] = []
     kinds = []
     for n, key in enumerate(keys):
-        if key not in found:
-            found[key] = len(examples)
+        if key not in number_by_key:
+            number_by_key[key] = len(examples)
             examples.append(n)
-        kinds.append(found[key])
+        kinds.append(number_by_key[key])
     return np.array(kinds, dtype=np.intp), examples

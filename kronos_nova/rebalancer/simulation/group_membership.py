@@ -38,18 +38,18 @@ def mark_grouped_instances(view: cluster_view.ClusterView,
 
     :param index: number of each instance.
     """
-    found = GroupMembership(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
+    membership = GroupMembership(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
     numbers: dict[bool, list[int]] = {False: [], True: []}
     for group in view.cluster.groups:
         numbers[group.policy.is_hard] += [n for u in group.members
                                           if (n := index.get(u)) is not None]
-    found.grouped[numbers[False] + numbers[True]] = True
-    found.hard[numbers[True]] = True
+    membership.grouped[numbers[False] + numbers[True]] = True
+    membership.hard[numbers[True]] = True
     for uuid in {f.instance_uuid for f in view.cluster.flights}:
         if view.is_in_flight(uuid):
-            found.awaiting[[index[u] for group in view.list_groups_of(uuid)
-                            for u in group.members if u in index and u != uuid]] = True
-    return found
+            membership.awaiting[[index[u] for group in view.list_groups_of(uuid)
+                                 for u in group.members if u in index and u != uuid]] = True
+    return membership
 
 
 def count_added_violations(group: model.ServerGroup, here: int, there: int) -> int:

@@ -35,9 +35,10 @@ def order_hosts(cluster: model.Cluster, scores: model.ClusterScores,
     names = sorted(cluster.scope_hosts)
     if not breaks_ties_by_lists(mode, options):
         return tuple(names)
-    found = scores.policies.get(enabled[0].name)
-    listed = [] if found is None else [host for host in found.hosts if host in cluster.scope_hosts]
-    if found is not None:
-        listed.sort(key=found.hosts.__getitem__, reverse=True)
+    policy_scores = scores.policies.get(enabled[0].name)
+    listed = [] if policy_scores is None else [host for host in policy_scores.hosts
+                                               if host in cluster.scope_hosts]
+    if policy_scores is not None:
+        listed.sort(key=policy_scores.hosts.__getitem__, reverse=True)
     known = set(listed)
     return (*listed, *(host for host in names if host not in known))

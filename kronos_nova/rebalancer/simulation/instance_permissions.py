@@ -49,7 +49,7 @@ class InstancePermissions:
         self.repairable = _mark_permitted(view, special, model.Phase.AFFINITY, index)
         self.drainable = _mark_permitted(view, special, model.Phase.EVACUATE, index)
         self._all = self.movable, self.repairable, self.drainable
-        self._at_first = tuple(found.copy() for found in self._all)
+        self._at_first = tuple(permitted.copy() for permitted in self._all)
 
     def revoke_moves(self, n: int) -> None:
         """Forbid every further move of instance number n."""
@@ -104,9 +104,10 @@ def _mark_permitted(view: cluster_view.ClusterView, special: Iterable[model.Inst
     """
     permitted = np.ones(len(index), dtype=np.bool_)
     for instance in special:
-        no = constraints.check_alone(view, model.Move(instance.uuid, instance.host, '', phase))
-        if no is not None:
+        rejection = constraints.check_alone(
+            view, model.Move(instance.uuid, instance.host, '', phase))
+        if rejection is not None:
             permitted[index[instance.uuid]] = False
             if held_back is not None:
-                held_back[instance.uuid] = no
+                held_back[instance.uuid] = rejection
     return permitted

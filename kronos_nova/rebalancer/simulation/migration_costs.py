@@ -112,15 +112,15 @@ class MigrationCosts:
         :param index: place of instances by UUID; others may be left out.
         :param dirty: N, bytes a second that each writes; 0 where nothing is known.
         """
-        found = np.ones(len(dirty))
+        factors = np.ones(len(dirty))
         if self.rate is not None:
-            found = 1.0 / (1.0 - np.minimum(dirty / MIB / self.rate, 1.0 - 1.0 / MOST_TIMES))
+            factors = 1.0 / (1.0 - np.minimum(dirty / MIB / self.rate, 1.0 - 1.0 / MOST_TIMES))
         for uuid, own in self._own_times.items():
             if (n := index.get(uuid)) is not None:
                 # The geometric mean: twice as long and half as long even out.
-                logs = GENERAL * math.log(found[n]) + math.fsum(map(math.log, own))
-                found[n] = math.exp(logs / (GENERAL + len(own)))
-        return np.clip(found, LEAST_TIMES, MOST_TIMES)
+                logs = GENERAL * math.log(factors[n]) + math.fsum(map(math.log, own))
+                factors[n] = math.exp(logs / (GENERAL + len(own)))
+        return np.clip(factors, LEAST_TIMES, MOST_TIMES)
 
     def compute_risks(self, index: Mapping[str, int], dirty: Floats) -> Floats:
         """Return the chance that each instance does not converge: N.
@@ -129,11 +129,11 @@ class MigrationCosts:
         corrected by its own past attempts. Parameters as of :meth:`compute_copy_factors`.
         """
         below = np.searchsorted(self._rates, dirty / MIB, side='right')
-        found = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
+        risks = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
         for uuid, own in self._own_ends.items():
             if (n := index.get(uuid)) is not None:
-                found[n] = (GENERAL * found[n] + sum(own)) / (GENERAL + len(own))
-        return np.minimum(found, MOST_RISK)
+                risks[n] = (GENERAL * risks[n] + sum(own)) / (GENERAL + len(own))
+        return np.minimum(risks, MOST_RISK)
 
     def compute_expected_mib(self, index: Mapping[str, int], copied: Floats,
                              dirty: Floats) -> Floats:
@@ -163,11 +163,11 @@ class MigrationCosts:
 
 def dirty_rates(scores: model.ClusterScores) -> dict[str, float]:
     """Return bytes a second by instance UUID; of several policies the highest."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for policy in scores.policies.values():
         for uuid, rate in policy.dirty_rates.items():
-            found[uuid] = max(rate, found.get(uuid, 0.0))
-    return found
+            rates[uuid] = max(rate, rates.get(uuid, 0.0))
+    return rates
 
 
 def _fit_line(copied: Floats, running: Floats) -> tuple[float, float | None]:
@@ -179,12 +179,13 @@ def _fit_line(copied: Floats, running: Floats) -> tuple[float, float | None]:
     """
     if not copied.size:
         return 0.0, None
-    one, other = np.triu_indices(copied.size, 1)
-    differ = (np.maximum(copied[one], copied[other])
-              >= 2 * np.minimum(copied[one], copied[other]))
+    first, other = np.triu_indices(copied.size, 1)
+    differ = (np.maximum(copied[first], copied[other])
+              >= 2 * np.minimum(copied[first], copied[other]))
     if differ.sum() >= _PAIRS:
-        one, other = one[differ], other[differ]
-        slope = float(np.median((running[other] - running[one]) / (copied[other] - copied[one])))
+        first, other = first[differ], other[differ]
+        slope = float(np.median(
+            (running[other] - running[first]) / (copied[other] - copied[first])))
         if slope > 0:
             set_up = float(np.median(running - slope * copied))
             return min(max(set_up, 0.0), float(running.min())), 1.0 / slope

@@ -30,12 +30,12 @@ class MoveRefusals:
 
     def __init__(self, refused: Mapping[str, Collection[str]], index: Mapping[str, int],
                  host_index: Mapping[str, int]) -> None:
-        found = {index[uuid]: [host_index[h] for h in there if h in host_index]
-                 for uuid, there in refused.items() if uuid in index}
+        refused_hosts = {index[uuid]: [host_index[h] for h in there if h in host_index]
+                         for uuid, there in refused.items() if uuid in index}
         #: Row of ``_allowed`` by instance; the first row permits everything.
         self._row = np.zeros(len(index), dtype=np.intp)
-        self._allowed = np.ones((1 + len(found), len(host_index)), dtype=np.bool_)
-        for row, (n, hosts) in enumerate(found.items(), start=1):
+        self._allowed = np.ones((1 + len(refused_hosts), len(host_index)), dtype=np.bool_)
+        for row, (n, hosts) in enumerate(refused_hosts.items(), start=1):
             self._row[n] = row
             self._allowed[row, hosts] = False
 

@@ -43,16 +43,17 @@ class HostResidents:
 
         An empty host has 0.
         """
-        found = np.zeros((len(usage), len(self.start) - 1))
-        held = np.flatnonzero(np.diff(self.start))
-        if held.size:
-            found[:, held] = np.maximum.reduceat(usage[:, self.order], self.start[held], axis=1)
-        return found
+        peaks = np.zeros((len(usage), len(self.start) - 1))
+        occupied = np.flatnonzero(np.diff(self.start))
+        if occupied.size:
+            peaks[:, occupied] = np.maximum.reduceat(usage[:, self.order], self.start[occupied],
+                                                     axis=1)
+        return peaks
 
     def shift_instance(self, n: int, source: int, destination: int) -> None:
         """Move instance n from one host to the other: O(instances on them)."""
-        left = self.list_on_host(source)
-        self._changed[source] = left[left != n]
+        residents = self.list_on_host(source)
+        self._changed[source] = residents[residents != n]
         there = self.list_on_host(destination)
         at = int(there.searchsorted(n))
         self._changed[destination] = np.concatenate([there[:at], [n], there[at:]])
