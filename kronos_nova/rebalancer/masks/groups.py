@@ -40,10 +40,10 @@ def mark_hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim
             elif group.policy is model.GroupPolicy.AFFINITY:
                 holding = [h for h, members in spread.items()
                            if len(members) > (uuid in members)]
-                kept = list_known_columns(simulation, column, holding)
-                legal = allowed[row, kept]
+                holding_columns = list_known_columns(simulation, column, holding)
+                legal = allowed[row, holding_columns]
                 allowed[row] = False
-                allowed[row, kept] = legal
+                allowed[row, holding_columns] = legal
     return allowed
 
 
@@ -56,8 +56,8 @@ def list_columns(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
 
 def list_known_columns(simulation: sim.Simulation, column: sim.Ints, names: list[str]) -> list[int]:
     """Return the columns of the named hosts that have one."""
-    found = (int(column[simulation.host_index[h]]) for h in names if h in simulation.host_index)
-    return [c for c in found if c >= 0]
+    columns = (int(column[simulation.host_index[h]]) for h in names if h in simulation.host_index)
+    return [c for c in columns if c >= 0]
 
 
 def mark_still_groups(simulation: sim.Simulation, instances: sim.Ints,

@@ -119,19 +119,19 @@ def sort_positions(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
 
     It finds the first few without sorting all: most callers need no more.
     """
-    left = np.arange(len(keys[0]))
+    positions = np.arange(len(keys[0]))
     for _ in range(EASY):
-        if not left.size:
+        if not positions.size:
             return
-        best = left
+        best = positions
         for key in keys:
             best = best[key[best] == key[best].min()]
             if best.size == 1:
                 break
         yield int(best[0])
-        left = left[left != best[0]]
-    for i in np.lexsort([key[left] for key in reversed(keys)]):
-        yield int(left[i])
+        positions = positions[positions != best[0]]
+    for i in np.lexsort([key[positions] for key in reversed(keys)]):
+        yield int(positions[i])
 
 
 def count_refused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,

@@ -45,7 +45,7 @@ def list_waiting_hosts(cluster: model.Cluster, options: model.PlanningOptions) -
 
 
 def explain_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptions,
-                            held: str | None,
+                            hold: str | None,
                             going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
     """Return the disabled hosts of the scope that keep their instances, each with the reason.
 
@@ -55,17 +55,17 @@ def explain_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptio
     :param going_on: hosts whose drain goes on all the same.
     """
     occupied = {i.host for i in cluster.instances.values()}
-    found = []
+    rejections = []
     for host in sorted(cluster.scope_hosts & occupied):
         service = cluster.services.get(host)
         if service is None or service.enabled:
             continue
         why = ('evacuate_disabled_hosts is not set' if not options.evacuate_disabled_hosts
-               else find_drain_refusal(service, options) or (None if host in going_on else held))
+               else find_drain_refusal(service, options) or (None if host in going_on else hold))
         if why is not None:
-            found.append(model.Rejection(
+            rejections.append(model.Rejection(
                 'not-drained', f'host {host} is disabled, not drained, because {why}'))
-    return tuple(found)
+    return tuple(rejections)
 
 
 def find_drain_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:

@@ -74,14 +74,14 @@ class Evacuate(base.Strategy):
         stranded: list[int] = []
         for _, group in itertools.groupby(
                 numbers, lambda n: simulation.cluster.instances[simulation.uuids[n]].host):
-            left = _place_singly(simulation, [n for n in group if n not in placed], moves)
-            stranded += [n for n in left if not (
+            unplaced = _place_singly(simulation, [n for n in group if n not in placed], moves)
+            stranded += [n for n in unplaced if not (
                 simulation.drainable[n] and not simulation.truncated
                 and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves))))]
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
             moves = _place_all_together(simulation, numbers, moves)
-            gone = {simulation.index[m.instance_uuid] for m in moves}
-            stranded = [n for n in stranded if n not in gone]
+            moved = {simulation.index[m.instance_uuid] for m in moves}
+            stranded = [n for n in stranded if n not in moved]
         for n in stranded:
             self._warn_of_blocked_drain(simulation, n)
         return _keep_first_moves(simulation, moves, budget)
@@ -101,8 +101,8 @@ class Evacuate(base.Strategy):
         rows, columns = base.choose_representatives(
             simulation, np.array([n]), np.arange(len(simulation.hosts)))
         moves = [simulation.build_move(n, int(h), model.Phase.EVACUATE) for h in columns]
-        reasons = {no.rule for move in moves
-                   if (no := constraints.judge_move(simulation.view, move)) is not None}
+        reasons = {rejection.rule for move in moves
+                   if (rejection := constraints.judge_move(simulation.view, move)) is not None}
         if reasons & PASSING:
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
@@ -138,13 +138,13 @@ def _choose_batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> 
 
     Hosts with the fewest instances come first. The largest instances fit the fewest hosts.
     """
-    found: list[int] = []
+    chosen: list[int] = []
     for host in sorted(hosts, key=lambda h: (len(simulation.list_on_host(h)), h)):
-        if len(found) >= max(budget, AHEAD):
+        if len(chosen) >= max(budget, AHEAD):
             break
-        found += sorted((int(n) for n in simulation.list_on_host(host)),
-                        key=lambda n: (-simulation.size[n], n))
-    return found
+        chosen += sorted((int(n) for n in simulation.list_on_host(host)),
+                         key=lambda n: (-simulation.size[n], n))
+    return chosen
 
 
 def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]:
@@ -168,12 +168,13 @@ def _place_all_together(simulation: sim.Simulation, numbers: list[int],
     for move in reversed(moves):
         simulation.undo_move(move)
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
-    found = batch.place_together(simulation, batch.list_placeable_instances(simulation, drainable))
-    if found is not None and len(found) > sum(
+    batch_moves = batch.place_together(simulation,
+                                       batch.list_placeable_instances(simulation, drainable))
+    if batch_moves is not None and len(batch_moves) > sum(
             1 for m in moves if m.phase is model.Phase.EVACUATE):
         order = {simulation.uuids[n]: position for position, n in enumerate(numbers)}
-        return sorted(found, key=lambda m: order[m.instance_uuid])
-    for move in reversed(found or ()):
+        return sorted(batch_moves, key=lambda m: order[m.instance_uuid])
+    for move in reversed(batch_moves or ()):
         simulation.undo_move(move)
     for move in moves:
         simulation.apply_move(move)
@@ -186,12 +187,13 @@ def _keep_first_moves(simulation: sim.Simulation, moves: list[model.Move],
 
     A move that makes room for an undone move is undone too.
     """
-    kept = moves[:budget]
-    while kept and len(kept) < len(moves) and kept[-1].phase is not model.Phase.EVACUATE:
-        kept.pop()
-    for move in reversed(moves[len(kept):]):
+    first_moves = moves[:budget]
+    while (first_moves and len(first_moves) < len(moves)
+           and first_moves[-1].phase is not model.Phase.EVACUATE):
+        first_moves.pop()
+    for move in reversed(moves[len(first_moves):]):
         simulation.undo_move(move)
-    return kept
+    return first_moves
 
 
 def _is_under_way(simulation: sim.Simulation, uuid: str) -> bool:

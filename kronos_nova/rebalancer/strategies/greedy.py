@@ -68,11 +68,11 @@ def best_move(simulation: sim.Simulation) -> model.Move | None:
     banned: set[Pair] = set()
     while not simulation.is_cut_off():
         search = GreedySearch(simulation, banned)
-        found = search.choose_candidate()
-        if found is None:
+        candidate = search.choose_candidate()
+        if candidate is None:
             search.explain_refusals()
             return None
-        n, h, gain = found
+        n, h, gain = candidate
         move = simulation.build_move(n, h, model.Phase.SPREAD, gain)
         if not simulation.undoes_repair(move) and simulation.judge_move(move) is None:
             return move
@@ -171,10 +171,11 @@ class GreedySearch:
         total = np.zeros(len(rows))
         vetoed = np.zeros(len(rows), dtype=np.bool_)
         for p, weight in enumerate(self._weights):
-            left = simulation.score[p, source] - (simulation.usage[p, rows]
-                                                  / simulation.capacity[p, source])
-            high = np.maximum(self._extremes.high_but_each(p, source), left)
-            low = np.minimum(self._extremes.find_lowest_without(p), np.where(takes, left, np.inf))
+            source_score = simulation.score[p, source] - (simulation.usage[p, rows]
+                                                          / simulation.capacity[p, source])
+            high = np.maximum(self._extremes.high_but_each(p, source), source_score)
+            low = np.minimum(self._extremes.find_lowest_without(p),
+                             np.where(takes, source_score, np.inf))
             after = np.maximum(high - low, 0.0)
             vetoed |= (after > self._before[p]) & (after > self._thresholds[p])
             total += weight * after
@@ -212,12 +213,12 @@ class GreedySearch:
         vetoed = np.zeros(total.shape, dtype=np.bool_)
         for p, weight in enumerate(self._weights):
             usage = simulation.usage[p, rows]
-            left = simulation.score[p, source] - usage / simulation.capacity[p, source]
+            source_score = simulation.score[p, source] - usage / simulation.capacity[p, source]
             there = (simulation.score[p, columns][None, :]
                      + usage[:, None] / simulation.capacity[p, columns][None, :])
-            high = np.maximum(self._extremes.high_but_each(p, source), left)[:, None]
+            high = np.maximum(self._extremes.high_but_each(p, source), source_score)[:, None]
             low = np.minimum(self._extremes.low_but_each(p, columns)[None, :],
-                             np.where(takes, left, np.inf)[:, None])
+                             np.where(takes, source_score, np.inf)[:, None])
             after = np.maximum(there, high)
             after -= np.minimum(there, low)  # never below 0: ``there`` is in both
             worse = after > max(self._before[p], self._thresholds[p])
@@ -289,11 +290,11 @@ def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -
     for group in simulation.view.list_groups_of(uuid):
         holding = [h for h, members in simulation.view.placement.map_members_by_host(group).items()
                    if len(members) > (uuid in members) and h in simulation.host_index]
-        kept = groups.list_known_columns(simulation, column, holding)
+        holding_columns = groups.list_known_columns(simulation, column, holding)
         if group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY:
-            allowed[kept] = False
+            allowed[holding_columns] = False
         elif group.policy is not model.GroupPolicy.ANTI_AFFINITY and holding:
-            legal = allowed[kept] & (len(holding) == 1)
+            legal = allowed[holding_columns] & (len(holding) == 1)
             allowed[:] = False
-            allowed[kept] = legal
+            allowed[holding_columns] = legal
     return allowed

@@ -175,7 +175,7 @@ def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations:
     """
     before, excess = simulation.compute_combined(), simulation.compute_excess()
     ends = least is None and len(simulation.uuids) > portfolio.LARGE
-    found: list[sim.Floats] = []
+    candidate_arrays: list[sim.Floats] = []
     for rows, columns in _split_candidates(simulation, sources, destinations, ends):
         if not rows.size or not columns.size:
             continue
@@ -198,10 +198,10 @@ def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations:
                           model.Phase.SPREAD)
         r, c = np.nonzero(good & candidates)
         value = np.minimum(value, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
-        found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
-    if not found:
+        candidate_arrays.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
+    if not candidate_arrays:
         return None
-    value, gain, n, h = np.concatenate(found, axis=1)
+    value, gain, n, h = np.concatenate(candidate_arrays, axis=1)
     keep = value > base.EPSILON
     value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
     keys = -np.round(value, 12), simulation.cost[n], n, h

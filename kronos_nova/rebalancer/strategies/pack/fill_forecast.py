@@ -66,7 +66,7 @@ class FillForecast:
                 self._variance[p, n] = known.deviations.get(uuid, 0.0) ** 2
         #: Whether peaks can be foreseen; if not, only the current load is known.
         self.foresees = bool(self._variance.any())
-        self._asked = self._by_host(simulation.usage)
+        self._usage_by_host = self._by_host(simulation.usage)
         self.expected = self._by_host(self.mean)
         self._variances = self._by_host(self._variance)
         fill = np.nan_to_num(simulation.fill)
@@ -79,7 +79,7 @@ class FillForecast:
                 self._possible[:, h] += self.mean[:, n]
         for h in self._coming:
             self._sum_host_loads(h)
-        self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
+        self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._usage_by_host, 0.0)
         self.expected += self.base
 
     def _sum_host_loads(self, h: int) -> None:
@@ -88,8 +88,8 @@ class FillForecast:
         The order is always the same: a move that is taken back leaves no rounding behind.
         """
         here = [*self.simulation.list_on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
-        for sums, values in ((self._asked, self.simulation.usage), (self.expected, self.mean),
-                             (self._variances, self._variance)):
+        for sums, values in ((self._usage_by_host, self.simulation.usage),
+                             (self.expected, self.mean), (self._variances, self._variance)):
             sums[:, h] = values[:, here].cumsum(axis=1)[:, -1] if here else 0.0
 
     def _by_host(self, values: sim.Floats) -> sim.Floats:
@@ -141,7 +141,7 @@ class FillForecast:
 
     def _compute_current_fill(self, hosts: sim.Ints) -> sim.Floats:
         return np.maximum(np.nan_to_num(self.simulation.fill[:, hosts]),
-                          self._asked[:, hosts] / self.simulation.capacity[:, hosts])
+                          self._usage_by_host[:, hosts] / self.simulation.capacity[:, hosts])
 
     def compute_size(self, n: int) -> float:
         """Return the instance's own peak as a part of its host's ceilings."""
@@ -178,12 +178,12 @@ class FillForecast:
         hosts = (need / (largest * np.maximum(self._targets, LEAST_CEILING))).max()
         return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
 
-    def can_take_all(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
-        """Return whether ``among`` can take all from ``gone`` within their fill targets.
+    def can_take_all(self, emptied: sim.Bools, among: sim.Bools, part: float) -> bool:
+        """Return whether ``among`` can take all from ``emptied`` within their fill targets.
 
         :param part: the part of the mean fill targets that counts.
         """
-        stay = among & ~gone
+        stay = among & ~emptied
         need = (self.base[:, stay].sum(axis=1)
                 + (self.expected - self.base - self._possible)[:, among].sum(axis=1))
         room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets * part
@@ -199,8 +199,8 @@ class FillForecast:
     def list_permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
         """Return the hosts that no mask forbids to the instance."""
         rows = np.array([n], dtype=np.intp)
-        found: sim.Ints = hosts[masks.mark_permitted(self.simulation, rows, hosts)[0]]
-        return found
+        permitted: sim.Ints = hosts[masks.mark_permitted(self.simulation, rows, hosts)[0]]
+        return permitted
 
     def apply_move(self, move: model.Move) -> model.Move:
         """Apply the move; return it with the fall in combined imbalance."""

@@ -69,24 +69,24 @@ def _continue_drains(outlook: outlooks.FillForecast, budget: int) -> list[model.
     begun = [simulation.host_index[h] for h in sorted(simulation.history.draining)
              if h in simulation.host_index]
     for h in sorted(begun, key=lambda h: (outlook.counts[h], h)):
-        left = budget - len(moves)
-        if left <= 0 or simulation.is_cut_off():
+        moves_left = budget - len(moves)
+        if moves_left <= 0 or simulation.is_cut_off():
             break
         if not simulation.givers[h] or not outlook.counts[h]:
             continue
         numbers = [n for n in _list_instances(outlook, h) if not _can_follow_later(outlook, n)]
-        taken, stuck = _drain_hosts(outlook, {h: numbers}, levelled=True)
+        drain_moves, stuck = _drain_hosts(outlook, {h: numbers}, levelled=True)
         if stuck and not outlook.foresees:
-            taken, stuck = _drain_hosts(outlook, {h: numbers}, levelled=False)
+            drain_moves, stuck = _drain_hosts(outlook, {h: numbers}, levelled=False)
         if stuck and simulation.truncated:  # the search was cut short: keep the drain
             simulation.begin_drain(simulation.hosts[h])
             break
         if stuck:
             _give_up(outlook, h)
             continue
-        for extra in reversed(taken[left:]):
+        for extra in reversed(drain_moves[moves_left:]):
             outlook.undo_move(extra)
-        moves += taken[:left]
+        moves += drain_moves[:moves_left]
     return moves
 
 
@@ -157,13 +157,14 @@ def _drain_in_rounds(outlook: outlooks.FillForecast, budget: int, begun: bool,
                                    budget - len(moves), per_host, begun or bool(moves), cheap)
             if not chosen:
                 break
-            left = budget - len(moves)
-            taken, stuck = _drain_hosts(outlook, {h: _list_instances(outlook, h) for h in chosen},
-                                        levelled)
+            moves_left = budget - len(moves)
+            drain_moves, stuck = _drain_hosts(outlook,
+                                              {h: _list_instances(outlook, h) for h in chosen},
+                                              levelled)
             tried |= stuck
-            for extra in reversed(taken[left:]):
+            for extra in reversed(drain_moves[moves_left:]):
                 outlook.undo_move(extra)
-            moves += taken[:left]
+            moves += drain_moves[:moves_left]
             if not stuck:
                 break
         failed |= tried
@@ -178,7 +179,7 @@ def _choose_hosts(outlook: outlooks.FillForecast, order: list[int], budget: int,
     """
     simulation = outlook.simulation
     among = _in_use(outlook)
-    gone = np.zeros(len(among), dtype=np.bool_)
+    emptied = np.zeros(len(among), dtype=np.bool_)
     chosen: list[int] = []
     for h in order:
         count = int(outlook.counts[h])
@@ -186,23 +187,23 @@ def _choose_hosts(outlook: outlooks.FillForecast, order: list[int], budget: int,
             continue
         if count > budget and (chosen or begun or budget <= 0):
             break
-        gone[h] = True
+        emptied[h] = True
         slack = outlook.hysteresis * min(1.0, count / per_host)
-        if not outlook.can_take_all(gone, among, 1.0 - slack):
+        if not outlook.can_take_all(emptied, among, 1.0 - slack):
             break
         chosen.append(h)
         budget -= count
     if not cheap:
         return chosen
-    gone[:] = False
-    gone[chosen] = True
+    emptied[:] = False
+    emptied[chosen] = True
     return _choose_cheaper_hosts(outlook, chosen, [h for h in order if h not in chosen], among,
-                                 gone)
+                                 emptied)
 
 
 def _choose_cheaper_hosts(outlook: outlooks.FillForecast, chosen: list[int], others: list[int],
                           among: sim.Bools,
-                          gone: sim.Bools) -> list[int]:
+                          emptied: sim.Bools) -> list[int]:
     """Replace hosts by others with fewer instances, while the remaining room allows it.
 
     The number of hosts stays; a larger host takes the place of a smaller one.
@@ -212,12 +213,12 @@ def _choose_cheaper_hosts(outlook: outlooks.FillForecast, chosen: list[int], oth
         for other in rest:
             if outlook.counts[other] >= outlook.counts[chosen[i]]:
                 break
-            gone[chosen[i]], gone[other] = False, True
-            if outlook.can_take_all(gone, among, 1.0):
+            emptied[chosen[i]], emptied[other] = False, True
+            if outlook.can_take_all(emptied, among, 1.0):
                 rest.remove(other)
                 chosen[i] = other
                 break
-            gone[chosen[i]], gone[other] = True, False
+            emptied[chosen[i]], emptied[other] = True, False
     return chosen
 
 
@@ -240,7 +241,7 @@ def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
         if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
             stuck.add(h)
             simulation.undo_drain(simulation.hosts[h])
-    taken: list[tuple[int, model.Move]] = []
+    applied: list[tuple[int, model.Move]] = []
     source = {n: h for h, numbers in leaving.items() for n in numbers if h not in stuck}
     receiving = np.zeros(len(outlook.counts), dtype=np.bool_)
     shares = levelled and len(source) <= int(outlook.in_use().sum())  # else all receive
@@ -252,16 +253,16 @@ def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
                                       receiving)
         if move is not None:
             receiving[simulation.host_index[move.to_host]] = shares
-            taken.append((h, outlook.apply_move(move)))
+            applied.append((h, outlook.apply_move(move)))
             continue
-        for done in reversed([move for h_, move in taken if h_ == h]):
+        for done in reversed([move for h_, move in applied if h_ == h]):
             outlook.undo_move(done)
-        taken = [(h_, move) for h_, move in taken if h_ != h]
+        applied = [(h_, move) for h_, move in applied if h_ != h]
         stuck.add(h)
         simulation.undo_drain(simulation.hosts[h])
     rank = {h: i for i, h in enumerate(leaving)}
-    taken.sort(key=lambda pair: rank[pair[0]])
-    return [move for _, move in taken], stuck
+    applied.sort(key=lambda pair: rank[pair[0]])
+    return [move for _, move in applied], stuck
 
 
 def _find_destination_move(outlook: outlooks.FillForecast, n: int, hosts: sim.Ints, levelled: bool,

@@ -80,10 +80,10 @@ def _find_relief_move(outlook: outlooks.FillForecast, h: int) -> model.Move | No
     best: tuple[tuple[float, float, int], model.Move] | None = None
     for n in numbers[:RANKED]:
         rest = max(0.0, float((excess - outlook.compute_shares(n)).max()))
-        found = _find_destination_move(outlook, n)
-        if found is None:
+        level_and_move = _find_destination_move(outlook, n)
+        if level_and_move is None:
             continue
-        level, move = found
+        level, move = level_and_move
         height = max(outlook.compute_unloaded_level(n),
                      level) + MEMORY * float(simulation.cost[n]) / most
         key = round(rest, 9), round(height, 9), n
