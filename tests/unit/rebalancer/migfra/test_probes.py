@@ -113,18 +113,18 @@ def test_an_old_uncollected_answer_is_dropped(servers):
     made = probes.ServerProbes(servers, lambda: now[0])
     servers.ready.add('a')
     assert made.has_answered('u', ['a']) is None
-    while not made._asked['u'].ended_at == 0.0:
+    while not made._running_probes['u'].ended_at == 0.0:
         time.sleep(0.005)
     servers.ready.clear()
     now[0] += probes.BELIEVED + 1
     assert made.has_answered('u', ['a']) is None
     assert known(made, 'u', 'a') is False
     now[0] += probes.BELIEVED + 1
-    while made._asked['u'].ended_at is None:
+    while made._running_probes['u'].ended_at is None:
         time.sleep(0.005)
     now[0] += probes.BELIEVED + 1
     made.has_answered('v', ['a'])
-    assert set(made._asked) == {'v'}, 'nothing is remembered for ever'
+    assert set(made._running_probes) == {'v'}, 'nothing is remembered for ever'
     made.close()
 
 
