@@ -64,16 +64,16 @@ class KronosCapacityFilter(base.KronosFilter):
             passing = admitted
         if len(passing) == len(hosts):
             return hosts
-        kept = {id(h) for h in passing}
-        return [h for h in hosts if id(h) in kept]
+        passing_ids = {id(h) for h in passing}
+        return [h for h in hosts if id(h) in passing_ids]
 
 
 def _drop_unscored_hosts(groups: list[score_cache.ScoredHosts]) -> list[score_cache.ScoredHosts]:
     """Drop the hosts that have no score, unless no host has one."""
-    found = [group if group.snapshot is None else dataclasses.replace(
+    scored_groups = [group if group.snapshot is None else dataclasses.replace(
         group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
         for group in groups]
-    return found if any(group.hosts for group in found) else groups
+    return scored_groups if any(group.hosts for group in scored_groups) else groups
 
 
 def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.ScoreReading,

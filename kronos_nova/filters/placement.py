@@ -68,12 +68,12 @@ class KronosPlacementFilter(base.KronosFilter):
 def find_rejections(hosts: list[Any], spec: Any, flights: Iterable[model.InFlightMove],
                     conf: cfg.ConfigOpts) -> dict[int, tuple[model.Rejection, ...]]:
     """Return, by id, the hosts that the request's server group or hints forbid, and why."""
-    found: dict[int, tuple[model.Rejection, ...]] = {}
+    rejections_by_host_id: dict[int, tuple[model.Rejection, ...]] = {}
     for refused in (_find_group_refusals(hosts, spec, flights),
                     _find_hint_refusals(hosts, spec, flights, conf)):
         for host_id, rejection in refused.items():
-            found[host_id] = (*found.get(host_id, ()), rejection)
-    return found
+            rejections_by_host_id[host_id] = (*rejections_by_host_id.get(host_id, ()), rejection)
+    return rejections_by_host_id
 
 
 def _list_refused_hosts(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
@@ -137,13 +137,13 @@ def _find_hint_refusals(hosts: list[Any], spec: Any, flights: Iterable[model.InF
 
 def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
     """Return the instances that the request's hints name, without the request's own instance."""
-    given = (spec.scheduler_hints if 'scheduler_hints' in spec else None) or {}
-    found = {}
+    scheduler_hints = (spec.scheduler_hints if 'scheduler_hints' in spec else None) or {}
+    instances_by_hint = {}
     for name in ('different_host', 'same_host'):
-        value = given.get(name) or ()
+        value = scheduler_hints.get(name) or ()
         uuids = [value] if isinstance(value, str) else value
-        found[name] = tuple(u for u in uuids if u != spec.instance_uuid)
-    return found
+        instances_by_hint[name] = tuple(u for u in uuids if u != spec.instance_uuid)
+    return instances_by_hint
 
 
 def _find_hard_group(spec: Any) -> Any:

@@ -78,7 +78,7 @@ class AllocationLedger:
 
     def __init__(self, changed: Callable[[str, HostTrack, HostTrack], None] | None = None) -> None:
         self._tracks: dict[str, HostTrack] = {}
-        self._seen: set[str] = set()
+        self._shown_hosts: set[str] = set()
         self._last: dict[str, float] = {}
         self._changed = changed or (lambda host, before, after: None)
         self._arrivals = incoming_moves.PublishedMoves()
@@ -91,7 +91,7 @@ class AllocationLedger:
         :param wall: the epoch time of ``now``, to place ``HostState.updated``.
         """
         tracks = self._tracks
-        self._seen.update([h.host for h in hosts])
+        self._shown_hosts.update([h.host for h in hosts])
         try:
             changed = [h for h in hosts
                        if (track := tracks.get(h.host)) is None
@@ -108,7 +108,8 @@ class AllocationLedger:
                 self._changed(host.host, before, track)
             new = new or before is None or (track.node != before.node and not before.node)
         if self._arrivals and self._arrivals.find_landings(
-                hosts, lambda host: told[2:] if (told := _read_host_amounts(host)) else None, now):
+                hosts, lambda host: (
+                    amounts[2:] if (amounts := _read_host_amounts(host)) else None), now):
             return True
         return new
 
@@ -130,22 +131,22 @@ class AllocationLedger:
 
         :param scored: hosts that have a score of their own.
         """
-        seen, self._seen = self._seen, set()
-        self._last.update(dict.fromkeys(seen, now))
+        shown_hosts, self._shown_hosts = self._shown_hosts, set()
+        self._last.update(dict.fromkeys(shown_hosts, now))
         last = {host: self._last.get(host, now) for host in self._tracks.copy()}
-        gone = {host for host, at in last.items()
-                if now - at > FORGET_AFTER and host not in scored}
+        gone_hosts = {host for host, at in last.items()
+                      if now - at > FORGET_AFTER and host not in scored}
         newest: dict[str, float] = {}
         for host, at in last.items():
             for name in self._list_host_names(host):
                 newest[name] = max(newest.get(name, at), at)
-        gone |= {host for host, at in last.items() if now - at > REPLACED_AFTER
-                 and any(now - newest[name] <= REPLACED_AFTER
-                         for name in self._list_host_names(host))}
-        for host in gone:
+        gone_hosts |= {host for host, at in last.items() if now - at > REPLACED_AFTER
+                       and any(now - newest[name] <= REPLACED_AFTER
+                               for name in self._list_host_names(host))}
+        for host in gone_hosts:
             self._tracks.pop(host, None)
-        self._last = {host: at for host, at in last.items() if host not in gone}
-        return bool(gone)
+        self._last = {host: at for host, at in last.items() if host not in gone_hosts}
+        return bool(gone_hosts)
 
     def _list_host_names(self, host: str) -> set[str]:
         track = self._tracks.get(host)
@@ -158,10 +159,10 @@ def _build_track(before: HostTrack | None, host: Any, now: float, wall: float) -
     vcpus_used = getattr(host, 'vcpus_used', None)
     free_ram_mb = getattr(host, 'free_ram_mb', None)
     aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
-    told = _read_host_amounts(host)
-    if told is None:
+    amounts = _read_host_amounts(host)
+    if amounts is None:
         return HostTrack(node, vcpus_used, free_ram_mb, aggregates=aggregates)
-    vcpus_total, ram_total, vcpus, ram_mb = told
+    vcpus_total, ram_total, vcpus, ram_mb = amounts
     if before is None or not before.steps:
         # The samples are assumed to show the allocation before our first request.
         steps: tuple[AllocationStep, ...] = (AllocationStep(now, vcpus, ram_mb),)
@@ -178,13 +179,13 @@ def _read_host_amounts(host: Any) -> tuple[float, float, float, float] | None:
     """
     try:
         vcpus_total, ram_total = float(host.vcpus_total), float(host.total_usable_ram_mb)
-        told = (vcpus_total, ram_total, float(host.vcpus_used),
-                ram_total - float(host.free_ram_mb))
+        amounts = (vcpus_total, ram_total, float(host.vcpus_used),
+                   ram_total - float(host.free_ram_mb))
     except (AttributeError, TypeError, ValueError):
         return None
-    if not all(map(math.isfinite, told)) or vcpus_total <= 0 or ram_total <= 0:
+    if not all(map(math.isfinite, amounts)) or vcpus_total <= 0 or ram_total <= 0:
         return None
-    return told
+    return amounts
 
 
 def _compute_record_age(host: Any, wall: float) -> float:

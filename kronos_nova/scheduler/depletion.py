@@ -116,29 +116,29 @@ def compute_outlook(scores: Mapping[str, float],
             rows[host] = (score, track.ram_total if memory else track.vcpus_total, allocated)
     typical = flavor_usages.compute_typical_use(usage.shapes, memory)
     use = _compute_unit_use(rows.values(), typical if usage.shapes else unmeasured) or typical
-    told = flavor_usages.build_extras([(1.0, use, memory, usage.shapes)])
-    found = {}
+    corrections = flavor_usages.build_extras([(1.0, use, memory, usage.shapes)])
+    loads = {}
     for host, score in scores.items():
         if host not in rows:
-            found[host] = HostLoad(score, score)
+            loads[host] = HostLoad(score, score)
             continue
         total, allocated = rows[host][1:]
         steps = tracks[host].steps
-        if told and len(steps) > 1:
-            allocated = _at_mean_use(steps, told, sampled_at, window)[memory]
+        if corrections and len(steps) > 1:
+            allocated = _at_mean_use(steps, corrections, sampled_at, window)[memory]
         unit = use / total
         if memory:
-            found[host] = HostLoad(score, score + unit * (total - allocated), 0.0, unit)
+            loads[host] = HostLoad(score, score + unit * (total - allocated), 0.0, unit)
         else:
-            found[host] = HostLoad(score, score - unit * allocated, unit, 0.0)
+            loads[host] = HostLoad(score, score - unit * allocated, unit, 0.0)
     for move in usage.moves:
         if move.to_host in rows and move.key not in landed:
             expected = move.use if move.use is not None else usage.shapes.get(
                 move.shape, use * move.shape[memory])
-            load = found[move.to_host]
-            found[move.to_host] = load._replace(
+            load = loads[move.to_host]
+            loads[move.to_host] = load._replace(
                 base=load.base + expected / rows[move.to_host][1])
-    return LoadOutlook(found, use, memory, usage.shapes)
+    return LoadOutlook(loads, use, memory, usage.shapes)
 
 
 def compute_loads(scores: Mapping[str, float],
@@ -151,7 +151,7 @@ def compute_loads(scores: Mapping[str, float],
 
 
 def _at_mean_use(steps: Sequence[allocation_history.AllocationStep],
-                 told: flavor_usages.UsageCorrections, sampled_at: float,
+                 corrections: flavor_usages.UsageCorrections, sampled_at: float,
                  window: float) -> tuple[float, float]:
     """Return the (vCPUs, MiB) that a sample shows, converted to the mean use.
 
@@ -160,20 +160,20 @@ def _at_mean_use(steps: Sequence[allocation_history.AllocationStep],
     vcpus = ram_mb = 0.0
     counted = [steps[0]]
     for before, after in itertools.pairwise(steps):
-        more = told.sum_corrections(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+        more = corrections.sum_corrections(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
         vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
         counted.append(allocation_history.AllocationStep(
             after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
-    seen = compute_shown_mean(counted, sampled_at, window)
-    return seen[0] - vcpus, seen[1] - ram_mb
+    shown = compute_shown_mean(counted, sampled_at, window)
+    return shown[0] - vcpus, shown[1] - ram_mb
 
 
 def correct_load(load: HostLoad, before: allocation_history.HostTrack,
                  after: allocation_history.HostTrack,
-                 told: flavor_usages.UsageCorrections) -> HostLoad:
+                 corrections: flavor_usages.UsageCorrections) -> HostLoad:
     """Return a host's load after a change of its allocation, by its flavor's use."""
     was, now = before.steps[-1], after.steps[-1]
-    vcpus, ram_mb = told.sum_corrections(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
+    vcpus, ram_mb = corrections.sum_corrections(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
     return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
 
 
@@ -214,8 +214,9 @@ def goes_by_memory(policy: policies.Policy) -> bool:
 
 def combine_loads(parts: Iterable[tuple[float, HostLoad]]) -> HostLoad:
     """Return the weighted sum of a host's loads under several policies."""
-    found = list(parts)
-    return HostLoad(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
+    weighted_loads = list(parts)
+    return HostLoad(*(math.fsum(weight * load[i] for weight, load in weighted_loads)
+                      for i in range(4)))
 
 
 def project_loads(hosts: Iterable[Any], loads: Mapping[str, HostLoad], vcpus: float = 0.0,
@@ -224,16 +225,16 @@ def project_loads(hosts: Iterable[Any], loads: Mapping[str, HostLoad], vcpus: fl
 
     :param hosts: HostState objects; one that does not show its allocation has its score.
     """
-    found: list[float | None] = []
+    projected: list[float | None] = []
     for host in hosts:
         load = loads.get(host.host)
         if load is None:
-            found.append(None)
+            projected.append(None)
             continue
         score, base, per_vcpu, per_mib = load
         try:
-            found.append(base + per_vcpu * (host.vcpus_used + vcpus)
-                         - per_mib * (host.free_ram_mb - ram_mb))
+            projected.append(base + per_vcpu * (host.vcpus_used + vcpus)
+                             - per_mib * (host.free_ram_mb - ram_mb))
         except (AttributeError, TypeError):
-            found.append(score)
-    return found
+            projected.append(score)
+    return projected

@@ -58,17 +58,17 @@ class PublishedMoves:
         :param hosts: HostState objects of a request.
         :param allocated: returns vCPUs and MiB that a host has allocated, or None.
         """
-        by_host, found = self._by_host, False
+        by_host, has_new = self._by_host, False
         for host in [h for h in hosts if h.host in by_host]:
-            told = allocated(host)
-            if told is None:
+            amounts = allocated(host)
+            if amounts is None:
                 continue
             room = None
             for arrival in by_host[host.host]:
                 if not arrival.landed:
-                    room = arrival.observe_destination(host, told, now, room)
-                    found = found or arrival.landed
-        return found
+                    room = arrival.observe_destination(host, amounts, now, room)
+                    has_new = has_new or arrival.landed
+        return has_new
 
 
 class _PublishedMove:
@@ -87,7 +87,7 @@ class _PublishedMove:
         self._last: tuple[float, float, int] | None = None
         self._held_since: float | None = None
 
-    def observe_destination(self, host: Any, told: tuple[float, float], now: float,
+    def observe_destination(self, host: Any, amounts: tuple[float, float], now: float,
                             room: tuple[float, float] | None) -> tuple[float, float]:
         """Observe the destination, and record whether the move has landed.
 
@@ -95,13 +95,13 @@ class _PublishedMove:
         :param room: growth that no other move has explained; None: all growth.
         :returns: the growth that this move does not explain either.
         """
-        vcpus, ram_mb = told
+        vcpus, ram_mb = amounts
         instances = int(getattr(host, 'num_instances', 0) or 0)
         shape = self.move.shape
         first, last = self._first, self._last
         self._last = (vcpus, ram_mb, instances)
         if first is None or last is None:
-            self._first = first = told
+            self._first = first = amounts
             last = self._last
         if room is None:
             room = (vcpus - last[0], ram_mb - last[1]) if instances <= last[2] else (0.0, 0.0)

@@ -163,8 +163,8 @@ class PolicyScorecard:
         self._conf = conf
         self._watch: policy_watch.PolicyWatch | None = None
         self._refused: str | None = None
-        self._held: dict[str, _HeldSamples] = {}
-        self._said: object = None
+        self._samples_by_policy: dict[str, _HeldSamples] = {}
+        self._logged_state: object = None
 
     @property
     def missing_score_reason(self) -> str:
@@ -173,9 +173,9 @@ class PolicyScorecard:
 
     def describe_state(self) -> worker_records.FileState:
         """Return how many hosts have scores that requests use now, their age or the reason."""
-        snapshot, held = self.snapshot, self._held
+        snapshot, samples_by_policy = self.snapshot, self._samples_by_policy
         known = len(snapshot.headroom) if snapshot.is_fresh() else 0
-        sampled_at = min((policy.sampled_at for policy in held.values()), default=None)
+        sampled_at = min((policy.sampled_at for policy in samples_by_policy.values()), default=None)
         return worker_records.FileState(
             self.path, known, None if sampled_at is None else max(
                 0.0, self._clock() - sampled_at),
@@ -197,23 +197,24 @@ class PolicyScorecard:
         self._fetch_samples(self.policy_set, source())
 
     def _fetch_samples(self, wanted: policies.PolicySet, source: base.MetricsSource) -> None:
-        held = {}
+        samples_by_policy = {}
         self.asked_ago = 0.0
         for policy in wanted.enabled_policies:
             since = self._clock()
             samples = source.fetch(policy, profile=False)
-            before = self._held.get(policy.name)
+            before = self._samples_by_policy.get(policy.name)
             unreachable = any(
                 result is not None and result.health is model.SourceHealth.UNREACHABLE
                 for result in (samples.imbalance, samples.capacity))
             if (unreachable and before is not None and before.policy == policy
                     and before.samples.imbalance.error is None):
                 # The last answer holds until it is too old.
-                held[policy.name] = before
+                samples_by_policy[policy.name] = before
             else:
-                held[policy.name] = _HeldSamples(policy, samples, since - samples.asked_ago)
+                samples_by_policy[policy.name] = _HeldSamples(policy, samples,
+                                                              since - samples.asked_ago)
             self.asked_ago = max(self.asked_ago, samples.asked_ago)
-        self._held = held
+        self._samples_by_policy = samples_by_policy
 
     def replace_reading(self, tracks: Mapping[str, allocation_history.HostTrack],
                         usages: Mapping[str, flavor_usages.FlavorUsages] = NO_USAGES,
@@ -223,15 +224,15 @@ class PolicyScorecard:
         :param usages: the engine's measurements, by :func:`feed_channel.usage_key`.
         :param landed: keys of the engine's moves that Nova counts.
         """
-        snapshot, problems = self._build_reading(tracks, lambda held: usages.get(
-            held.key, depletion.NO_USAGE), landed)
+        snapshot, problems = self._build_reading(tracks, lambda held_samples: usages.get(
+            held_samples.key, depletion.NO_USAGE), landed)
         self.snapshot = snapshot
         self._log_state_change(snapshot, problems)
 
     @property
     def usage_keys(self) -> list[str]:
         """Keys under which the engine publishes its measurements for the held policies."""
-        return [held.key for held in self._held.values()]
+        return [held_samples.key for held_samples in self._samples_by_policy.values()]
 
     def _build_reading(self, tracks: Mapping[str, allocation_history.HostTrack],
                        usage_of: Callable[['_HeldSamples'], flavor_usages.FlavorUsages],
@@ -239,7 +240,7 @@ class PolicyScorecard:
                        ) -> tuple[ScoreReading, frozenset[str]]:
         if self.policy_set is None:
             return ScoreReading(reason=f'no valid {self.path}'), frozenset({'policies_file'})
-        if not self._held:
+        if not self._samples_by_policy:
             return ScoreReading(reason='nothing was heard yet'), frozenset()
         if not tracks:
             return ScoreReading(reason='no host was seen yet'), frozenset()
@@ -249,11 +250,11 @@ class PolicyScorecard:
         ceilings = []
         expires_at = math.inf
         staleness = float(self._conf.prometheus.staleness_threshold)
-        for held in self._held.values():
-            policy, samples = held.policy, held.samples
+        for held_samples in self._samples_by_policy.values():
+            policy, samples = held_samples.policy, held_samples.samples
             names = labels.HostNames(known, policy.host_regex)
             hosts, problem, _ = scoring.host_scores(policy, samples.imbalance, names)
-            age = (samples.age or 0.0) + self._clock() - held.since
+            age = (samples.age or 0.0) + self._clock() - held_samples.since
             problem = problem or scoring.too_old(
                 None if samples.age is None else age, age, staleness,
                 self._conf.kronos.require_age)
@@ -262,44 +263,47 @@ class PolicyScorecard:
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # A cloud without any instance shows no use of a unit.
-                outlook = self._compute_outlook(held, fill, tracks, usage_of(held), landed,
-                                                policy.fill_look, unmeasured=0.0)
+                outlook = self._compute_outlook(held_samples, fill, tracks, usage_of(held_samples),
+                                                landed, policy.fill_look, unmeasured=0.0)
                 ceilings.append(BootCeiling(policy.name, policy.boot_ceiling, outlook.loads,
                                             outlook.map_corrections()))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts
-            expires_at = min(expires_at, held.sampled_at + staleness)
+            expires_at = min(expires_at, held_samples.sampled_at + staleness)
         if problems:
             reason = '; '.join(f'{name}: {why}' for name, why in sorted(problems.items()))
             return ScoreReading(reason=reason), frozenset(problems)
-        weights = {held.policy.name: held.policy.weight for held in self._held.values()}
+        weights = {held_samples.policy.name: held_samples.policy.weight
+                   for held_samples in self._samples_by_policy.values()}
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
         headroom = {host: scoring.compute_headroom({name: s[host] for name, s in scores.items()},
                                                    weights) for host in whole}
-        parts = [(held.policy.weight, self._compute_outlook(
-            held, scores[held.policy.name], tracks, usage_of(held), landed,
-            held.policy.score_look, unmeasured=depletion.UNMEASURED))
-            for held in self._held.values()]
-        loads = {host: depletion.combine_loads((weight, found.loads[host]) for weight,
-                                               found in parts)
+        parts = [(held_samples.policy.weight, self._compute_outlook(
+            held_samples, scores[held_samples.policy.name], tracks, usage_of(held_samples), landed,
+            held_samples.policy.score_look, unmeasured=depletion.UNMEASURED))
+            for held_samples in self._samples_by_policy.values()]
+        loads = {host: depletion.combine_loads((weight, part_outlook.loads[host]) for weight,
+                                               part_outlook in parts)
                  for host in whole}
-        extras = flavor_usages.build_extras((weight, found.use, found.memory, found.shapes)
-                                            for weight, found in parts)
+        extras = flavor_usages.build_extras((weight, part_outlook.use, part_outlook.memory,
+                                             part_outlook.shapes)
+                                            for weight, part_outlook in parts)
         # Computed here rather than in the next request.
-        seen = [weight_cache.SeenAllocation(host, track.vcpus_used, track.free_ram_mb)
-                for host, track in tracks.items()]
-        shapes = {shape for _, found in parts for shape in found.shapes}
+        seen_allocations = [weight_cache.SeenAllocation(host, track.vcpus_used, track.free_ram_mb)
+                            for host, track in tracks.items()]
+        shapes = {shape for _, part_outlook in parts for shape in part_outlook.shapes}
         rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes),
-                                        seen)
+                                        seen_allocations)
         snapshot = ScoreReading(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
                                 extras=extras, tracks=dict(tracks), scores=scores)
-        snapshot.weights.add_weights(seen, loads)
+        snapshot.weights.add_weights(seen_allocations, loads)
         return snapshot, frozenset()
 
     def _build_rankings(self, loads: Mapping[str, depletion.HostLoad],
                         extras: flavor_usages.UsageCorrections,
-                        changes: list[tuple[float, float]], seen: list[weight_cache.SeenAllocation],
+                        changes: list[tuple[float, float]],
+                        seen_allocations: list[weight_cache.SeenAllocation],
                         ) -> tuple[tuple[dict[str, depletion.HostLoad], weight_cache.WeightCache],
                                    ...]:
         """Return the rankings for requests that may not see each other.
@@ -319,15 +323,15 @@ class PolicyScorecard:
         by = tie_breaking.compute_width(boot, concurrent)
         if not by:
             return ()
-        found = []
+        rankings = []
         for number in range(tie_breaking.RANKINGS):
             ranked, weights = tie_breaking.shift_loads(loads, by,
                                                        number), weight_cache.WeightCache()
-            weights.add_weights(seen, ranked)
-            found.append((ranked, weights))
-        return tuple(found)
+            weights.add_weights(seen_allocations, ranked)
+            rankings.append((ranked, weights))
+        return tuple(rankings)
 
-    def _compute_outlook(self, held: _HeldSamples, scores: Mapping[str, float],
+    def _compute_outlook(self, held_samples: _HeldSamples, scores: Mapping[str, float],
                          tracks: Mapping[str, allocation_history.HostTrack],
                          usage: flavor_usages.FlavorUsages,
                          landed: Collection[tuple[str, str, float]], look: lookback.LookbackWindow,
@@ -339,23 +343,23 @@ class PolicyScorecard:
         """
         settle = float(self._conf.kronos.settle_seconds)
         return depletion.compute_outlook(
-            scores, tracks, sampled_at=held.sampled_at - (look.delay if settle else 0.0),
+            scores, tracks, sampled_at=held_samples.sampled_at - (look.delay if settle else 0.0),
             window=max(settle, look.ramp) if settle else 0.0,
-            memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
-            landed=landed)
+            memory=depletion.goes_by_memory(held_samples.policy), unmeasured=unmeasured,
+            usage=usage, landed=landed)
 
     def _log_state_change(self, snapshot: ScoreReading, problems: frozenset[str]) -> None:
         """Log one line when scores are lost, and one when they are back."""
         if not snapshot.reason:
             state: object = 'scores'
-            if self._said != state:
+            if self._logged_state != state:
                 LOG.info('kronos: scores of %s by %s are in use',
                          plurals.count_noun(len(snapshot.headroom), 'host'), self.path)
         elif problems:
             state = problems
-            if self._said != state:
+            if self._logged_state != state:
                 LOG.warning('kronos: no scores by %s are in use, Nova decides alone: %s',
                             self.path, snapshot.reason)
         else:
             return
-        self._said = state
+        self._logged_state = state

@@ -112,7 +112,7 @@ class NoticeBoard:
         A usage that cannot be read affects its policy alone, and the previous one holds until it
         expires: a cache may be unavailable for a moment.
         """
-        held, now = self._usage, time.time()
+        usages, now = self._usage, time.time()
         for key in self._scores.usage_keys:
             try:
                 usage = channel.read_usage(key)
@@ -120,8 +120,8 @@ class NoticeBoard:
                 self._faults.count_swallowed_error('what the engine has measured', e)
             else:
                 if usage is not None:
-                    held[key] = usage
-        self._usage = {key: (usage, until) for key, (usage, until) in held.items()
+                    usages[key] = usage
+        self._usage = {key: (usage, until) for key, (usage, until) in usages.items()
                        if now < until and key in self._scores.usage_keys}
         return {key: usage for key, (usage, _) in self._usage.items()}
 
@@ -149,8 +149,8 @@ class SchedulerRuntime:
         self.scores = score_cache.ScoreCache(conf, self.faults)
         self.notices = NoticeBoard(conf, self.faults, self.scores)
         raw_cache.register(conf)
-        self._told = raw_cache.is_configured(conf)
-        self._kept: dict[type, Any] = {}
+        self._has_feed = raw_cache.is_configured(conf)
+        self._shared_states: dict[type, Any] = {}
 
     def get_shared_state(self, kind: type[K]) -> K:
         """Return this process's object of a class, made at the first call.
@@ -158,24 +158,24 @@ class SchedulerRuntime:
         :param kind: called with the configuration and :attr:`faults`; nothing may run before a
             request uses the object.
         """
-        kept = self._kept.get(kind)
-        if kept is None:
+        state = self._shared_states.get(kind)
+        if state is None:
             # Two threads that come first get the same object.
-            kept = self._kept.setdefault(kind, kind(self.conf, self.faults))
-        found: K = kept
-        return found
+            state = self._shared_states.setdefault(kind, kind(self.conf, self.faults))
+        shared_state: K = state
+        return shared_state
 
     def list_scored_groups(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
         """Return the request's HostState objects by policy file, with fresh scores or none."""
-        if self._told:
+        if self._has_feed:
             self.notices.ensure_refreshing()
         return self.scores.group_scored_hosts(hosts)
 
     def stop(self) -> None:
         self.scores.stop()
         self.notices.stop()
-        for kept in tuple(self._kept.values()):
-            kept.stop()
+        for shared_state in tuple(self._shared_states.values()):
+            shared_state.stop()
 
 
 class RuntimeUnavailable(Exception):
@@ -213,8 +213,8 @@ def get_runtime() -> SchedulerRuntime:
 
     :raises RuntimeUnavailable: it cannot be built; a request tries again after RETRY_SECONDS.
     """
-    found = _door
-    return found if found is not None else _build_runtime()
+    current_runtime = _door
+    return current_runtime if current_runtime is not None else _build_runtime()
 
 
 def _build_runtime() -> SchedulerRuntime:

@@ -79,7 +79,7 @@ class ScoreCache:
         self._answered = False
         self._source: tuple[threading.Thread, base.MetricsSource] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
-        self._said: frozenset[object] = frozenset()
+        self._logged_contradictions: frozenset[object] = frozenset()
         self._unknown: frozenset[str] = frozenset()
         self._refresher = periodic.BackgroundRefresher(
             'kronos-scoreboard', self._compute_pause, self.refresh_scores, faults,
@@ -96,20 +96,20 @@ class ScoreCache:
         if self._ledger.record_allocations(hosts, time.monotonic(), time.time()):
             self._refresher.request_wake()
         self._refresher.ensure_running()
-        found = []
+        scored_hosts = []
         for index, some in self._bindings.group_hosts_by_index(hosts):
             if index is None:
                 # A file that was never valid may be for these hosts.
-                found.append(ScoredHosts(some, None, '; '.join(
+                scored_hosts.append(ScoredHosts(some, None, '; '.join(
                     card.missing_score_reason for card in self._cards if card.policy_set is None)))
                 continue
             card = self._cards[index]
             snapshot = card.snapshot
             if snapshot.is_fresh():
-                found.append(ScoredHosts(some, snapshot))
+                scored_hosts.append(ScoredHosts(some, snapshot))
             else:
-                found.append(ScoredHosts(some, None, card.missing_score_reason))
-        return found
+                scored_hosts.append(ScoredHosts(some, None, card.missing_score_reason))
+        return scored_hosts
 
     def _correct_readings(self, host: str, before: allocation_history.HostTrack,
                           after: allocation_history.HostTrack) -> None:
@@ -239,31 +239,31 @@ class ScoreCache:
                         'to the exporters, or to host_label and host_regex.',
                         plurals.count_noun(len(lost), 'host'), self._conf.kronos.unknown_hosts,
                         _format_hosts(lost))
-        if found := sorted(before & known):
-            LOG.info('kronos: scores are back for %s: %s', plurals.count_noun(len(found), 'host'),
-                     _format_hosts(found))
+        if recovered := sorted(before & known):
+            LOG.info('kronos: scores are back for %s: %s',
+                     plurals.count_noun(len(recovered), 'host'), _format_hosts(recovered))
         self._unknown = frozenset(unknown)
 
     def _log_contradictions(self) -> None:
         """Log each contradiction in the configuration, once while it lasts."""
         bound = self._bindings
         option = float(self._conf.filter_scheduler.kronos_weight_multiplier)
-        found: dict[object, str] = {
+        contradictions: dict[object, str] = {
             pair: bindings.format_overlap(bound, pair, why)
             for pair, why in bound.overlaps.copy().items()}
         for index, card in enumerate(self._cards):
             if bound.is_default(index):
-                self._check_multiplier(found, card, (), option)
+                self._check_multiplier(contradictions, card, (), option)
         for (heard_of, aggregates), multiplier in self._heard.copy().items():
             if heard_of is not None:
-                self._check_multiplier(found, self._cards[heard_of], aggregates,
+                self._check_multiplier(contradictions, self._cards[heard_of], aggregates,
                                        multiplier if aggregates else option)
-        for what in found.keys() - self._said:
-            LOG.warning('kronos: %s', found[what])
-        self._said = frozenset(found)
+        for what in contradictions.keys() - self._logged_contradictions:
+            LOG.warning('kronos: %s', contradictions[what])
+        self._logged_contradictions = frozenset(contradictions)
 
     @staticmethod
-    def _check_multiplier(found: dict[object, str], card: policy_scores.PolicyScorecard,
+    def _check_multiplier(contradictions: dict[object, str], card: policy_scores.PolicyScorecard,
                           aggregates: tuple[str, ...], multiplier: float) -> None:
         if card.policy_set is None:
             return
@@ -271,7 +271,7 @@ class ScoreCache:
         if aggregates:
             where += f' of aggregate {", ".join(aggregates)}'
         if done := bindings.find_contradiction(card.policy_set, multiplier):
-            found[card.path, where, multiplier > 0] = bindings.format_mismatch(
+            contradictions[card.path, where, multiplier > 0] = bindings.format_mismatch(
                 card.path, card.policy_set.mode, where, multiplier, done)
 
 

@@ -72,7 +72,7 @@ class SharedMetricsSource(base.MetricsSource):
         self._of = f'{conf.kronos.source} {conf.prometheus.url}'
         self._boot = _read_boot_id()
         self._conf = conf
-        self._said = False
+        self._has_warned = False
 
     @functools.cached_property
     def _cache(self) -> raw_cache.RawCache:
@@ -85,8 +85,8 @@ class SharedMetricsSource(base.MetricsSource):
             return self._source.fetch(policy, profile=profile)
         since, key = time.monotonic(), self._build_cache_key(policy)
         try:
-            if (found := self._wait(key, policy, since)) is not None:
-                return found
+            if (shared_samples := self._wait(key, policy, since)) is not None:
+                return shared_samples
         except Exception as e:
             # A failing cache must not cost the scores.
             self._warn_once(e)
@@ -167,10 +167,10 @@ class SharedMetricsSource(base.MetricsSource):
             return None
         token, _, until = value.partition(' ')
         try:
-            left = float(until) - time.monotonic()
+            seconds_left = float(until) - time.monotonic()
         except ValueError:
             return None
-        return token if 0.0 < left <= self._patience else None
+        return token if 0.0 < seconds_left <= self._patience else None
 
     def _take_lease(self, key: str) -> tuple[str | None, str]:
         """Try to take the lease; return its holder's token, and our own token."""
@@ -185,10 +185,10 @@ class SharedMetricsSource(base.MetricsSource):
         return f'{PREFIX}.{hashlib.sha256(text.encode()).hexdigest()}'
 
     def _warn_once(self, why: Exception) -> None:
-        if not self._said:
+        if not self._has_warned:
             LOG.warning('kronos: share_scores is set, but the cache cannot be used, and each '
                         'worker asks the source: %s: %s', type(why).__name__, why)
-        self._said = True
+        self._has_warned = True
 
 
 def dump_samples(samples: model.PolicySamples, asked_at: float) -> str:
@@ -237,31 +237,31 @@ def _dump_result(result: model.QueryResult | None) -> dict[str, Any] | None:
         or value is None else dict(value) for field in dataclasses.fields(result)}
 
 
-def _parse_result(found: Any, max_series: int) -> model.QueryResult | None:
-    if found is None:
+def _parse_result(document: Any, max_series: int) -> model.QueryResult | None:
+    if document is None:
         return None
-    query, error = found['query'], found['error']
+    query, error = document['query'], document['error']
     if not isinstance(query, str) or not (error is None or isinstance(error, str)):
         raise ValueError('a result is malformed')
-    if len(found['series']) > max_series or (error is not None and found['series']):
+    if len(document['series']) > max_series or (error is not None and document['series']):
         raise ValueError('a result has more series than it may have')
     return model.QueryResult(
-        query, model.SourceHealth(found['health']),
-        series={name: _parse_number(value) for name, value in found['series'].items()},
+        query, model.SourceHealth(document['health']),
+        series={name: _parse_number(value) for name, value in document['series'].items()},
         error=None if error is None else answer.clean_text(error, MAX_TEXT),
-        warnings=_parse_clean_texts(found['warnings']),
-        missing_labels=_parse_clean_texts(found['missing_labels']),
-        duplicates=_parse_texts(found['duplicates']))
+        warnings=_parse_clean_texts(document['warnings']),
+        missing_labels=_parse_clean_texts(document['missing_labels']),
+        duplicates=_parse_texts(document['duplicates']))
 
 
-def _parse_texts(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+def _parse_texts(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError('a list of texts is malformed')
-    return tuple(found)
+    return tuple(texts)
 
 
-def _parse_clean_texts(found: Any) -> tuple[str, ...]:
-    return tuple(answer.clean_text(text, MAX_TEXT) for text in _parse_texts(found))
+def _parse_clean_texts(texts: Any) -> tuple[str, ...]:
+    return tuple(answer.clean_text(text, MAX_TEXT) for text in _parse_texts(texts))
 
 
 def _parse_number(value: Any) -> float:

@@ -55,25 +55,25 @@ class WeightCache:
         :param loads: the snapshot's; the same at each call.
         """
         get = self._rows.get
-        found: list[float | None] = []
+        weights: list[float | None] = []
         missed: list[int] = []
         try:
             for host in hosts:
                 row = get(host.host)
                 if (row is not None and row[0] == host.vcpus_used
                         and row[1] == host.free_ram_mb):
-                    found.append(row[2])
+                    weights.append(row[2])
                 else:
-                    missed.append(len(found))
-                    found.append(None)
+                    missed.append(len(weights))
+                    weights.append(None)
         except AttributeError:
             # Some hosts do not show their allocation.
             return compute_raw_weights(depletion.project_loads(hosts, loads))
         if missed:
             some = [hosts[index] for index in missed]
             for index, weight in zip(missed, self.add_weights(some, loads), strict=True):
-                found[index] = weight
-        return found
+                weights[index] = weight
+        return weights
 
     def add_weights(self, hosts: Sequence[Any],
                     loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:

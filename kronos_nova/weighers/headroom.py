@@ -85,11 +85,12 @@ class KronosWeigher(weights.BaseHostWeigher):
         door = runtime.get_runtime()
         number = ranking_of(weight_properties, len(hosts))
         unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._compute_worst_weight
-        found = compute_group_weights(door.list_scored_groups(hosts), hosts,
-                                      choose_weigh_function(weight_properties), number, unknown)
+        raw_weights = compute_group_weights(door.list_scored_groups(hosts), hosts,
+                                            choose_weigh_function(weight_properties), number,
+                                            unknown)
         if LOG.isEnabledFor(logging.DEBUG):
-            log_raw_weights(hosts, found, weight_properties)
-        return found
+            log_raw_weights(hosts, raw_weights, weight_properties)
+        return raw_weights
 
     def _compute_worst_weight(self, host_state: Any) -> float:
         """Return the raw weight that Nova likes least, by the sign of the multiplier."""
@@ -125,9 +126,9 @@ def compute_group_weights(groups: list[score_cache.ScoredHosts], hosts: list[Any
     """Return the raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
         return kind(groups[0], ranking, unknown)
-    found = {id(host): weight for group in groups for host, weight in zip(
+    weight_by_id = {id(host): weight for group in groups for host, weight in zip(
         group.hosts, kind(group, ranking, unknown), strict=True)}
-    return [found[id(host)] for host in hosts]
+    return [weight_by_id[id(host)] for host in hosts]
 
 
 def log_raw_weights(hosts: list[Any], weights: list[float], spec: Any) -> None:

@@ -41,11 +41,11 @@ class KronosProjectWeigher(optional.OptionalWeigher):
         book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
         book.record_project(spec.instance_uuid, project)
         theirs = book.list_project_instances(hosts, project) - {spec.instance_uuid}
-        found = []
+        host_costs = []
         for host in hosts:
             count = len(theirs & host.instances.keys()) + _count_request_siblings(host)
-            found.append(count / (count + 1))
-        return found
+            host_costs.append(count / (count + 1))
+        return host_costs
 
 
 def _count_request_siblings(host: Any) -> int:

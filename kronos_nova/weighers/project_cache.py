@@ -51,7 +51,7 @@ class ProjectBook:
         self._by_project: dict[str, frozenset[str]] = {}
         self._noted: dict[str, str] = {}
         self._hosts: list[Any] = []
-        self._seen: set[str] = set()
+        self._held_instances: set[str] = set()
         self._turned = time.monotonic()
         self._refresher = periodic.BackgroundRefresher(
             'kronos-owners', lambda: INTERVAL, self.refresh_projects, faults)
@@ -87,7 +87,7 @@ class ProjectBook:
                 here.add(uuid)
                 if known.get(uuid) is None and 'project_id' in instance:
                     known[uuid] = instance.project_id
-        self._seen |= here
+        self._held_instances |= here
         unknown = [uuid for uuid in here if uuid not in known][:MAX_PER_PASS]
         try:
             known.update(_read_project_mappings(unknown))
@@ -100,9 +100,10 @@ class ProjectBook:
         """Forget the instances that no host has held for a generation."""
         if time.monotonic() - self._turned < GENERATION:
             return known
-        self._turned, seen, self._seen = time.monotonic(), self._seen, set()
+        self._turned, held_instances, self._held_instances = (
+            time.monotonic(), self._held_instances, set())
         return {uuid: project for uuid, project in known.items()
-                if uuid in seen and project is not None}
+                if uuid in held_instances and project is not None}
 
     def _replace_projects(self, known: dict[str, str | None]) -> None:
         sets: dict[str, set[str]] = {}
@@ -119,10 +120,10 @@ class ProjectBook:
 def _read_project_mappings(uuids: Iterable[str]) -> dict[str, str | None]:
     """Return the projects from the API database; None for an instance without a mapping."""
     wanted = list(uuids)
-    found: dict[str, str | None] = dict.fromkeys(wanted)
+    project_by_uuid: dict[str, str | None] = dict.fromkeys(wanted)
     admin = context.get_admin_context()
     for start in range(0, len(wanted), BATCH):
         for mapping in objects.InstanceMappingList.get_by_instance_uuids(
                 admin, wanted[start:start + BATCH]):
-            found[mapping.instance_uuid] = mapping.project_id
-    return found
+            project_by_uuid[mapping.instance_uuid] = mapping.project_id
+    return project_by_uuid

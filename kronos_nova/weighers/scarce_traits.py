@@ -73,10 +73,10 @@ class ScarceTraits:
 
     def compute_cost(self, names: Iterable[str]) -> float:
         """Return 1 - product of (1 - scarcity) ** weight, in [0, 1]."""
-        kept = 1.0
+        common_part = 1.0
         for name in names:
-            kept *= (1.0 - self.scarcity[name]) ** self.weights.get(name, 1.0)
-        return 1.0 - kept
+            common_part *= (1.0 - self.scarcity[name]) ** self.weights.get(name, 1.0)
+        return 1.0 - common_part
 
 
 def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
@@ -88,11 +88,11 @@ def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
     by_provider: dict[str, set[str]] = {}
     scarce = {}
     for name, having in holders.items():
-        found = having & nodes
-        value = compute_scarcity(len(found), len(nodes))
+        having_nodes = having & nodes
+        value = compute_scarcity(len(having_nodes), len(nodes))
         if value > 0.0 and weights.get(name, 1.0) > 0.0:
             scarce[name] = value
-            for uuid in found:
+            for uuid in having_nodes:
                 by_provider.setdefault(uuid, set()).add(name)
     # Equal sets are one object, so that costs are computed once for each.
     pool: dict[frozenset[str], frozenset[str]] = {}
@@ -102,11 +102,11 @@ def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
 
 def matches_patterns(name: str, patterns: Iterable[str]) -> bool:
     """Return whether the last pattern that fits does not begin with ``!``."""
-    found = False
+    matches = False
     for pattern in patterns:
         if fnmatch.fnmatchcase(name, pattern.removeprefix('!')):
-            found = not pattern.startswith('!')
-    return found
+            matches = not pattern.startswith('!')
+    return matches
 
 
 class ScarcityBoard:
@@ -116,7 +116,7 @@ class ScarcityBoard:
         self._conf = conf
         self._newest: ScarceTraits | None = None
         self._until = -math.inf
-        self._said: str | None = None
+        self._logged_problem: str | None = None
         self._refresher = periodic.BackgroundRefresher(
             'kronos-specials', self._read_interval, self.refresh_traits, faults)
 
@@ -128,7 +128,7 @@ class ScarcityBoard:
     def refresh_traits(self) -> None:
         """Ask Placement; when it does not answer, the last Specials stay valid for a while."""
         try:
-            found = self._read_specials()
+            traits = self._read_specials()
         except Exception as e:
             self._log_problem_change('what hosts have cannot be learned from Placement: '
                                      f'{type(e).__name__}: {e}. '
@@ -137,7 +137,8 @@ class ScarcityBoard:
                                      f'weighed as it was known last, for {KEPT_INTERVALS} '
                                      'intervals at most')
             return
-        self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._read_interval()
+        self._newest, self._until = (
+            traits, time.monotonic() + KEPT_INTERVALS * self._read_interval())
         self._log_problem_change(None)
 
     def stop(self) -> None:
@@ -177,9 +178,9 @@ class ScarcityBoard:
 
     def _log_problem_change(self, problem: str | None) -> None:
         """Log one line when Placement stops answering, and one when it answers again."""
-        if problem and problem != self._said:
+        if problem and problem != self._logged_problem:
             LOG.warning('kronos: %s', problem)
-        elif self._said and not problem:
+        elif self._logged_problem and not problem:
             LOG.info('kronos: Placement says again what hosts have')
-        self._said = problem
+        self._logged_problem = problem
 

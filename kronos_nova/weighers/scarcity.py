@@ -37,17 +37,17 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
 
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
         board = runtime.get_runtime().get_shared_state(scarce_traits.ScarcityBoard)
-        found = board.read_scarce_traits()
-        if found is None or not found.by_provider:
+        traits = board.read_scarce_traits()
+        if traits is None or not traits.by_provider:
             return [0.0] * len(hosts)
-        asked = asked_for(spec)
+        requested = asked_for(spec)
         costs: dict[Set[str], float] = {frozenset(): 0.0}
         result = []
         for host in hosts:
-            names = found.by_provider.get(host.uuid, frozenset())
+            names = traits.by_provider.get(host.uuid, frozenset())
             cost = costs.get(names)
             if cost is None:
-                cost = costs[names] = found.compute_cost(names - asked)
+                cost = costs[names] = traits.compute_cost(names - requested)
             result.append(cost)
         return result
 

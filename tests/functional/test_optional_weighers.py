@@ -103,7 +103,7 @@ class ScarcityOffTestCase(ScarcityTestCase):
 
     def test_plain_instance_avoids_scarce_hosts(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._kept)
+        self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._shared_states)
 
     test_request_for_scarce_resource_gets_its_host = None
     test_missing_placement_answers_leave_choice_to_nova = None
@@ -192,7 +192,7 @@ class ProjectOffTestCase(ProjectTestCase):
 
     def test_hosts_without_own_project_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(project_cache.ProjectBook, runtime.get_runtime()._kept)
+        self.assertNotIn(project_cache.ProjectBook, runtime.get_runtime()._shared_states)
 
     test_project_instances_spread_over_requests = None
     test_other_project_keeps_stock_choice = None

@@ -699,4 +699,4 @@ def test_a_multiplier_of_any_aggregate_counts_for_the_file_of_the_host(boards):
     # Files that change their aggregates are judged anew.
     boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
     assert Said(boards)() == []
-    assert not boards._said
+    assert not boards._logged_contradictions
