@@ -106,7 +106,8 @@ def judge_move(view: views.CloudView, move: model.Move,
 
 def check_alone(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Return the first rejection that holds for every destination; None without one."""
-    return next((no for rule in ALONE if (no := rule.judge(view, move)) is not None), None)
+    return next((rejection for rule in ALONE
+                 if (rejection := rule.judge(view, move)) is not None), None)
 
 
 def list_rejections(view: views.CloudView, move: model.Move,
@@ -115,9 +116,9 @@ def list_rejections(view: views.CloudView, move: model.Move,
 
     Stop after a rejection by ``identity``: the other rules need an instance on its source host.
     """
-    if instance.IDENTITY_RULE in rules and (no := instance.identity(view, move)) is not None:
-        return (no,)
-    return tuple(no for rule in rules if (no := rule.judge(view, move)) is not None)
+    if instance.IDENTITY_RULE in rules and (rejection := instance.identity(view, move)) is not None:
+        return (rejection,)
+    return tuple(rejection for rule in rules if (rejection := rule.judge(view, move)) is not None)
 
 
 def select_codes(retry: RetryClass) -> frozenset[str]:

@@ -46,11 +46,11 @@ class HostAggregates:
         Source: nova.scheduler.filters.utils, aggregate_metadata_get_by_host.
         """
         if host not in self._values:
-            found: dict[str, set[str]] = defaultdict(set)
+            values_by_key: dict[str, set[str]] = defaultdict(set)
             for name in self.list_with_metadata(host):
                 for key, value in self.metadata[name].items():
-                    found[key].update(part.strip() for part in value.split(','))
-            self._values[host] = {key: frozenset(values) for key, values in found.items()}
+                    values_by_key[key].update(part.strip() for part in value.split(','))
+            self._values[host] = {key: frozenset(values) for key, values in values_by_key.items()}
         return self._values[host]
 
     def list_tenants(self, host: str) -> frozenset[str]:

@@ -49,9 +49,9 @@ def claims(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     if occupancy.has_room_for(instance.uuid, host):
         return None
     for demand in occupancy.build_demands(instance.uuid, host):
-        no = _refuse_demand(view, instance, host, demand)
-        if no is not None:
-            return no
+        rejection = _refuse_demand(view, instance, host, demand)
+        if rejection is not None:
+            return rejection
     return model.Rejection(
         'no-room', f'the resource providers of host {host.name} have room for each part of the '
                    f'allocation of instance {instance.uuid}, but not for all at once, beside '
@@ -108,8 +108,8 @@ def _list_part_amounts(instance: model.Instance, resource_class: str, amount: in
     """Return the instance's amounts of a class, one for each provider."""
     if len(instance.allocations) < 2:
         return [amount]
-    return [held[resource_class] for held in instance.allocations.values()
-            if held.get(resource_class)]
+    return [resources[resource_class] for resources in instance.allocations.values()
+            if resources.get(resource_class)]
 
 
 def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.Host,
@@ -135,18 +135,19 @@ def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.
                             have[0].provider.inventories[name], amount))
     best: tuple[float, str] | None = None
     for space in fitting:
-        left = {name: space.provider.inventories[name].capacity - view.occupancy.sum_allocated_of(
-            host, space, name)
-                for name, _ in judged}
-        short = next(((name, amount) for name, amount in judged if left[name] < amount), None)
+        free_amounts = {name: space.provider.inventories[name].capacity
+                        - view.occupancy.sum_allocated_of(host, space, name)
+                        for name, _ in judged}
+        short = next(((name, amount) for name, amount in judged
+                      if free_amounts[name] < amount), None)
         if short is None:
             return None
         name, amount = short
         text = _format_shortage(f'resource provider {space.provider.uuid} of host {host.name}',
                                 instance,
-                                name, amount, left[name])
-        if best is None or left[name] / amount > best[0]:
-            best = left[name] / amount, text
+                                name, amount, free_amounts[name])
+        if best is None or free_amounts[name] / amount > best[0]:
+            best = free_amounts[name] / amount, text
     if best is None:
         return None
     others = f'; {len(fitting) - 1} others have no more' if len(fitting) > 1 else ''
@@ -159,5 +160,5 @@ def _no_unit(where: str, resource_class: str, amount: int) -> model.Rejection:
 
 
 def _format_shortage(where: str, instance: model.Instance, resource_class: str, amount: int,
-                     left: float) -> str:
-    return f'{where} has {left:.0f} {resource_class} left, instance {instance.uuid} needs {amount}'
+                     free: float) -> str:
+    return f'{where} has {free:.0f} {resource_class} left, instance {instance.uuid} needs {amount}'

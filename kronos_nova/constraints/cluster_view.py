@@ -124,8 +124,8 @@ class ClusterView:
     def has_local_disks(self, host: str) -> bool:
         return host in self.history.local_disk_hosts
 
-    def are_hosts_apart(self, one: str, other: str) -> bool:
-        return (min(one, other), max(one, other)) in self.history.other_cells
+    def are_hosts_apart(self, host: str, other: str) -> bool:
+        return (min(host, other), max(host, other)) in self.history.other_cells
 
     # Changes by a planner or checker.
 

@@ -38,8 +38,8 @@ def sum_local_gb(instance: model.Instance, sharing: Container[str]) -> int:
     :param sharing: UUIDs of sharing providers. Where one holds the instance's DISK_GB, its disks
         are on shared storage.
     """
-    if any(held.get(occupancy.DISK) and provider in sharing
-           for provider, held in instance.allocations.items()):
+    if any(resources.get(occupancy.DISK) and provider in sharing
+           for provider, resources in instance.allocations.items()):
         return 0
     return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb
 

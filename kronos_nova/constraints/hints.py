@@ -118,13 +118,13 @@ def build_hint_ties(instances: Mapping[str, model.Instance],
 
     :param enabled: the enabled filters; only their hints count.
     """
-    found: dict[str, set[str]] = {}
+    ties: dict[str, set[str]] = {}
     if not any(name in enabled for name in _FILTERS.values()):
-        return found
+        return ties
     for instance in instances.values():
         for hint, others in instance.scheduler_hints.items():
             if _FILTERS.get(hint) in enabled:
                 for other in set(others) - {instance.uuid}:
-                    found.setdefault(instance.uuid, set()).add(other)
-                    found.setdefault(other, set()).add(instance.uuid)
-    return found
+                    ties.setdefault(instance.uuid, set()).add(other)
+                    ties.setdefault(other, set()).add(instance.uuid)
+    return ties

@@ -21,8 +21,8 @@ from kronos_nova import model
 def list_hold_reasons(history: model.MoveHistory, uuid: str) -> Iterator[model.Rejection]:
     """Yield every reason to leave the instance alone, the one that holds longest first."""
     if uuid in history.quarantined:
-        left = history.quarantined[uuid]
-        text = 'for ever' if left < 0 else f'for another {left:.0f} s'
+        seconds = history.quarantined[uuid]
+        text = 'for ever' if seconds < 0 else f'for another {seconds:.0f} s'
         yield model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
     if uuid in history.cooling:
         yield model.Rejection('cooling', f'instance {uuid} cools down for another '

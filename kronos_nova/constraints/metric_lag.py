@@ -109,11 +109,12 @@ def compute_host_shares(moves: Sequence[tuple[model.Move, float]], policy: model
                 yield UsageShare(move.to_host, least, most)
         return
     # A peak shows an instance once, also when it came and went several times.
-    came = {move.to_host: at for move, at in reversed(moves)}
+    arrival_times = {move.to_host: at for move, at in reversed(moves)}
     went = {move.from_host: at for move, at in reversed(moves)}
     stayed = moves[0][0].to_host if moves else None
-    for host in dict.fromkeys([*came, *went]):
-        coming = compute_part(came[host], arriving=True) if host in came else UnseenChange(0.0, 0.0)
+    for host in dict.fromkeys([*arrival_times, *went]):
+        coming = (compute_part(arrival_times[host], arriving=True) if host in arrival_times
+                  else UnseenChange(0.0, 0.0))
         going = compute_part(went[host], arriving=False) if host in went else UnseenChange(0.0, 0.0)
         if host == stayed:  # the peak may still show its earlier stay
             least, most = max(0.0, coming.least - going.most), max(0.0, coming.most - going.least)
@@ -144,6 +145,6 @@ def seconds_left(scores: model.ClusterScores, completed_at: float, settle_second
 def find_awaited_move(
         history: model.MoveHistory, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
     """Return the scope's last completed move that imbalance moves wait for, and its time."""
-    found = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
-             and not scope_hosts.isdisjoint((move.from_host, move.to_host))]
-    return max(found, key=lambda pair: pair[1], default=None)
+    awaited = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
+               and not scope_hosts.isdisjoint((move.from_host, move.to_host))]
+    return max(awaited, key=lambda pair: pair[1], default=None)

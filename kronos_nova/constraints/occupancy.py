@@ -104,12 +104,12 @@ class ProviderOccupancy:
     def list_tree_providers(self, host: model.Host) -> tuple[provider_assignment.ProviderSpace,
                                                              ...]:
         """Return the providers of the host's tree, the root first."""
-        found = self._spaces.get(host.name)
-        if found is None and host.provider is not None:
-            found = self._spaces[host.name] = (
+        providers = self._spaces.get(host.name)
+        if providers is None and host.provider is not None:
+            providers = self._spaces[host.name] = (
                 provider_assignment.ProviderSpace(host.name, host.provider),
                 *(provider_assignment.ProviderSpace(p.uuid, p) for p in host.nested))
-        return found or ()
+        return providers or ()
 
     def list_sharing_providers(self, host: model.Host, uuid: str,
                                name: str) -> tuple[provider_assignment.ProviderSpace, ...]:
@@ -120,10 +120,10 @@ class ProviderOccupancy:
         if host.name not in self._pools:
             return ()
         own = self._cluster.instances[uuid].allocations
-        found = [u for u in self._usable.intersection(host.sharing)
-                 if name in self._cluster.sharing[u].inventories]
+        provider_uuids = [u for u in self._usable.intersection(host.sharing)
+                          if name in self._cluster.sharing[u].inventories]
         return tuple(provider_assignment.ProviderSpace(u, self._cluster.sharing[u])
-                     for u in sorted(found, key=lambda u: (u not in own, u)))
+                     for u in sorted(provider_uuids, key=lambda u: (u not in own, u)))
 
     def build_demands(self, uuid: str, host: model.Host) -> list[provider_assignment.PieceDemand]:
         """Return the instance's demands on a host, with the providers that could serve each.
@@ -218,17 +218,17 @@ class ProviderOccupancy:
 
     def _place_arrivals_singly(self, district: str) -> Counter[tuple[str, str]]:
         """Place arrivals singly: where each still finds room, else in a space without room."""
-        found: Counter[tuple[str, str]] = Counter()
+        placed_amounts: Counter[tuple[str, str]] = Counter()
 
         def sum_used_so_far(space: provider_assignment.ProviderSpace, name: str) -> float:
-            return self._sum_certain_use(space, name) + found[space.key, name]
+            return self._sum_certain_use(space, name) + placed_amounts[space.key, name]
 
         for demand in self._list_demands_in(district):
-            one = [demand]
-            found.update(provider_assignment.sum_demands(
-                provider_assignment.find_spaces(one, sum_used_so_far, self.free)
-                or provider_assignment.choose_fallback_spaces(one), one))
-        return found
+            demands = [demand]
+            placed_amounts.update(provider_assignment.sum_demands(
+                provider_assignment.find_spaces(demands, sum_used_so_far, self.free)
+                or provider_assignment.choose_fallback_spaces(demands), demands))
+        return placed_amounts
 
     def _list_demands_in(self, district: str) -> Iterator[provider_assignment.PieceDemand]:
         for (name, uuid), times in sorted(self._coming[district].items()):
@@ -243,14 +243,14 @@ class ProviderOccupancy:
         return self._pools[host.name] if pooled else host.name
 
     def _list_pieces(self, uuid: str) -> tuple[provider_assignment.RequestPiece, ...]:
-        found = self._pieces.get(uuid)
-        if found is None:
+        pieces = self._pieces.get(uuid)
+        if pieces is None:
             instance = self._cluster.instances[uuid]
             home = self._cluster.hosts.get(instance.host)
             own = home.provider.uuid if home is not None and home.provider is not None else ''
-            found = self._pieces[uuid] = provider_assignment.split_allocation(
+            pieces = self._pieces[uuid] = provider_assignment.split_allocation(
                 instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
-        return found
+        return pieces
 
     def _is_root(self, provider: str) -> bool:
         if self._roots is None:

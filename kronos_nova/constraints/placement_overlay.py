@@ -99,14 +99,14 @@ class PlacementOverlay:
 
         Each method that moves a member changes this mapping, so that no move is missed.
         """
-        found = self._members.get(group.uuid)
-        if found is None:
-            found = self._members[group.uuid] = defaultdict(set)
+        members_by_host = self._members.get(group.uuid)
+        if members_by_host is None:
+            members_by_host = self._members[group.uuid] = defaultdict(set)
             for uuid in group.members:
                 instance = self.cluster.instances.get(uuid)
                 if instance is not None:
-                    found[instance.host].add(uuid)
-        return found
+                    members_by_host[instance.host].add(uuid)
+        return members_by_host
 
     # Changes by a planner or checker.
 

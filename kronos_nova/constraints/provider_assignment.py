@@ -72,13 +72,14 @@ def split_allocation(instance: model.Instance, is_root: Callable[[str], bool],
                      for name, amount in sorted(instance.claims.items()) if amount)
     roots, nested, shared = [], [], []
     for provider, resources in sorted(instance.allocations.items()):
-        held = sorted((name, amount) for name, amount in resources.items() if amount)
+        amounts = sorted((name, amount) for name, amount in resources.items() if amount)
         if is_root(provider):
-            roots += [RequestPiece((one,)) for one in held]
+            roots += [RequestPiece((resource,)) for resource in amounts]
         elif provider in sharing:
-            shared += [RequestPiece((one,), one[0] not in IN_TREE) for one in held]
-        elif held:
-            nested.append(RequestPiece(tuple(held)))
+            shared += [RequestPiece((resource,), resource[0] not in IN_TREE)
+                       for resource in amounts]
+        elif amounts:
+            nested.append(RequestPiece(tuple(amounts)))
     return (*roots, *nested, *shared)
 
 
@@ -154,9 +155,9 @@ def sum_demands(
         chosen: Sequence[ProviderSpace], demands: Sequence[PieceDemand]) -> Mapping[tuple[str, str],
                                                                                     int]:
     """Sum the amounts that the demands take from each space, by (key, resource class)."""
-    found: dict[tuple[str, str], int] = {}
+    sums: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(
-            ((s, one) for one in d.piece.resources)
+            ((s, resource) for resource in d.piece.resources)
             for s, d in zip(chosen, demands, strict=True)):
-        found[space.key, name] = found.get((space.key, name), 0) + amount
-    return found
+        sums[space.key, name] = sums.get((space.key, name), 0) + amount
+    return sums

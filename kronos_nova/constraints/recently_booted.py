@@ -32,11 +32,11 @@ def just_booted(view: views.CloudView, move: model.Move) -> model.Rejection | No
     """
     if move.phase not in metrics.IMBALANCE:
         return None
-    left = view.compute_fresh_seconds(move.instance_uuid)
-    if left <= 0:
+    seconds = view.compute_fresh_seconds(move.instance_uuid)
+    if seconds <= 0:
         return None
     return model.Rejection('just-booted', f'instance {move.instance_uuid} has just booted and '
-                                          f'stays for another {left:.0f} s')
+                                          f'stays for another {seconds:.0f} s')
 
 
 JUST_BOOTED_RULE = rules.Rule(

@@ -39,13 +39,13 @@ class RequestGroup:
 
 def parse_groups(extra_specs: Mapping[str, str]) -> dict[str, RequestGroup]:
     """Return the request groups by suffix; '' for the group without one."""
-    found: dict[str, RequestGroup] = {}
+    groups: dict[str, RequestGroup] = {}
     for key, value in extra_specs.items():
         match = _KEY.fullmatch(key)
         if match is None:
             continue
         kind, suffix, name = match.groups()
-        group = found.setdefault(suffix or '', RequestGroup())
+        group = groups.setdefault(suffix or '', RequestGroup())
         if kind == 'resources':
             if value.strip() != '0':
                 group.resources.add(name)
@@ -53,7 +53,7 @@ def parse_groups(extra_specs: Mapping[str, str]) -> dict[str, RequestGroup]:
             group.required.add(name)
         elif value == 'forbidden':
             group.forbidden.add(name)
-    return found
+    return groups
 
 
 def list_required_traits(extra_specs: Mapping[str, str]) -> frozenset[str]:

@@ -82,6 +82,6 @@ def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, reques
 
 
 def _build_rejection(host: str, group: requests.RequestGroup) -> model.Rejection:
-    asked = [*sorted(group.required), *(f'!{t}' for t in sorted(group.forbidden))]
+    traits = [*sorted(group.required), *(f'!{t}' for t in sorted(group.forbidden))]
     return model.Rejection('required-traits', f'host {host} does not have, or must not have, one '
-                                              f'of {", ".join(asked[:5])}')
+                                              f'of {", ".join(traits[:5])}')

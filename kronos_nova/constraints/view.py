@@ -103,7 +103,7 @@ class CloudView(Protocol):
     def has_local_disks(self, host: str) -> bool:
         """Return True when Nova lately said that instances' disks are the host's own."""
 
-    def are_hosts_apart(self, one: str, other: str) -> bool:
+    def are_hosts_apart(self, host: str, other: str) -> bool:
         """Return True when Nova lately did not find one host from the other."""
 
     def judge_missing_scores(self, move: model.Move) -> model.Rejection | None:
