@@ -75,8 +75,8 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
     work = _SnapshotAnonymiser(directory, names, cluster, policy_set)
     documents = work.render_documents()
     ordered = all(
-        sorted(found) == sorted(found, key=rename)
-        for found, rename in ((uuids, names.rename_identifier), (hosts, names.rename_host)))
+        sorted(identifiers) == sorted(identifiers, key=rename)
+        for identifiers, rename in ((uuids, names.rename_identifier), (hosts, names.rename_host)))
     return AnonymisedSnapshot(documents, work.render_policies(), ordered)
 
 
@@ -206,24 +206,24 @@ class _SnapshotAnonymiser:
         return data
 
     def _rename_answer(self, name: str, prefix: str, policy: str) -> dict[str, Any]:
-        found = snapshot.read_answer(self._directory, name)
+        answer = snapshot.read_answer(self._directory, name)
         rename = (self._names.rename_identifier if prefix in _BY_INSTANCE
-                  else self._make_label_rename(policy, [*found.series, *found.duplicates]))
-        finite = {k: v for k, v in found.series.items() if math.isfinite(v)}
+                  else self._make_label_rename(policy, [*answer.series, *answer.duplicates]))
+        finite = {k: v for k, v in answer.series.items() if math.isfinite(v)}
         out: dict[str, Any] = {
-            'query': found.query, 'health': found.health,
+            'query': answer.query, 'health': answer.health,
             'series': {rename(k): v for k, v in finite.items()},
-            'missing_labels': [REMOVED] * len(found.missing_labels),
-            'warnings': [REMOVED] * (len(found.warnings) + len(found.series) - len(finite)),
-            'duplicates': [rename(k) for k in found.duplicates]}
-        if len(finite) < len(found.series) and found.health.upper() == 'HEALTHY':
+            'missing_labels': [REMOVED] * len(answer.missing_labels),
+            'warnings': [REMOVED] * (len(answer.warnings) + len(answer.series) - len(finite)),
+            'duplicates': [rename(k) for k in answer.duplicates]}
+        if len(finite) < len(answer.series) and answer.health.upper() == 'HEALTHY':
             out['health'] = 'partial'
         for field in ('label', 'age', 'taken_at'):
-            if getattr(found, field) is not None:
-                out[field] = getattr(found, field)
-        if found.unknown:
+            if getattr(answer, field) is not None:
+                out[field] = getattr(answer, field)
+        if answer.unknown:
             out['unknown'] = True
-        if found.error is not None:
+        if answer.error is not None:
             out['error'] = REMOVED
         return out
 
@@ -251,9 +251,9 @@ def _is_unknown(data: Any) -> bool:
 def _parse_answer_name(name: str) -> tuple[str | None, str]:
     """Return the kind of an answer and its policy, from a file's name."""
     for prefix in sorted(snapshot.PREFIXES.values(), key=len, reverse=True):
-        found = re.fullmatch(rf'{prefix}_([a-z][a-z0-9_-]*)\.json', name)
-        if found:
-            return prefix, found[1]
+        match = re.fullmatch(rf'{prefix}_([a-z][a-z0-9_-]*)\.json', name)
+        if match:
+            return prefix, match[1]
     return None, ''
 
 
@@ -278,7 +278,7 @@ def _map_list(rule: Rule) -> Rule:
 
 
 def _map_items(key: Rule, rule: Rule) -> Rule:
-    return lambda found: {key(k): rule(v) for k, v in found.items()}
+    return lambda items: {key(k): rule(v) for k, v in items.items()}
 
 
 def _map_fields(**rules: Rule) -> Rule:

@@ -79,8 +79,8 @@ class AnonymousNames:
         if text in COMMON:
             return text
         self.seen.add(text)
-        found = _PORT.fullmatch(text)
-        name, port = (found['host'], found['port']) if found else (text, '')
+        match = _PORT.fullmatch(text)
+        name, port = (match['host'], match['port']) if match else (text, '')
         parts = [name] if _ADDRESS.fullmatch(name) else name.split('.')
         return '.'.join(self._rename_part(part, first=not n) for n, part in enumerate(parts)) + port
 
@@ -123,19 +123,19 @@ class AnonymousNames:
         Call it when everything else has been renamed, and :meth:`freeze_words`.
         """
         parts, end = [], 0
-        for found in _TEXT.finditer(text):
-            parts.append(self._rename_words(text[end:found.start()]))
-            quoted = found[0]
+        for match in _TEXT.finditer(text):
+            parts.append(self._rename_words(text[end:match.start()]))
+            quoted = match[0]
             if not quoted.startswith('#'):
                 parts.append(quoted if len(quoted) == 2
                              else f'"q{self._compute_digest("text", quoted)[:12]}"')
-            end = found.end()
+            end = match.end()
         return ''.join([*parts, self._rename_words(text[end:])])
 
     def _rename_words(self, text: str) -> str:
-        def rename_word(found: re.Match[str]) -> str:
-            word = found[0]
-            if word in self._words_of and word not in _PROMQL and text[found.end():][:1] != '(':
+        def rename_word(match: re.Match[str]) -> str:
+            word = match[0]
+            if word in self._words_of and word not in _PROMQL and text[match.end():][:1] != '(':
                 return f'm_{self._compute_digest("word", word)[:12]}'
             return word
         return _WORD.sub(rename_word, text)

@@ -51,25 +51,26 @@ class ConstraintAnonymiser:
     def __init__(self, names: naming.AnonymousNames,
                  metadata: Iterable[Mapping[str, str]] = ()) -> None:
         self._names = names
-        self._kept = frozenset(key for rule in constraints.ALL for key in rule.keys)
+        self._rule_keys = frozenset(key for rule in constraints.ALL for key in rule.keys)
         self._recorded: dict[str, set[str]] = {}
-        for found in metadata:
-            for key, value in found.items():
+        for mapping in metadata:
+            for key, value in mapping.items():
                 self._recorded.setdefault(key, set()).update(
                     part.strip() for part in value.split(','))
 
-    def rename_extra_specs(self, found: Mapping[str, str]) -> dict[str, str]:
-        return {self._rename_shared_key(k): self._rename_spec_value(k, v) for k, v in found.items()}
+    def rename_extra_specs(self, extra_specs: Mapping[str, str]) -> dict[str, str]:
+        return {self._rename_shared_key(k): self._rename_spec_value(k, v)
+                for k, v in extra_specs.items()}
 
-    def rename_image_properties(self, found: Mapping[str, str]) -> dict[str, str]:
+    def rename_image_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         return {k: v if image_properties.LEGACY.get(k, k) in image_properties.SPELLINGS
-                else self._rename_value(v) for k, v in found.items()}
+                else self._rename_value(v) for k, v in properties.items()}
 
-    def rename_metadata(self, found: Mapping[str, str]) -> dict[str, str]:
+    def rename_metadata(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """Rename the metadata of an aggregate; a value may be several, separated by commas."""
         return {self._rename_shared_key(k): v if k in image_properties.SPELLINGS else ''.join(
             self._rename_value(part) for part in re.split(
-                r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in found.items()}
+                r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in metadata.items()}
 
     def _rename_spec_value(self, key: str, value: str) -> str:
         """Rename the value of an extra spec."""
@@ -93,7 +94,7 @@ class ConstraintAnonymiser:
 
     def _rename_shared_key(self, key: str) -> str:
         """Rename a key by which flavors, images and aggregates are compared."""
-        if key in self._kept or key.startswith(('hw_', 'img_', 'os_')):
+        if key in self._rule_keys or key.startswith(('hw_', 'img_', 'os_')):
             return key
         return self._rename_key(key)
 

@@ -53,10 +53,10 @@ class RecordedSnapshot:
     def build_history(self, scope: str, *, cooldown: float,
                       instance_cooldown: float) -> model.MoveHistory:
         """Return a scope's past; cooldowns last no longer than configured (seconds)."""
-        found = self.histories.get(scope, self.histories[''])
+        history = self.histories.get(scope, self.histories[''])
         return dataclasses.replace(
-            found, scope_cooling=min(found.scope_cooling, cooldown),
-            cooling={u: min(s, instance_cooldown) for u, s in found.cooling.items()})
+            history, scope_cooling=min(history.scope_cooling, cooldown),
+            cooling={u: min(s, instance_cooldown) for u, s in history.cooling.items()})
 
 
 def read_snapshot(directory: str) -> RecordedSnapshot:
@@ -113,12 +113,12 @@ class _SnapshotReader:
         return files.make_error(os.path.join(self._directory, path), problem)
 
     def _refuse_duplicates(self, path: str, kind: str, names: Iterable[str]) -> None:
-        seen: set[str] = set()
+        earlier: set[str] = set()
         for name in names:
-            if name in seen:
+            if name in earlier:
                 raise self._make_error(path,
                                        f'{kind} {files.clean_text(name, 80)} stands there twice')
-            seen.add(name)
+            earlier.add(name)
 
     def _read_instances(self) -> dict[str, model.Instance]:
         by_host = self._parse_files(schema.INSTANCES, schema.Instances)
@@ -136,10 +136,10 @@ class _SnapshotReader:
 
     def _read_services(self) -> list[model.Service] | None:
         """Return the nova-compute services; None: early releases of Kronos recorded none."""
-        found = self._parse_optional(schema.SERVICES, list[schema.ServiceRecord], None)
-        if found is None:
+        service_records = self._parse_optional(schema.SERVICES, list[schema.ServiceRecord], None)
+        if service_records is None:
             return None
-        records = [r for r in found
+        records = [r for r in service_records
                    if r.binary == 'nova-compute']
         self._refuse_duplicates(schema.SERVICES, 'the nova-compute of host',
                                 (r.host for r in records))
@@ -153,8 +153,8 @@ class _SnapshotReader:
     def _build_group(self, record: schema.GroupRecord) -> model.ServerGroup | None:
         named = dict.fromkeys([*([record.policy] if record.policy else []), *record.policies])
         where = f'server group {files.clean_text(record.id, 64)}'
-        told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
-        if list(named) == ['legacy'] or (told and not named):
+        has_policy_field = not record.model_fields_set.isdisjoint({'policy', 'policies'})
+        if list(named) == ['legacy'] or (has_policy_field and not named):
             return None  # it binds no instance, see nova_records.parse_server_group
         if len(named) != 1:
             count = plurals.count_noun(len(named), 'policy', 'policies')
@@ -181,21 +181,23 @@ class _SnapshotReader:
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Return instances with their allocations, or the flavor's where none were recorded."""
-        found = self._parse_optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
-        if found is None:
+        claims_by_uuid = self._parse_optional(
+            schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
+        if claims_by_uuid is None:
             return {u: dataclasses.replace(i, claims=_build_flavor_claims(i)) for u,
                     i in instances.items()}
         placed: Mapping[str, Any] = self._parse_optional(schema.BY_PROVIDER, dict[
             schema.Name, dict[schema.Name, schema.Amounts]], {})
-        return {u: dataclasses.replace(i, claims=found.get(u, {}), allocations=placed.get(u, {}))
+        return {u: dataclasses.replace(i, claims=claims_by_uuid.get(u, {}),
+                                       allocations=placed.get(u, {}))
                 for u, i in instances.items()}
 
     def _read_sharing_providers(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
         records: list[Any] = self._parse_optional(schema.SHARING, list[schema.ProviderRecord], [])
         self._refuse_duplicates(schema.SHARING, 'resource provider', (r.uuid for r in records))
-        found = {r.uuid: _build_provider(r) for r in records}
+        sharing_providers = {r.uuid: _build_provider(r) for r in records}
         for host in hosts.values():
-            unknown = sorted(host.sharing - found.keys())
+            unknown = sorted(host.sharing - sharing_providers.keys())
             if unknown:
                 raise self._make_error(schema.PROVIDERS,
                                        f'host {files.clean_text(host.name, 64)}: sharing '
@@ -210,7 +212,7 @@ class _SnapshotReader:
                         schema.PROVIDERS, f'host {files.clean_text(host.name, 64)}: its resource '
                                           'providers are no tree, each once and after its parent')
                 known.add(provider.uuid)
-        return found
+        return sharing_providers
 
     def _read_hosts(self, instances: Mapping[str, model.Instance],
                     services: Mapping[str, model.Service],
@@ -231,10 +233,11 @@ class _SnapshotReader:
                                        zone=services[h].zone if h in services else '')
                      for h in sorted(known)]
         self._refuse_duplicates(schema.NODES, 'host', (n.host for n in nodes))
-        held = {h for hosts in listed.values() for h in hosts}
-        left = tuple(n.host for n in nodes if n.host not in held and n.host not in pool)
-        if left:
-            listed[model.UNASSIGNED] = left
+        aggregate_hosts = {h for hosts in listed.values() for h in hosts}
+        unassigned = tuple(n.host for n in nodes
+                           if n.host not in aggregate_hosts and n.host not in pool)
+        if unassigned:
+            listed[model.UNASSIGNED] = unassigned
         providers: Mapping[str, Any] = self._parse_optional(
             schema.PROVIDERS, dict[schema.Name, schema.RootProviderRecord | None], {})
         traits: Mapping[str, Any] = self._parse_optional(
@@ -250,32 +253,33 @@ class _SnapshotReader:
         data = files.load_document(self._directory, path)
         whole = os.path.join(self._directory, path)
         if isinstance(data, dict) and data.get('unknown') is True:
-            told = files.check_type(whole, files.UnreadableFile, data)
+            unreadable = files.check_type(whole, files.UnreadableFile, data)
             return {'': model.MoveHistory()}, (
                 'cooldowns and quarantine are not known and taken as none '
-                f'({files.clean_text(told.error)})',)
-        found: schema.CooldownsRecord = files.check_type(whole, schema.CooldownsRecord, data)
+                f'({files.clean_text(unreadable.error)})',)
+        cooldowns: schema.CooldownsRecord = files.check_type(whole, schema.CooldownsRecord, data)
         # Kronos 0.2.0 has its own name for the pool here, and here alone.
         scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
-                         for scope, seconds in found.aggregate_cooldowns.items()}
+                         for scope, seconds in cooldowns.aggregate_cooldowns.items()}
         common = model.MoveHistory(
-            cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
-            quarantined_hosts=frozenset(found.host_quarantines),
-            local_disk_hosts=frozenset(found.local_disk_hosts),
-            other_cells=frozenset((min(pair), max(pair)) for pair in found.other_cells),
-            refused={uuid: frozenset(hosts) for uuid, hosts in found.placement_refused.items()},
-            refused_everywhere=frozenset(found.placement_refused_everywhere),
+            cooling=cooldowns.instance_cooldowns, quarantined=cooldowns.instance_quarantines,
+            quarantined_hosts=frozenset(cooldowns.host_quarantines),
+            local_disk_hosts=frozenset(cooldowns.local_disk_hosts),
+            other_cells=frozenset((min(pair), max(pair)) for pair in cooldowns.other_cells),
+            refused={uuid: frozenset(hosts) for uuid, hosts in cooldowns.placement_refused.items()},
+            refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
-                            for c in sorted(found.completed, key=lambda c: c.completed_at)),
-            measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in found.measured))
-        scopes = {'', *scope_cooling, *found.draining, *found.paused,
-                  *found.waiting}
+                            for c in sorted(cooldowns.completed, key=lambda c: c.completed_at)),
+            measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in cooldowns.measured))
+        scopes = {'', *scope_cooling, *cooldowns.draining, *cooldowns.paused,
+                  *cooldowns.waiting}
         return {scope: dataclasses.replace(
             common, scope_cooling=scope_cooling.get(scope, 0.0),
-            draining=frozenset(found.draining.get(scope, ())),
-            paused=files.clean_text(found.paused[scope]) if scope in found.paused else None,
-            waiting=files.clean_text(found.waiting[scope]) if scope in found.waiting else None)
+            draining=frozenset(cooldowns.draining.get(scope, ())),
+            paused=files.clean_text(cooldowns.paused[scope]) if scope in cooldowns.paused else None,
+            waiting=files.clean_text(cooldowns.waiting[scope])
+            if scope in cooldowns.waiting else None)
             for scope in sorted(scopes)}, ()
 
 

@@ -142,13 +142,13 @@ def _build_answer(result: model.QueryResult, label: str, taken_at: float) -> dic
     series = {k: v for k, v in result.series.items() if math.isfinite(v)}
     warnings = [*result.warnings, *(f'{k}: {v} is left out' for k, v in result.series.items()
                                     if k not in series)]
-    found = {
+    document = {
         'query': result.query, 'health': result.health.lower(), 'series': series,
         'missing_labels': list(result.missing_labels), 'warnings': warnings,
         'label': label, 'duplicates': list(result.duplicates), 'taken_at': taken_at}
     if result.error is not None:
-        found |= files.make_placeholder(result.error)
-    return found
+        document |= files.make_placeholder(result.error)
+    return document
 
 
 def _build_nova_files(cluster: model.Cluster) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _build_nova_files(cluster: model.Cluster) -> dict[str, Any]:
         schema.AGGREGATES: {name: list(hosts) for name, hosts in cluster.aggregates.items()}
         | {model.UNASSIGNED: pool},
         schema.AGGREGATE_METADATA: {
-            name: dict(found) for name, found in cluster.aggregate_metadata.items()},
+            name: dict(metadata) for name, metadata in cluster.aggregate_metadata.items()},
         schema.INSTANCES: instances,
         schema.GROUPS: [{
             'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
@@ -195,8 +195,8 @@ def _build_instance(instance: model.Instance, groups: list[str]) -> dict[str, An
         'power_state': instance.power_state, 'opted_out': instance.opted_out}
 
 
-def _copy_texts(found: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if found is None else dict(found)
+def _copy_texts(texts: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if texts is None else dict(texts)
 
 
 def _build_group_rules(group: model.ServerGroup) -> dict[str, int]:
@@ -221,7 +221,7 @@ def _build_placement_files(cluster: model.Cluster) -> dict[str, Any]:
         out[schema.TRAITS] = {h.name: sorted(h.traits) for h in cluster.hosts.values()}
     if cluster.sharing:
         out[schema.SHARING] = [_build_provider(p) for _, p in sorted(cluster.sharing.items())]
-    by_provider = {i.uuid: {p: dict(held) for p, held in i.allocations.items()}
+    by_provider = {i.uuid: {p: dict(resources) for p, resources in i.allocations.items()}
                    for i in cluster.instances.values() if i.allocations}
     if by_provider:
         out[schema.BY_PROVIDER] = by_provider
@@ -231,22 +231,22 @@ def _build_placement_files(cluster: model.Cluster) -> dict[str, Any]:
 def _build_root_provider(host: model.Host) -> dict[str, Any] | None:
     if host.provider is None:
         return None
-    found = _build_provider(host.provider)
+    record = _build_provider(host.provider)
     if host.nested:
-        found['nested'] = [_build_provider(p) for p in host.nested]
+        record['nested'] = [_build_provider(p) for p in host.nested]
     if host.sharing:
-        found['sharing'] = sorted(host.sharing)
-    return found
+        record['sharing'] = sorted(host.sharing)
+    return record
 
 
 def _build_provider(provider: model.Provider) -> dict[str, Any]:
     """Return a provider's record; optional fields that are unknown or empty are left out."""
-    found = {'uuid': provider.uuid, 'generation': provider.generation,
-             'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
-             'used': dict(provider.used)}
+    record = {'uuid': provider.uuid, 'generation': provider.generation,
+              'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
+              'used': dict(provider.used)}
     optional = {'name': provider.name, 'parent_uuid': provider.parent_uuid,
                 'traits': sorted(provider.traits), 'aggregates': sorted(provider.aggregates)}
-    return found | {name: value for name, value in optional.items() if value}
+    return record | {name: value for name, value in optional.items() if value}
 
 
 def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
                                 if h.scope_cooling > 0},
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
-        'placement_refused': {uuid: sorted(found) for uuid, found in refused.items()},
+        'placement_refused': {uuid: sorted(host_names) for uuid, host_names in refused.items()},
         'placement_refused_everywhere': sorted(everywhere),
         'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
         'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
