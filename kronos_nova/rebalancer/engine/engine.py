@@ -152,14 +152,14 @@ class Engine:
 
     def _make_recording(self) -> writer.SnapshotContent:
         policy_set = self._watch.refresh()
-        found = recorder.read_recording(
+        recording = recorder.read_recording(
             self._collector, self._source, self._store, policy_set,
             planning_settings.list_planned_scopes(self._conf, policy_set), self._clock)
-        if isinstance(found.histories, str):
-            return found
-        return dataclasses.replace(found, histories={
-            scope: self._scopes.add_refusals(history, found.now)
-            for scope, history in found.histories.items()})
+        if isinstance(recording.histories, str):
+            return recording
+        return dataclasses.replace(recording, histories={
+            scope: self._scopes.add_refusals(history, recording.now)
+            for scope, history in recording.histories.items()})
 
     def keep_leases(self) -> bool:
         """Renew the leases, also while a cycle runs; for another thread.
@@ -206,7 +206,7 @@ class Engine:
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
-        taken = []
+        taken_scopes = []
         planned = planning_settings.list_planned_scopes(self._conf, policy_set)
         self._tally.expect_scopes(planned, self._conf.engine.dry_run)
         for scope in self._leases.held.keys() - planned:
@@ -217,10 +217,10 @@ class Engine:
             except exception.KronosException as e:
                 rows.append(self._report_failure(scope, e))
                 if isinstance(e, exception.ScopeTaken):
-                    taken.append(scope)
+                    taken_scopes.append(scope)
             else:
                 ours.append(scope)
-        self._leases.taken = frozenset(taken)
+        self._leases.taken = frozenset(taken_scopes)
         if ours:
             rows += self._plan(ours, policy_set)
         self._purge_old_plans(policy_set.lookback_seconds)

@@ -51,12 +51,12 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
     resource_class = 'MEMORY_MB' if memory else 'VCPU'
     totals = {h.name: float(h.sum_inventories(resource_class)) for h in cluster.hosts.values()
               if any(resource_class in p.inventories for p in h.tree)}
-    found = {}
+    shares = {}
     for uuid, value in usages.items():
         host = cluster.instances[uuid].host
         if host in capacity and host in totals:
-            found[uuid] = value / capacity[host] * totals[host]
-    return found
+            shares[uuid] = value / capacity[host] * totals[host]
+    return shares
 
 
 def _by_shape(
@@ -89,12 +89,12 @@ def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task],
             continue
         to_host, _ = ends.get(task.instance_uuid, (task.to_host, 0.0))
         ends[task.instance_uuid] = (to_host, task.created_at)
-    found = []
+    incoming = []
     for uuid, (to_host, since) in sorted(ends.items()):
         instance = cluster.instances.get(uuid)
         if instance is not None and instance.host != to_host and instance.vcpus > 0 \
                 and instance.memory_mb > 0:
-            found.append(flavor_usages.IncomingMove(
+            incoming.append(flavor_usages.IncomingMove(
                 uuid, to_host, flavor_usages.FlavorShape(instance.vcpus, instance.memory_mb), since,
                 used.get(uuid)))
-    return tuple(found)
+    return tuple(incoming)

@@ -97,11 +97,11 @@ class DecisionLog:
 
     def _undrained_of(self, row: Mapping[str, Any]) -> None:
         """Log hosts that are not drained, once for each reason; seconds do not count."""
-        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        undrained_texts = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
         for text in row['undrained']:
             if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
                 LOG.info('Scope %s: %s', row['name'], text)
-        self._undrained[row['name']] = told
+        self._undrained[row['name']] = undrained_texts
 
 
 class PlanAnnouncer:
@@ -151,11 +151,11 @@ class PlanAnnouncer:
             self._notify(messages.format_decision_event(messages.LAPSED), scope,
                          messages.decision_payload(scope, plan_id, now, number))
         try:
-            found = store.approvals.pop_unannounced_decisions(lease)
+            decisions = store.approvals.pop_unannounced_decisions(lease)
         except exception.StoreError as e:
             LOG.warning('%s Listeners get these plan notifications in the next cycle.', e)
             return
-        for d in found:
+        for d in decisions:
             if d.decided_at >= now - NEWS:
                 self._notify(messages.format_decision_event(d.verb), scope,
                              messages.decision_payload(

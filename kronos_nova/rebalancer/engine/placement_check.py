@@ -71,7 +71,7 @@ class RecentRefusals:
 
     def __init__(self) -> None:
         self._until: dict[Pair, float] = {}
-        self._held: dict[str, float] = {}
+        self._held_until: dict[str, float] = {}
         #: By instance, the times of its refusals since it was last held.
         self._strikes: dict[str, list[float]] = {}
         #: By instance, the number of its holds in a row, and until when that counts.
@@ -85,7 +85,7 @@ class RecentRefusals:
             strike at a time.
         :returns: the instances that are held from now on, and for how long.
         """
-        held: dict[str, float] = {}
+        hold_seconds: dict[str, float] = {}
         for uuid, host in pairs:
             self._until[uuid, host] = now + REFUSED_SECONDS
             strikes = self._strikes.setdefault(uuid, [])
@@ -93,8 +93,8 @@ class RecentRefusals:
             if answered or now not in strikes:
                 strikes.append(now)
             if len(strikes) >= STRIKES:
-                held[uuid] = self._hold_instance(uuid, now)
-        return held
+                hold_seconds[uuid] = self._hold_instance(uuid, now)
+        return hold_seconds
 
     def _hold_instance(self, uuid: str, now: float) -> float:
         times, counts_until = self._times.get(uuid, (0, 0.0))
@@ -102,7 +102,7 @@ class RecentRefusals:
             times = 0
         seconds = REFUSED_SECONDS * float(2 ** min(times, DOUBLINGS))
         until = now + seconds
-        self._held[uuid] = until
+        self._held_until[uuid] = until
         self._times[uuid] = times + 1, until + _LONGEST
         del self._strikes[uuid]
         # Other hosts are tried then.
@@ -128,19 +128,19 @@ class RecentRefusals:
     def map_refused_hosts(self, now: float) -> Mapping[str, frozenset[str]]:
         """Return the refused hosts by instance, for History.refused."""
         self._until = _drop_expired(self._until, now, _LONGEST + REFUSED_SECONDS)
-        found: dict[str, set[str]] = {}
+        hosts_by_uuid: dict[str, set[str]] = {}
         for uuid, host in self._until:
-            found.setdefault(uuid, set()).add(host)
-        return {uuid: frozenset(hosts) for uuid, hosts in sorted(found.items())}
+            hosts_by_uuid.setdefault(uuid, set()).add(host)
+        return {uuid: frozenset(hosts) for uuid, hosts in sorted(hosts_by_uuid.items())}
 
     def list_refused_everywhere(self, now: float) -> frozenset[str]:
         """Return the held instances, for History.refused_everywhere."""
-        self._held = _drop_expired(self._held, now, _LONGEST)
+        self._held_until = _drop_expired(self._held_until, now, _LONGEST)
         self._times = {uuid: known for uuid, known in self._times.items()
                        if now < known[1] <= now + 2 * _LONGEST}
         self._strikes = {uuid: strikes for uuid, strikes in self._strikes.items()
                          if now - _STRIKE_SECONDS < strikes[-1] <= now}
-        return frozenset(self._held)
+        return frozenset(self._held_until)
 
     def update_history(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         return dataclasses.replace(history, refused=self.map_refused_hosts(now),
@@ -167,22 +167,22 @@ class _CycleAnswers:
     """The answers of a whole cycle, to judge whether Placement answers at all."""
 
     def __init__(self) -> None:
-        self._asked: set[str] = set()
+        self._asked_uuids: set[str] = set()
         self._unanswered: dict[str, api.ApiError] = {}
         self.pairs: list[Pair] = []
 
-    def count_answers(self, asked: Iterable[Pair], found: _RoundAnswers) -> None:
+    def count_answers(self, pairs: Iterable[Pair], round_answers: _RoundAnswers) -> None:
         """Count the answers of one round.
 
         :raises CollectError: of several instances, most have no answer.
         """
-        for uuid, _ in asked:
-            self._asked.add(uuid)
+        for uuid, _ in pairs:
+            self._asked_uuids.add(uuid)
             self._unanswered.pop(uuid, None)
-        for (uuid, host), error in found.unanswered.items():
+        for (uuid, host), error in round_answers.unanswered.items():
             self._unanswered[uuid] = error
             self.pairs.append((uuid, host))
-        if len(self._unanswered) > 1 and 2 * len(self._unanswered) > len(self._asked):
+        if len(self._unanswered) > 1 and 2 * len(self._unanswered) > len(self._asked_uuids):
             self._stop()
 
     def judge_cycle(self) -> None:
@@ -190,7 +190,7 @@ class _CycleAnswers:
 
         :raises CollectError: Placement has answered for no instance.
         """
-        if self._asked and len(self._unanswered) == len(self._asked):
+        if self._asked_uuids and len(self._unanswered) == len(self._asked_uuids):
             self._stop()
 
     def _stop(self) -> None:
@@ -232,21 +232,22 @@ class PlanConfirmation:
                            replan: Callable[[], planning_pipeline.PassOutcome],
                            answers: _CycleAnswers) -> planning_pipeline.PassOutcome:
         conf = self._conf.engine
-        asked: set[Pair] = set()
+        asked_pairs: set[Pair] = set()
         warnings: list[str] = []
-        for left in range(conf.confirm_max_replans, -1, -1):
-            queries = _build_queries(outcome, asked)
-            over = len(asked) + len(queries) - conf.confirm_max_asks
+        for replans_left in range(conf.confirm_max_replans, -1, -1):
+            queries = _build_queries(outcome, asked_pairs)
+            over = len(asked_pairs) + len(queries) - conf.confirm_max_asks
             if over > 0:
                 queries = dict(list(queries.items())[:len(queries) - over])
-            asked |= queries.keys()
-            found = self._request_candidates(outcome.cluster, queries)
-            dropped = [*found.refused, *found.unanswered]
-            self._remember_refusals(found, [uuid for uuid, _ in queries.keys() - set(dropped)], now)
-            answers.count_answers(queries, found)
+            asked_pairs |= queries.keys()
+            round_answers = self._request_candidates(outcome.cluster, queries)
+            dropped = [*round_answers.refused, *round_answers.unanswered]
+            self._remember_refusals(round_answers,
+                                    [uuid for uuid, _ in queries.keys() - set(dropped)], now)
+            answers.count_answers(queries, round_answers)
             warnings += [f'instance {uuid} is not moved to host {host}: Placement was asked for '
                          f'allocation candidates twice and did not answer ({error.problem})'
-                         for (uuid, host), error in found.unanswered.items()]
+                         for (uuid, host), error in round_answers.unanswered.items()]
             if over > 0:
                 outcome = _add_warnings(outcome, [
                     f'Placement does not confirm {plurals.count_noun(over, "move")}: '
@@ -254,7 +255,7 @@ class PlanConfirmation:
                     'confirm_max_asks)'])
             if not dropped:
                 break
-            if left:
+            if replans_left:
                 outcome = replan()
                 continue
             outcome = planning_pipeline.drop_moves(
@@ -287,8 +288,8 @@ class PlanConfirmation:
             return self._candidates.find_refusal(queries[pair], own)
 
         with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
-            found = reads.read_all('Placement', candidates_api.WHAT, read_refusal, names)
-        for name, answer in found.items():
+            answers = reads.read_all('Placement', candidates_api.WHAT, read_refusal, names)
+        for name, answer in answers.items():
             if isinstance(answer, api.ApiError):
                 if _is_hopeless(answer):
                     raise _make_collect_error(answer)
@@ -297,20 +298,20 @@ class PlanConfirmation:
                 result.refused[names[name]] = answer
         return result
 
-    def _remember_refusals(self, found: _RoundAnswers, confirmed: Iterable[str],
+    def _remember_refusals(self, round_answers: _RoundAnswers, confirmed: Iterable[str],
                            now: float) -> None:
-        for (uuid, host), why in found.refused.items():
+        for (uuid, host), why in round_answers.refused.items():
             LOG.info('Instance %s: Placement does not confirm host %s, which is left out for '
                      '%.0f s: %s', uuid, host, REFUSED_SECONDS, why)
-        for (uuid, host), error in found.unanswered.items():
+        for (uuid, host), error in round_answers.unanswered.items():
             LOG.warning('Instance %s: Placement did not answer two requests for allocation '
                         'candidates on host %s; the host is left out for %.0f s, unless '
                         'most requests get no answer: %s', uuid, host, REFUSED_SECONDS,
                         error.problem)
         self.refusals.clear_strikes(confirmed)
-        held = (self.refusals.add_refusals(found.refused, now)
-                | self.refusals.add_refusals(found.unanswered, now, answered=False))
-        for uuid, seconds in held.items():
+        hold_seconds = (self.refusals.add_refusals(round_answers.refused, now)
+                        | self.refusals.add_refusals(round_answers.unanswered, now, answered=False))
+        for uuid, seconds in hold_seconds.items():
             LOG.warning('Instance %s: Placement has confirmed none of %s that were '
                         'tried last. It is left where it is for %.0f s, and others have their '
                         'turn (rule placement-refuses-everywhere)', uuid,
@@ -327,21 +328,21 @@ def _make_collect_error(error: api.ApiError) -> exception.CollectError:
 
 
 def _build_queries(outcome: planning_pipeline.PassOutcome,
-                   asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
+                   asked_pairs: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
     """Build the requests to send, by instance and destination, in the plan's order."""
-    cluster, found = outcome.cluster, {}
+    cluster, queries = outcome.cluster, {}
     traits = allocation_request.reported_traits(cluster)
     later = _find_blocked_instances(outcome)
     for move in outcome.plan.moves:
         pair = move.instance_uuid, move.to_host
         provider = cluster.hosts[move.to_host].provider
-        if move.instance_uuid in later or pair in asked or provider is None:
+        if move.instance_uuid in later or pair in asked_pairs or provider is None:
             continue
         query = allocation_request.build_candidates_query(
             cluster.instances[move.instance_uuid], provider.uuid, traits)
         if query is not None:
-            found[pair] = query
-    return found
+            queries[pair] = query
+    return queries
 
 
 def _find_blocked_instances(outcome: planning_pipeline.PassOutcome) -> set[str]:

@@ -81,7 +81,7 @@ def find_sustain_hold(since: float, needed: float, now: float) -> str | None:
     :param since: when the imbalance began.
     :param needed: seconds that it has to last.
     """
-    left = since + needed - now
-    if left <= 0:
+    seconds = since + needed - now
+    if seconds <= 0:
         return None
-    return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
+    return f'the imbalance has to last for another {seconds:.0f} s (sustain_for)'

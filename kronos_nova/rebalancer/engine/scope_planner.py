@@ -122,13 +122,13 @@ class ScopePlanner:
         if conf.dry_run:
             return outcome
         if outcome.settled and outcome.plan.combined_before is not None:
-            came = self._store.outcomes.record_outcome(
+            plan_outcome = self._store.outcomes.record_outcome(
                 lease, outcome.plan.combined_before, now, load=outcome.plan.load,
                 measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
                                                          outcome.request.policies))
-            if came is not None:
-                LOG.info('Scope %s: plan %s', scope, breakers.describe_result(came))
-                self._tally.count_judged_plan(scope, came.is_worse)
+            if plan_outcome is not None:
+                LOG.info('Scope %s: plan %s', scope, breakers.describe_result(plan_outcome))
+                self._tally.count_judged_plan(scope, plan_outcome.is_worse)
         failed, ended = self._store.outcomes.count_failures(scope, now - FAILURE_SECONDS)
         why = breakers.find_trip_reason(
             self._store.outcomes.list_outcomes(scope, conf.breaker_worse_plans), failed, ended,
@@ -151,18 +151,18 @@ class ScopePlanner:
 
         Until then, drains and repairs are planned without them.
         """
-        found = plan(history)
+        outcome = plan(history)
         needed = self._conf.engine.sustain_for
         if not needed or self._conf.engine.dry_run or self._stopping.is_set():
-            return found, history
-        if not preconditions.has_imbalance_moves(found.plan):
-            if preconditions.is_balanced(found, history):
+            return outcome, history
+        if not preconditions.has_imbalance_moves(outcome.plan):
+            if preconditions.is_balanced(outcome, history):
                 self._store.outcomes.clear_imbalance_since(lease)
-            return found, history
+            return outcome, history
         waiting = preconditions.find_sustain_hold(
             self._store.outcomes.record_imbalance_since(lease, now), needed, now)
         if waiting is None:
-            return found, history
+            return outcome, history
         history = dataclasses.replace(history, waiting=waiting)
         return plan(history), history
 
@@ -171,11 +171,11 @@ class ScopePlanner:
 
         :param window: the longest look-back of the queries, in seconds.
         """
-        found = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
-        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now)
+        history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
+        paused = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
                   or self._find_wrong_clock()
                   or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
-        return self.add_refusals(dataclasses.replace(found, paused=paused), now)
+        return self.add_refusals(dataclasses.replace(history, paused=paused), now)
 
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""

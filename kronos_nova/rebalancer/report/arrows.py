@@ -46,9 +46,10 @@ def group_by_source(moves: Sequence[values.MoveLine],
     takers: dict[str, Counter[str]] = {}
     for move in moves:
         takers.setdefault(move.from_host, Counter())[move.to_host] += 1
-    found = [GivingHost(name, count.total(), tuple(sorted(
-        count.items(), key=lambda one: (-one[1], one[0])))) for name, count in takers.items()]
-    return tuple(sorted(found, key=lambda one: (-loads.get(one.name, 0.0), -one.moves, one.name)))
+    giving_hosts = [GivingHost(name, count.total(), tuple(sorted(
+        count.items(), key=lambda item: (-item[1], item[0])))) for name, count in takers.items()]
+    return tuple(sorted(giving_hosts,
+                        key=lambda giver: (-loads.get(giver.name, 0.0), -giver.moves, giver.name)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,19 +93,19 @@ def draw_arrows(moves: Sequence[values.MoveLine],
     grouped: dict[tuple[str, str, str], list[int]] = {}
     for move in moves:
         grouped.setdefault((move.from_host, move.to_host, move.phase), []).append(move.number)
-    kept = sorted(grouped, key=lambda key: -len(grouped[key]))[:MOST]
-    kept = [key for key in grouped if key in set(kept)]
-    left = _draw_side([(key[0], len(grouped[key])) for key in kept], loads)
-    right = _draw_side([(key[1], len(grouped[key])) for key in kept], loads)
+    drawn_keys = sorted(grouped, key=lambda key: -len(grouped[key]))[:MOST]
+    drawn_keys = [key for key in grouped if key in set(drawn_keys)]
+    left = _draw_side([(key[0], len(grouped[key])) for key in drawn_keys], loads)
+    right = _draw_side([(key[1], len(grouped[key])) for key in drawn_keys], loads)
     ys = [{end.name: end.y for end in side} for side in (left, right)]
     arrows = tuple(
         MoveArrow(_format_path(ys[0][key[0]], ys[1][key[1]]), _compute_width(len(grouped[key])),
                   key[2],
-                  tuple(grouped[key]), key[0], key[1]) for key in kept)
+                  tuple(grouped[key]), key[0], key[1]) for key in drawn_keys)
     return ArrowDrawing(
         WIDTH, NAMES, TOP + max(len(left), len(right), 1) * STEP + 6, left, right, arrows,
-        tuple(dict.fromkeys(key[2] for key in kept)),
-        sum(len(numbers) for key, numbers in grouped.items() if key not in set(kept)))
+        tuple(dict.fromkeys(key[2] for key in drawn_keys)),
+        sum(len(numbers) for key, numbers in grouped.items() if key not in set(drawn_keys)))
 
 
 def _draw_side(ends: Sequence[tuple[str, int]],

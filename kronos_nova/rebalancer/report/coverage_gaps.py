@@ -26,21 +26,21 @@ from kronos_nova.rebalancer.report import values
 
 def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.DataGap, ...]:
     """List the gaps that the plan itself reports."""
-    found = []
+    gaps = []
     if plan.truncated:
-        found.append(values.DataGap('The plan was cut off: not everything that it could move was '
-                                    'tried. See the warnings.'))
+        gaps.append(values.DataGap('The plan was cut off: not everything that it could move was '
+                                   'tried. See the warnings.'))
     left_out = [f'{p.name}: {p.reason or "left out"}' for p in plan.policies if p.skipped]
     if left_out:
-        found.append(values.DataGap('Metrics that are not believed. No move for the sake of '
-                                    'balance is made without them.', tuple(left_out)))
+        gaps.append(values.DataGap('Metrics that are not believed. No move for the sake of '
+                                   'balance is made without them.', tuple(left_out)))
     if plan.undrained:
-        found.append(values.DataGap('Disabled hosts that keep their instances.',
-                                    tuple(no.detail for no in plan.undrained)))
-    said = tuple(dict.fromkeys((*warnings, *plan.warnings)))
-    if said:
-        found.append(values.DataGap('Warnings.', said))
-    return tuple(found)
+        gaps.append(values.DataGap('Disabled hosts that keep their instances.',
+                                   tuple(rejection.detail for rejection in plan.undrained)))
+    texts = tuple(dict.fromkeys((*warnings, *plan.warnings)))
+    if texts:
+        gaps.append(values.DataGap('Warnings.', texts))
+    return tuple(gaps)
 
 
 def of_outcome(outcome: planning_pipeline.PassOutcome, policy_set: policies.PolicySet,
@@ -51,9 +51,9 @@ def of_outcome(outcome: planning_pipeline.PassOutcome, policy_set: policies.Poli
     :param planned: the scope of each host that is planned anywhere.
     :param waiting: instances whose moves wait for approval; these moves are not under way.
     """
-    told = [f'{name}: {text}' for name, known in sorted(outcome.scores.policies.items())
-            for text in known.warnings]
-    return (*of_plan(outcome.plan, [*warnings, *told]),
+    warning_texts = [f'{name}: {text}' for name, known in sorted(outcome.scores.policies.items())
+                     for text in known.warnings]
+    return (*of_plan(outcome.plan, [*warnings, *warning_texts]),
             *_list_metric_gaps(outcome, policy_set), *_list_cloud_gaps(outcome, planned, waiting))
 
 
@@ -83,8 +83,8 @@ def _list_metric_gaps(outcome: planning_pipeline.PassOutcome,
 def _list_cloud_gaps(outcome: planning_pipeline.PassOutcome, planned: Mapping[str, str],
                      waiting: Collection[str]) -> Iterator[values.DataGap]:
     cluster = outcome.cluster
-    idle = [f'{host}: {said}' for host in sorted(cluster.scope_hosts)
-            if (said := _explain_unavailable(cluster.services.get(host)))]
+    idle = [f'{host}: {reason}' for host in sorted(cluster.scope_hosts)
+            if (reason := _explain_unavailable(cluster.services.get(host)))]
     if idle:
         yield values.DataGap('Hosts of the scope that take nothing.', tuple(idle))
     others = sum(1 for host, scope in planned.items() if scope != cluster.scope)

@@ -51,12 +51,12 @@ def draw_curves(section: values.ScopeSection) -> tuple[ImbalanceCurve, ...]:
     points = sorted(section.points, key=lambda p: p.at)
     if len(points) < 2:
         return ()
-    found = [_draw_combined(points)]
+    curves = [_draw_combined(points)]
     for policy in section.policies:
         curve = _of_policy(points, policy)
         if curve is not None:
-            found.append(curve)
-    return tuple(found)
+            curves.append(curve)
+    return tuple(curves)
 
 
 def _draw_combined(points: Sequence[values.PlanPoint]) -> ImbalanceCurve:

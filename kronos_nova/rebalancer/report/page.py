@@ -98,7 +98,7 @@ def _build_view(section: values.ScopeSection) -> SectionView:
 
 @functools.cache
 def _build_environment() -> jinja2.Environment:
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         finalize=words.format_value, trim_blocks=True, lstrip_blocks=True)
     helpers: dict[str, Any] = {
@@ -109,8 +109,8 @@ def _build_environment() -> jinja2.Environment:
         'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.format_number, 'offset': words.format_offset,
         'stamp': words.format_timestamp}
-    found.globals.update(helpers)
-    return found
+    environment.globals.update(helpers)
+    return environment
 
 
 @functools.cache

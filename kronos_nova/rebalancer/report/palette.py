@@ -36,9 +36,9 @@ TEXTS = ('ink', 'soft', 'link', 'mark', 'good', 'bad')
 SURFACES = ('page', 'panel')
 
 
-def compute_contrast(one: str, other: str) -> float:
+def compute_contrast(colour: str, other: str) -> float:
     """Compute the contrast of two colours, in [1, 21] (WCAG 2.2, contrast ratio)."""
-    high, low = sorted((_compute_luminance(one), _compute_luminance(other)), reverse=True)
+    high, low = sorted((_compute_luminance(colour), _compute_luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -58,7 +58,7 @@ def on_heat(theme: str) -> tuple[str, ...]:
 
 def list_css_variables(theme: str) -> Mapping[str, str]:
     """Return the colours as properties of a style sheet, without their dashes."""
-    found = dict(INK[theme])
+    variables = dict(INK[theme])
     for band, (surface, ink) in enumerate(zip(HEAT[theme], on_heat(theme), strict=True)):
-        found |= {f'h{band}': surface, f't{band}': ink}
-    return found
+        variables |= {f'h{band}': surface, f't{band}': ink}
+    return variables

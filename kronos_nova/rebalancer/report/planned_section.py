@@ -52,7 +52,7 @@ def build_section(outcome: planning_pipeline.PassOutcome, policy_set: policies.P
         moves=build_move_lines(plan, {u: cluster.instances[u].name for u in
                                       (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
-        refusals=list_refusals(plan), held=tuple(no.detail for no in plan.held),
+        refusals=list_refusals(plan), held=tuple(rejection.detail for rejection in plan.held),
         gaps=coverage_gaps.of_outcome(outcome, policy_set, planned, warnings, waiting),
         waiting=len(waiting), no_moves=_describe_no_moves(outcome, waiting))
 
@@ -73,9 +73,9 @@ def build_move_lines(plan: model.Plan, names: Mapping[str, str],
     """List the moves as planned, each with its staggered begin in its wave."""
     numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}
     in_wave: Counter[int] = Counter()
-    found = []
+    move_lines = []
     for move in plan.moves:
-        found.append(values.MoveLine(
+        move_lines.append(values.MoveLine(
             number=numbers[move.instance_uuid], uuid=move.instance_uuid,
             name=names.get(move.instance_uuid, ''), from_host=move.from_host,
             to_host=move.to_host, phase=str(move.phase), wave=move.wave,
@@ -86,7 +86,7 @@ def build_move_lines(plan: model.Plan, names: Mapping[str, str],
                                   values.HostLevel(c.to_before, c.to_after))
                                   for c in move.changes)))
         in_wave[move.wave] += 1
-    return tuple(found)
+    return tuple(move_lines)
 
 
 def policy_lines(plan: model.Plan,
@@ -126,7 +126,7 @@ def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.Ho
     gives = Counter(m.from_host for m in outcome.plan.moves)
     takes = Counter(m.to_host for m in outcome.plan.moves)
     chosen = request.policies.enabled_policies
-    found = []
+    host_lines = []
     for h, host in enumerate(simulation.hosts):
         levels = []
         for p, policy in enumerate(chosen):
@@ -134,13 +134,13 @@ def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.Ho
                 request.scores.policies[policy.name].hosts.get(host),
                 float(after[p, h]) if known[p, h] else None))
         weights = [p.weight for p in chosen]
-        found.append(values.HostLine(
+        host_lines.append(values.HostLine(
             host, tuple(levels), values.HostLevel(
                 _sum_weighted_scores(weights, [level.before for level in levels]),
                 _sum_weighted_scores(weights, [level.after for level in levels])),
             zone=_find_zone(request.cluster, host), instances=instances[h], gives=gives[host],
             takes=takes[host], notes=_list_host_notes(outcome, host)))
-    return tuple(found)
+    return tuple(host_lines)
 
 
 def _sum_weighted_scores(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
@@ -160,11 +160,11 @@ def _list_host_notes(outcome: planning_pipeline.PassOutcome, host: str) -> tuple
                  for known in outcome.scores.policies.values())
     service = outcome.cluster.services.get(host)
     history = outcome.request.history
-    found = [
+    notes = [
         (service is None, 'no nova-compute service'),
         (service is not None and not service.up, 'down'),
         (service is not None and not service.enabled, 'disabled'),
         (host in outcome.plan.draining or host in history.draining, 'being emptied'),
         (host in history.quarantined_hosts, 'in quarantine'),
         (frozen, 'frozen')]
-    return tuple(text for true, text in found if true)
+    return tuple(text for true, text in notes if true)

@@ -56,7 +56,8 @@ def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised:
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),
-        refusals=planned_section.list_refusals(plan), held=tuple(no.detail for no in plan.held),
+        refusals=planned_section.list_refusals(plan),
+        held=tuple(rejection.detail for rejection in plan.held),
         gaps=(values.DataGap(no_lines), *coverage_gaps.of_plan(plan)), reason=plan.reason)
 
 
@@ -112,8 +113,8 @@ def list_dropped_plans(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
     states: dict[str, set[model.TaskState]] = {}
     for row in tasks:
         states.setdefault(row.task.plan_id, set()).add(row.task.state)
-    return frozenset(plan_id for plan_id, found in states.items()
-                     if found == {model.TaskState.CANCELLED})
+    return frozenset(plan_id for plan_id, plan_states in states.items()
+                     if plan_states == {model.TaskState.CANCELLED})
 
 
 def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:

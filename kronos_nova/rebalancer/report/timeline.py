@@ -85,8 +85,8 @@ def draw_timeline(section: values.ScopeSection) -> TimelineDrawing:
     moves = sorted(section.moves, key=lambda m: (m.wave, m.begins, m.number))
     shown = moves[:MOST]
     known = section.started is not None
-    found = _as_it_went(section, shown) if known else _draw_planned_waves(shown)
-    return dataclasses.replace(found, left_out=len(moves) - len(shown))
+    drawing = _as_it_went(section, shown) if known else _draw_planned_waves(shown)
+    return dataclasses.replace(drawing, left_out=len(moves) - len(shown))
 
 
 def _group_by_wave(moves: Sequence[values.MoveLine]) -> list[list[values.MoveLine]]:
@@ -113,11 +113,11 @@ def _as_it_went(section: values.ScopeSection, moves: Sequence[values.MoveLine]) 
     return TimelineDrawing(WIDTH, y, tuple(waves), ticks, True)
 
 
-def _draw_row(move: values.MoveLine, y: float, scale: scales.LinearScale, seen: float) -> MoveRow:
+def _draw_row(move: values.MoveLine, y: float, scale: scales.LinearScale, now: float) -> MoveRow:
     bars = []
     for span in move.spans:
         kind = 'failed' if span.error else 'running' if span.end is None else 'done'
-        end = seen if span.end is None else span.end
+        end = now if span.end is None else span.end
         x = scale.at(span.start)
         bars.append(AttemptBar(x, max(NARROWEST, round(scale.at(end) - x, 1)), kind,
                                f'to {span.to_host}, {words.format_moment(span.start)}, '
