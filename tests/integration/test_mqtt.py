@@ -188,7 +188,7 @@ def test_mqtt_5_logs_denied_publish_and_subscription(tmp_path):
         assert not one.say('b', 'y')
         assert 'refuses a message of ours (Not authorized); see its access control' in log.output
         # mosquitto lets everybody subscribe, and then sends nothing; others say so.
-        one.connection._asked[7] = ['a/b', 'b']
+        one.connection._pending_subscriptions[7] = ['a/b', 'b']
         one.connection._on_subscribe(one.connection._client, None, 7, [
             reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, name)
             for name in ('Granted QoS 1', 'Not authorized')])
@@ -231,7 +231,7 @@ def test_status_is_partial_while_denied_topic_is_subscribed(tmp_path):
           Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
         assert looks.next()[1] == 'online'
         # mosquitto lets everybody subscribe; others say no, now or after a reconnect.
-        one.connection._asked[7] = ['a/b', 'c/d']
+        one.connection._pending_subscriptions[7] = ['a/b', 'c/d']
         one.connection._on_subscribe(one.connection._client, None, 7, [
             reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, name)
             for name in ('Granted QoS 1', 'Not authorized')])
@@ -276,7 +276,7 @@ def test_status_publish_and_acknowledgement_do_not_deadlock(tmp_path):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
         connection = one.connection
-        connection._asked[7] = ['c/d']
+        connection._pending_subscriptions[7] = ['c/d']
         connection._on_subscribe(connection._client, None, 7, [
             reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, 'Not authorized')])
         slow = connection._client = Slow(connection._client, 's')
@@ -344,4 +344,4 @@ def test_status_publications_leave_no_pending_message_ids(tmp_path):
           Client(broker.port, 'one', ['a/b'], status='s') as one):
         assert looks.next()[1] == 'online'
         assert one.say('a/b', 'x')
-        assert one.connection._early == {} == one.connection._said
+        assert one.connection._early == {} == one.connection._callbacks

@@ -54,10 +54,10 @@ class AlertmanagerHook(base.Hook):
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
         """Read the silences of no instance, to see that Alertmanager answers; create no silence."""
-        found = cls(conf)
-        found.close()
-        nobody = [('filter', f'{name}="{CREATED_BY}"') for name in found._conf.matchers]
-        if not isinstance(found._send_request('GET', '/silences', params=nobody), list):
+        hook = cls(conf)
+        hook.close()
+        nobody = [('filter', f'{name}="{CREATED_BY}"') for name in hook._conf.matchers]
+        if not isinstance(hook._send_request('GET', '/silences', params=nobody), list):
             raise base.StepFailed(problem='was answered no list of silences: is that Alertmanager?')
         return 'Alertmanager shows its silences'
 
@@ -101,8 +101,8 @@ class AlertmanagerHook(base.Hook):
     def _delete(self, call: base.HookCall) -> None:
         filters = [('filter', f'{name}="{_quote_value(value)}"')
                    for name, value in self._list_matchers(call)]
-        found = self._send_request('GET', '/silences', params=filters)
-        for silence in found if isinstance(found, list) else ():
+        silences = self._send_request('GET', '/silences', params=filters)
+        for silence in silences if isinstance(silences, list) else ():
             if (isinstance(silence, dict) and silence.get('comment') == _format_comment(call)
                     and _find_state(silence) != 'expired'
                     and isinstance(silence.get('id'), str)

@@ -96,15 +96,15 @@ class PauseHook(base.Hook):
 
         :raises StepFailed: the instance does not reach it in time.
         """
-        asked = False
+        is_requested = False
         while not over.is_set():
             try:
                 instance = self._nova().read_server(uuid).instance
                 if instance.task_state is None:
                     if instance.status not in action.admitted:
                         return self._check_final_status(instance.status, action)
-                    if not asked and not over.is_set():
-                        asked = power.request_action(self._nova(), uuid, action)
+                    if not is_requested and not over.is_set():
+                        is_requested = power.request_action(self._nova(), uuid, action)
                 problem = f'it is {instance.status} ({instance.task_state})'
             except api.ApiError as e:
                 if e.status == 404 and action is power.UNPAUSE:

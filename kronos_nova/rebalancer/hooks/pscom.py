@@ -48,9 +48,9 @@ class PscomHook(base.Hook):
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
-        found = cls(conf, pscom_client.PscomClient(conf))
-        found.client.start()
-        return found
+        hook = cls(conf, pscom_client.PscomClient(conf))
+        hook.client.start()
+        return hook
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
@@ -78,13 +78,13 @@ class PscomHook(base.Hook):
         if self.client.request.render_topic({**instance, pscom_client.PROCESS: 'x'}) is None:
             if expected:
                 raise base.StepFailed(problem=f'cannot have one of {instance} in an MQTT topic')
-            found: set[str] = set()  # No process can listen there.
+            processes: set[str] = set()  # No process can listen there.
         else:
-            found = (self._listed.get(call.task.instance_uuid)
-                     or self._listed.get(call.task.instance_name)
-                     or self.client.list_answering(instance))
+            processes = (self._listed.get(call.task.instance_uuid)
+                         or self._listed.get(call.task.instance_name)
+                         or self.client.list_answering(instance))
         # Another process calls after() with the marker, and knows no names.
-        return json.dumps({'processes': sorted(found), 'expected': expected,
+        return json.dumps({'processes': sorted(processes), 'expected': expected,
                            'name': call.task.instance_name})
 
     @staticmethod
@@ -183,8 +183,8 @@ class _ResumeStep(base.HookStep):
     def __init__(self, client: pscom_client.PscomClient, instances: list[dict[str, str]],
                  processes: list[str]) -> None:
         self._client = client
-        self._asked = [(instance, process) for instance in instances
-                       for process in _list_addressees(client, processes)]
+        self._requests = [(instance, process) for instance in instances
+                          for process in _list_addressees(client, processes)]
         self._sent: list[Callable[[], bool]] = []
 
     def poll(self, now: float) -> bool:
@@ -192,7 +192,7 @@ class _ResumeStep(base.HookStep):
             if not self._client.is_ready:
                 return False
             self._sent = [self._client.publish_request(instance, process, 'resume')
-                          for instance, process in self._asked]
+                          for instance, process in self._requests]
         return all(sent() for sent in self._sent)
 
 

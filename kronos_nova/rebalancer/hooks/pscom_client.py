@@ -55,8 +55,8 @@ class TopicTemplate:
 
     def __init__(self, prefix: str, option: str, template: str) -> None:
         self._levels = [*prefix.split('/'), *template.split('/')]
-        self.names = [found[1] for level in self._levels
-                      if (found := _PLACEHOLDER.fullmatch(level)) is not None]
+        self.names = [match[1] for level in self._levels
+                      if (match := _PLACEHOLDER.fullmatch(level)) is not None]
         for level in template.split('/'):
             if not _PLACEHOLDER.fullmatch(level) and (
                     not is_level(level) or '{' in level or '}' in level):
@@ -79,7 +79,7 @@ class TopicTemplate:
 
     def render_topic(self, values: Mapping[str, str]) -> str | None:
         """Return the topic; None when a value cannot be a level."""
-        levels = [values[found[1]] if (found := _PLACEHOLDER.fullmatch(level)) else level
+        levels = [values[match[1]] if (match := _PLACEHOLDER.fullmatch(level)) else level
                   for level in self._levels]
         return '/'.join(levels) if all(is_level(values[name]) for name in self.names) else None
 
@@ -90,8 +90,8 @@ class TopicTemplate:
             return None
         values: dict[str, str] = {}
         for expected, level in zip(self._levels, levels, strict=True):
-            if (found := _PLACEHOLDER.fullmatch(expected)) is not None:
-                values[found[1]] = level
+            if (match := _PLACEHOLDER.fullmatch(expected)) is not None:
+                values[match[1]] = level
             elif expected != level:
                 return None
         return values if all(map(is_level, values.values())) else None
@@ -104,7 +104,7 @@ def find_unknown_placeholder(payload: str) -> str | None:
 
 def render_payload(payload: str, values: Mapping[str, str]) -> str:
     """Return the payload; values stand in quotes, as tenants choose names."""
-    return _PLACEHOLDER.sub(lambda found: json.dumps(values[found[1]]), payload)
+    return _PLACEHOLDER.sub(lambda match: json.dumps(values[match[1]]), payload)
 
 
 class PscomClient:
@@ -176,9 +176,9 @@ class PscomClient:
     def list_newly_answering(self, instance: Mapping[str, str], since: int) -> set[str]:
         """Return the processes of an instance that answered after the first ``since`` answers."""
         with self._lock:
-            found = [self.response.parse_topic(topic) for topic, number in self._answers.items()
-                     if number > since]
-        return {values[PROCESS] for values in found if values is not None and all(
+            topic_values = [self.response.parse_topic(topic)
+                            for topic, number in self._answers.items() if number > since]
+        return {values[PROCESS] for values in topic_values if values is not None and all(
             instance[name] == value for name, value in values.items() if name != PROCESS)}
 
     def publish_request(self, instance: Mapping[str, str], process: str,
@@ -195,16 +195,16 @@ class PscomClient:
             raise base.StepFailed(problem=f'cannot have one of {instance} or {process!r} in an '
                                           'MQTT '
                                       'topic')
-        taken: list[bool] = []
+        broker_answers: list[bool] = []
         self._connection.publish_message(topic, render_payload(self._payloads[task], values) + '\n',
-                                         taken.append)
+                                         broker_answers.append)
 
         def has_arrived() -> bool:
-            if False in taken:
+            if False in broker_answers:
                 raise base.StepFailed(problem='could not publish: the broker has not taken it; see '
                                               'its '
                                           'access control')
-            return bool(taken)
+            return bool(broker_answers)
         return has_arrived
 
     # In the connection's thread.

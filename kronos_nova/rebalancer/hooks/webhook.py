@@ -53,9 +53,9 @@ class WebhookHook(base.Hook):
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
         """Send OPTIONS, which requests nothing: a program need not know the method to answer."""
-        found = cls(conf)
-        found.close()
-        status = found._send_request('OPTIONS', {})
+        hook = cls(conf)
+        hook.close()
+        status = hook._send_request('OPTIONS', {})
         if status in UNREACHABLE:
             raise base.StepFailed(problem=f'was answered HTTP {status}: no service is behind it')
         _refuse_redirect(status)

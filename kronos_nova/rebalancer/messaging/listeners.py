@@ -54,10 +54,10 @@ class _WakeUp:
 
     def execute_migration(self, context: Any, task: Any = None) -> None:
         try:
-            found = messages.from_wire(task, time.time())
-            if found.aggregate != self._scope:
+            cast_task = messages.from_wire(task, time.time())
+            if cast_task.aggregate != self._scope:
                 raise exception.MessageError(field='aggregate', problem='is another scope')
-            if (why := self._doubt(found)) is not None:
+            if (why := self._doubt(cast_task)) is not None:
                 raise exception.MessageError(field='task_id', problem=why)
         except exception.MessageError as e:
             LOG.warning('A cast on %s was dropped: %s',
@@ -101,11 +101,11 @@ class _BackgroundServers:
         threading.Thread(target=self._start, daemon=True, name='kronos-broker').start()
 
     def _start(self) -> None:
-        left = list(self._makers)
-        told = False
-        while left:
+        makers_left = list(self._makers)
+        is_logged = False
+        while makers_left:
             problem = None
-            for make in list(left):
+            for make in list(makers_left):
                 try:
                     server = make()
                     server.start()
@@ -115,7 +115,7 @@ class _BackgroundServers:
                 except Exception as e:  # the drivers raise their libraries' errors
                     problem = e
                     continue
-                left.remove(make)
+                makers_left.remove(make)
                 with self._lock:
                     if not self._stopping.is_set():
                         self._started.append(server)
@@ -123,12 +123,12 @@ class _BackgroundServers:
                 server.stop()
                 server.wait()
                 return
-            if problem is not None and not told:
+            if problem is not None and not is_logged:
                 LOG.error('The broker cannot be listened to (%s): executors poll the database '
                           'only. Check transport_url and its rights; it is tried again every '
                           '%g s.', type(problem).__name__, broker_faults.PAUSE_SECONDS)
-                told = True
-            if left and self._stopping.wait(broker_faults.PAUSE_SECONDS):
+                is_logged = True
+            if makers_left and self._stopping.wait(broker_faults.PAUSE_SECONDS):
                 return
         self.ready.set()
 

@@ -287,8 +287,8 @@ class _MessageReader:
             raise exception.MessageError(field=field, problem=str(e)) from None
 
     def read_version(self) -> None:
-        found = self._data.get('version', VERSION)
-        if not isinstance(found, str) or not _COMPATIBLE.fullmatch(found):
+        wire_version = self._data.get('version', VERSION)
+        if not isinstance(wire_version, str) or not _COMPATIBLE.fullmatch(wire_version):
             raise exception.MessageError(field='version', problem='must be 1.x')
 
     def read_uuid(self, field: str) -> str:

@@ -85,9 +85,9 @@ class MqttConnection:
         # published below _lock, and _showing is taken by no callback of a publication.
         self._showing = threading.Lock()
         self._topics: frozenset[str] = frozenset()
-        self._asked: dict[int, list[str]] = {}
+        self._pending_subscriptions: dict[int, list[str]] = {}
         self._refused: set[str] = set()
-        self._said: dict[int, Callable[[bool], None]] = {}
+        self._callbacks: dict[int, Callable[[bool], None]] = {}
         self._early: dict[int, bool] = {}
         self._session = 0
         self._trouble: str | None = None
@@ -147,27 +147,27 @@ class MqttConnection:
                 self._client.unsubscribe(some)
             self._update_status()
 
-    def publish_message(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
+    def publish_message(self, topic: str, payload: str, on_answer: Callable[[bool], None]) -> None:
         """Publish a message; it waits for a broker that is away.
 
         :param said: called on the connection's thread, with whether the broker has taken the
             message.
         """
-        self._publish_message(topic, payload, False, said)
+        self._publish_message(topic, payload, False, on_answer)
 
     def _publish_message(self, topic: str, payload: str, retain: bool,
-                         said: Callable[[bool], None]) -> None:
+                         on_answer: Callable[[bool], None]) -> None:
         info = self._client.publish(topic, payload.encode(), 1, retain)
         if info.rc not in (enums.MQTTErrorCode.MQTT_ERR_SUCCESS,
                            enums.MQTTErrorCode.MQTT_ERR_NO_CONN):
-            said(False)
+            on_answer(False)
             return
         with self._lock:
-            taken = self._early.pop(info.mid, None)
-            if taken is None:
-                self._said[info.mid] = said
-        if taken is not None:
-            said(taken)
+            accepted = self._early.pop(info.mid, None)
+            if accepted is None:
+                self._callbacks[info.mid] = on_answer
+        if accepted is not None:
+            on_answer(accepted)
 
     # On the connection's thread.
 
@@ -180,12 +180,12 @@ class MqttConnection:
         self._trouble = None
         LOG.info('Connected to the MQTT broker at %s:%d', self._conf.host, self._conf.port)
         with self._lock:
-            self._asked[_NOT_YET] = []
+            self._pending_subscriptions[_NOT_YET] = []
             self.connected.set()
             topics = self._topics
         self._subscribe_topics(topics)
         with self._lock:
-            self._asked.pop(_NOT_YET, None)
+            self._pending_subscriptions.pop(_NOT_YET, None)
 
     def _subscribe_topics(self, topics: Iterable[str]) -> None:
         for some in _split_topics(topics):
@@ -193,7 +193,7 @@ class MqttConnection:
             with self._lock:
                 _result, mid = self._client.subscribe([(topic, 1) for topic in some])
                 if mid is not None:
-                    self._asked[mid] = some
+                    self._pending_subscriptions[mid] = some
 
     def _on_connect_fail(self, client: Any, userdata: Any) -> None:
         self._log_trouble('it cannot be reached, or TLS fails')
@@ -203,7 +203,7 @@ class MqttConnection:
         self.connected.clear()
         self.hearing.clear()
         with self._lock:
-            self._asked.clear()
+            self._pending_subscriptions.clear()
             self._refused.clear()
             self._shown = None
         if reason.is_failure:
@@ -229,23 +229,23 @@ class MqttConnection:
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason: Any,
                     props: Any = None) -> None:
-        taken = not reason.is_failure
+        accepted = not reason.is_failure
         with self._lock:
-            said = self._said.pop(mid, None)
-            if said is None:
-                self._early[mid] = taken
+            on_answer = self._callbacks.pop(mid, None)
+            if on_answer is None:
+                self._early[mid] = accepted
                 while len(self._early) > IN_FLIGHT:
                     self._early.pop(next(iter(self._early)))
-        if not taken:
+        if not accepted:
             LOG.warning('MQTT broker %s:%d refuses a message of ours (%s); see its access '
                         'control', self._conf.host, self._conf.port, reason)
-        if said is not None:
-            said(taken)
+        if on_answer is not None:
+            on_answer(accepted)
 
     def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: Any,
                       props: Any = None) -> None:
         with self._lock:
-            topics = self._asked.pop(mid, [])
+            topics = self._pending_subscriptions.pop(mid, [])
             refused = [topic for topic, reason in zip(topics, reasons, strict=False)
                        if reason.is_failure]
             self._refused.update(refused)
@@ -260,7 +260,7 @@ class MqttConnection:
         with self._showing:
             with self._lock:
                 self._refused &= self._topics
-                if self._asked or not self._topics or not self.connected.is_set():
+                if self._pending_subscriptions or not self._topics or not self.connected.is_set():
                     return
                 shown = 'partial' if self._refused else 'online'
                 if shown == self._shown:
@@ -271,7 +271,7 @@ class MqttConnection:
                 else:
                     self.hearing.set()
             if self._status is not None:
-                self._publish_message(self._status, shown, True, lambda taken: None)
+                self._publish_message(self._status, shown, True, lambda accepted: None)
 
 
 def make_client(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
@@ -305,5 +305,6 @@ def _split_topics(topics: Iterable[str]) -> list[list[str]]:
 
     MQTT sets no limit to a packet's subscriptions, but brokers limit its size.
     """
-    found = sorted(topics)
-    return [found[at:at + _PER_SUBSCRIBE] for at in range(0, len(found), _PER_SUBSCRIBE)]
+    sorted_topics = sorted(topics)
+    return [sorted_topics[at:at + _PER_SUBSCRIBE]
+            for at in range(0, len(sorted_topics), _PER_SUBSCRIBE)]

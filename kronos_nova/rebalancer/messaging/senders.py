@@ -44,10 +44,10 @@ class _CheckedSender:
 
         :raises BrokerConflict: an exchange or a queue has other properties.
         """
-        left = [binding for binding in bindings if binding not in self._compared]
-        if left:
-            broker_topology.compare_topology(self._transport, left)
-            self._compared.update(left)
+        uncompared = [binding for binding in bindings if binding not in self._compared]
+        if uncompared:
+            broker_topology.compare_topology(self._transport, uncompared)
+            self._compared.update(uncompared)
 
 
 class TaskCaster(_CheckedSender):

@@ -81,8 +81,8 @@ def get_transport(conf: cfg.ConfigOpts) -> Any | None:
         oslo.messaging registers options on that one alone and would acknowledge and drop every
         cast, silently.
     """
-    found = find_broker_url(conf)
-    if found is None:
+    url = find_broker_url(conf)
+    if url is None:
         return None
     for part in ('metrics', 'tracing'):  # 17.0 has no tracing
         group = f'oslo_messaging_{part}'
@@ -92,7 +92,7 @@ def get_transport(conf: cfg.ConfigOpts) -> Any | None:
                 remedy='Hand the process-wide one to it.')
     choose_queue_type(conf)
     try:
-        return oslo_messaging.get_rpc_transport(conf, url=found)
+        return oslo_messaging.get_rpc_transport(conf, url=url)
     except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
             ValueError) as e:
         raise _build_url_error(e) from None

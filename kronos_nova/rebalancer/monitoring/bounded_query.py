@@ -74,7 +74,7 @@ class BoundedQuery(Generic[_T]):
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._question: _RunningQuery[_T] | None = None
-        self._left: list[_RunningQuery[_T]] = []
+        self._abandoned: list[_RunningQuery[_T]] = []
 
     def begin_query(self) -> _RunningQuery[_T]:
         """Send a query, unless one is under way or its answer serves; wait for nothing."""
@@ -95,11 +95,11 @@ class BoundedQuery(Generic[_T]):
         """Return whether to send a new query."""
         if question.answered.is_set():
             return now - question.began >= self._fresh
-        self._left = [other for other in self._left if not other.answered.is_set()]
-        if now - question.began < self._hung or len(self._left) >= LEFT:
+        self._abandoned = [other for other in self._abandoned if not other.answered.is_set()]
+        if now - question.began < self._hung or len(self._abandoned) >= LEFT:
             return False
         LOG.warning('Metrics: %s has not answered for %.0f s, nor has the connection ended; '
                     'repeating the query through another one', self._subject, now - question.began)
-        self._left.append(question)
+        self._abandoned.append(question)
         self._renew()
         return True

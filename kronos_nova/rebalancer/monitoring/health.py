@@ -64,10 +64,10 @@ class DaemonHealth:
 
         :param patience: seconds.
         """
-        found = LoopPulse(name, patience, self._monotonic)
+        pulse = LoopPulse(name, patience, self._monotonic)
         with self._lock:
-            self._pulses.append(found)
-        return found
+            self._pulses.append(pulse)
+        return pulse
 
     def expect_part(self, part: str) -> None:
         """Hold back readiness until this part is noted for the first time."""

@@ -52,8 +52,8 @@ def _build_family(metric: catalogue.MetricEntry) -> core.Metric:
     kinds = {catalogue.MetricKind.GAUGE: core.GaugeMetricFamily,
              catalogue.MetricKind.COUNTER: core.CounterMetricFamily,
              catalogue.MetricKind.HISTOGRAM: core.HistogramMetricFamily}
-    made: core.Metric = kinds[metric.kind](metric.name, metric.text, labels=metric.labels)
-    return made
+    family: core.Metric = kinds[metric.kind](metric.name, metric.text, labels=metric.labels)
+    return family
 
 
 def _add(family: core.Metric, key: tuple[str, ...],
@@ -83,10 +83,10 @@ class MetricsPage:
                  interval: float | None = None, host_scores: bool = True,
                  renew: Callable[[], object] = lambda: None,
                  workers: worker_records.RecordReader | None = None) -> None:
-        asked = bounded_query.BoundedQuery(census, renew=renew)
+        census_query = bounded_query.BoundedQuery(census, renew=renew)
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
-        questions: list[bounded_query.BoundedQuery[Any]] = [asked]
+        questions: list[bounded_query.BoundedQuery[Any]] = [census_query]
 
         def begin_queries() -> Iterable[samples.Sample]:
             # All at once: a scrape waits for the slowest alone.
@@ -99,7 +99,7 @@ class MetricsPage:
             lambda: samples.list_health_samples(health, version.read_release()),
             lambda: samples.of_interval(interval),
             lambda: samples.list_tally_samples(tally.copy_tally(), driver, host_scores),
-            lambda: samples.list_database_samples(asked.read_answer())]
+            lambda: samples.list_database_samples(census_query.read_answer())]
         if workers is not None:
             read = bounded_query.BoundedQuery(workers.read, renew=workers.renew_connection,
                                               subject='the cache of [kronos_channel]')

@@ -104,31 +104,31 @@ def list_tally_samples(reading: tallies.TallyCopy, driver: str,
         for key, number in reading.counts.get(ours, {}).items():
             yield name, (driver, *key), float(number)
     for ours, name in _DURATIONS.items():
-        for key, found in reading.durations.get(ours, {}).items():
-            yield name, key, found
+        for key, distribution in reading.durations.get(ours, {}).items():
+            yield name, key, distribution
     for ours, name in _DRIVEN_DURATIONS.items():
-        for key, found in reading.durations.get(ours, {}).items():
-            yield name, (driver, *key), found
-    for scope, seen in reading.seen.items():
-        yield from _list_scope_samples(scope, seen)
+        for key, distribution in reading.durations.get(ours, {}).items():
+            yield name, (driver, *key), distribution
+    for scope, scope_reading in reading.seen.items():
+        yield from _list_scope_samples(scope, scope_reading)
         if host_scores:
-            for policy, scores in seen.scores.items():
+            for policy, scores in scope_reading.scores.items():
                 for host, score in scores.items():
                     yield 'kronos_host_score_ratio', (scope, policy, host), score
 
 
-def _list_scope_samples(scope: str, seen: tallies.ScopeReading) -> Iterator[Sample]:
-    row = seen.report
+def _list_scope_samples(scope: str, scope_reading: tallies.ScopeReading) -> Iterator[Sample]:
+    row = scope_reading.report
     yield from _list_field_samples(_SCOPE, row, (scope,))
-    yield 'kronos_undrained_hosts', (scope,), float(seen.undrained)
+    yield 'kronos_undrained_hosts', (scope,), float(scope_reading.undrained)
     for rule, number in row['rejections'].items():
         yield 'kronos_rejected_moves', (scope, rule), float(number)
     for policy in row['policies']:
         key = (scope, policy['name'])
         yield from _list_field_samples(_POLICY, policy, key)
-        yield 'kronos_policy_trusted', key, float(policy['name'] not in seen.untrusted)
+        yield 'kronos_policy_trusted', key, float(policy['name'] not in scope_reading.untrusted)
         yield 'kronos_missing_hosts', key, float(len(policy['missing_hosts']))
-        scores = seen.scores.get(policy['name'], {})
+        scores = scope_reading.scores.get(policy['name'], {})
         shares = [share for host, share in policy['coverage'].items()
                   if scores.get(host, 0.0) >= LOADED]
         if shares:
@@ -163,16 +163,16 @@ def list_database_samples(census: censuses.RowCensus | None) -> Iterator[Sample]
         yield 'kronos_scope_paused', (scope,), float(pause is not None)
         yield 'kronos_breaker_open', (scope,), float(
             pause is not None and pause.paused_by == breakers.NAME)
-    for scope, found in census.scopes.items():
-        yield 'kronos_scope_leased', (scope,), float(found.leased)
-        yield 'kronos_lease_epoch', (scope,), float(found.epoch)
+    for scope, scope_stats in census.scopes.items():
+        yield 'kronos_scope_leased', (scope,), float(scope_stats.leased)
+        yield 'kronos_lease_epoch', (scope,), float(scope_stats.epoch)
         yield 'kronos_overdue_tasks', (scope,), float(census.overdue.get(scope, 0))
-        yield 'kronos_draining_hosts', (scope,), float(found.draining)
-        if found.outcome is not None and found.realised_at is not None:
-            came = found.outcome
-            yield 'kronos_predicted_gain', (scope,), came.before - came.foreseen
-            yield 'kronos_realised_gain', (scope,), came.before - came.realised
-            yield 'kronos_judged_timestamp_seconds', (scope,), found.realised_at
+        yield 'kronos_draining_hosts', (scope,), float(scope_stats.draining)
+        if scope_stats.outcome is not None and scope_stats.realised_at is not None:
+            outcome = scope_stats.outcome
+            yield 'kronos_predicted_gain', (scope,), outcome.before - outcome.foreseen
+            yield 'kronos_realised_gain', (scope,), outcome.before - outcome.realised
+            yield 'kronos_judged_timestamp_seconds', (scope,), scope_stats.realised_at
 
 
 def list_worker_samples(reading: worker_records.RecordReading | None) -> Iterator[Sample]:
@@ -199,6 +199,6 @@ def _list_one_worker_samples(key: tuple[str, str],
         yield 'kronos_scheduler_requests_total', (*key, plugin), float(work.requests)
         yield 'kronos_scheduler_request_seconds_total', (*key, plugin), work.seconds
         yield 'kronos_scheduler_refused_hosts_total', (*key, plugin), float(work.refused_hosts)
-    for fault, found in record.faults.items():
-        yield 'kronos_scheduler_faults_total', (*key, *fault), float(found.number)
-        yield 'kronos_scheduler_fault_timestamp_seconds', (*key, *fault), found.newest
+    for fault, fault_count in record.faults.items():
+        yield 'kronos_scheduler_faults_total', (*key, *fault), float(fault_count.number)
+        yield 'kronos_scheduler_fault_timestamp_seconds', (*key, *fault), fault_count.newest

@@ -104,25 +104,25 @@ class DaemonTally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scopes: tuple[str, ...] = ()
-        self._told: set[str] = set()
+        self._reported_scopes: set[str] = set()
         self._planned_at: dict[str, float] = {}
-        self._seen: dict[str, ScopeReading] = {}
+        self._readings: dict[str, ScopeReading] = {}
         self._counts: dict[str, Counter[Key]] = {}
         self._durations: dict[str, dict[Key, ValueDistribution]] = {}
 
     def copy_tally(self) -> TallyCopy:
         with self._lock:
             return TallyCopy(
-                self._scopes, dict(self._planned_at), dict(self._seen),
-                {name: dict(found) for name, found in self._counts.items()},
-                {name: dict(found) for name, found in self._durations.items()})
+                self._scopes, dict(self._planned_at), dict(self._readings),
+                {name: dict(counts) for name, counts in self._counts.items()},
+                {name: dict(durations) for name, durations in self._durations.items()})
 
     # An engine.
 
     def begin_cycle(self) -> None:
         """Begin a cycle: the results of all scopes are open."""
         with self._lock:
-            self._told.clear()
+            self._reported_scopes.clear()
 
     def expect_scopes(self, scopes: Collection[str], dry_run: bool = False) -> None:
         """Set the scopes that this engine plans, and begin their counts at 0.
@@ -132,7 +132,7 @@ class DaemonTally:
         dry = str(dry_run).lower()
         with self._lock:
             for scope in set(self._scopes).difference(scopes):
-                self._seen.pop(scope, None)
+                self._readings.pop(scope, None)
                 self._planned_at.pop(scope, None)
             self._scopes = tuple(scopes)
             for scope in scopes:
@@ -160,10 +160,12 @@ class DaemonTally:
         scope = report['name']
         dry = str(dry_run).lower()
         with self._lock:
-            self._told.add(scope)
-            self._seen[scope] = ScopeReading(
-                report, {name: found.hosts for name, found in scores.policies.items()},
-                frozenset(name for name, found in scores.policies.items() if found.untrusted),
+            self._reported_scopes.add(scope)
+            self._readings[scope] = ScopeReading(
+                report, {name: policy_scores.hosts
+                         for name, policy_scores in scores.policies.items()},
+                frozenset(name for name, policy_scores in scores.policies.items()
+                          if policy_scores.untrusted),
                 undrained)
             self._planned_at[scope] = at
             self._add_count('cycles', scope, 'moves' if report['moves'] else 'nothing')
@@ -183,16 +185,16 @@ class DaemonTally:
         :param code: of the exception, or :data:`DEFECT`.
         """
         with self._lock:
-            for name in (set(self._scopes) - self._told) if scope is None else {scope}:
-                self._told.add(name)
-                self._seen.pop(name, None)
+            for name in (set(self._scopes) - self._reported_scopes) if scope is None else {scope}:
+                self._reported_scopes.add(name)
+                self._readings.pop(name, None)
                 self._add_count('cycles', name, 'failed')
                 self._add_count('cycle_failures', name, code)
 
     def record_stopped_cycle(self, scope: str) -> None:
         """Record a cycle of a scope that a stop of the engine ended."""
         with self._lock:
-            self._told.add(scope)
+            self._reported_scopes.add(scope)
             self._add_count('cycles', scope, 'stopped')
 
     def drop_scope(self, scope: str) -> None:
@@ -201,8 +203,8 @@ class DaemonTally:
         The time when it was planned stays.
         """
         with self._lock:
-            self._told.add(scope)
-            self._seen.pop(scope, None)
+            self._reported_scopes.add(scope)
+            self._readings.pop(scope, None)
 
     def count_judged_plan(self, scope: str, worse: bool) -> None:
         """Count a plan by its result: better or worse."""
@@ -275,5 +277,6 @@ class DaemonTally:
 
     def _record_duration(self, name: str, bounds: tuple[float, ...], value: float,
                          *key: str) -> None:
-        found = self._durations.setdefault(name, {})
-        found[key] = found.get(key, ValueDistribution.make_empty(bounds)).add_value(max(0.0, value))
+        distributions = self._durations.setdefault(name, {})
+        distributions[key] = distributions.get(
+            key, ValueDistribution.make_empty(bounds)).add_value(max(0.0, value))

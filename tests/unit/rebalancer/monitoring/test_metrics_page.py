@@ -358,7 +358,7 @@ def test_hanging_queries_are_abandoned_up_to_a_limit():
         now[0] += 1
     assert len(asked) == bounded_query.LEFT + 1 and len(renewed) == bounded_query.LEFT
     hang.set()
-    for question in asking_._left:
+    for question in asking_._abandoned:
         assert question.answered.wait(60)
     assert asking_._question.answered.wait(60)
     asking_._patience = 60.0
