@@ -86,8 +86,8 @@ def _run_daemon(conf: Any, built: Any, monitor: Any, heard: Any, cycles: Any) ->
     cycles.start()
     LOG.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
-    while (taken := signals.wait_for_signal()) not in signals.LEAVE:
-        if taken == signals.REPORT:
+    while (received := signals.wait_for_signal()) not in signals.LEAVE:
+        if received == signals.REPORT:
             error_reports.print_report(PROG)
         else:
             built.write_snapshot()

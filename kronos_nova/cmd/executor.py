@@ -69,8 +69,8 @@ def _run(conf: Any) -> int:
     if listeners is not None:
         listeners.start()
     try:
-        while (taken := signals.wait_for_signal()) not in signals.LEAVE:
-            if taken == signals.REPORT:
+        while (received := signals.wait_for_signal()) not in signals.LEAVE:
+            if received == signals.REPORT:
                 error_reports.print_report(PROG)
     finally:
         # Otherwise the thread would go on, and no signal would reach the process.

@@ -95,11 +95,11 @@ def _print_version(conf: Any) -> int:
     database.must_exist(conf.database.connection)
     engine = database.create_engine(conf)
     try:
-        found = schema.read_current_revision(engine)
+        revision = schema.read_current_revision(engine)
     finally:
         engine.dispose()
-    print(found or 'none')
-    schema.check_revision(found)
+    print(revision or 'none')
+    schema.check_revision(revision)
     return 0
 
 

@@ -56,8 +56,8 @@ def _run(conf: Any) -> int:
     thread = threading.Thread(target=built.run, name='kronos-migfra')
     thread.start()
     try:
-        while (taken := signals.wait_for_signal()) not in signals.LEAVE:
-            if taken == signals.REPORT:
+        while (received := signals.wait_for_signal()) not in signals.LEAVE:
+            if received == signals.REPORT:
                 error_reports.print_report(PROG)
     finally:
         built.stop()

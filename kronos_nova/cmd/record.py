@@ -90,8 +90,8 @@ def _open_store(conf: Any) -> Any:
     if path is not None and not os.path.exists(path):
         return f'the database file {path} does not exist'
     try:
-        found = api.Store(conf)
-        found.check()
+        store = api.Store(conf)
+        store.check()
     except exception.StoreError as e:
         return str(e)
-    return found
+    return store

@@ -111,8 +111,8 @@ def _render_scope(row: Mapping[str, Any]) -> str:
     if row['rejections']:
         parts.append('Refused candidates by rule: ' + ', '.join(
             f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
-    parts += [f'Held back ({no["rule"]}): {tools.format_printable(no["detail"])}'
-              for no in row['held']]
+    parts += [f'Held back ({rejection["rule"]}): {tools.format_printable(rejection["detail"])}'
+              for rejection in row['held']]
     parts += [f'Note: {tools.format_printable(text)}' for text in row['undrained']]
     parts += [f'Warning: {tools.format_printable(text)}' for text in row['warnings']]
     if row['truncated']:

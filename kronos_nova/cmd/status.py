@@ -122,10 +122,10 @@ def check_nova(conf: Any) -> tuple[str, str]:
 def check_leftovers(conf: Any) -> tuple[str, str]:
     """Check for parts of Kronos 0.2.0 that are still there; return (code, details)."""
     try:
-        found = policies.load_policies(conf.engine.policies_file)
+        policy_set = policies.load_policies(conf.engine.policies_file)
     except exception.PolicyFileError:
-        found = None  # the check of the policies reports this
-    return upgrades.check_leftovers(_list_config_files(conf), found)
+        policy_set = None  # the check of the policies reports this
+    return upgrades.check_leftovers(_list_config_files(conf), policy_set)
 
 
 def _list_config_files(conf: Any) -> list[str]:
@@ -156,25 +156,25 @@ def check_schema(conf: Any) -> tuple[str, str]:
     try:
         engine = database.create_engine(conf)
         try:
-            found = schemas.read_current_revision(engine)
-            schemas.refuse_unknown_revision(found)
+            revision = schemas.read_current_revision(engine)
+            schemas.refuse_unknown_revision(revision)
         finally:
             engine.dispose()
     except exception.StoreError as error:
         return 'FAILURE', str(error)
     newest = schemas.get_head_revision()
-    if found in (None, newest):
+    if revision in (None, newest):
         return 'SUCCESS', ''
-    if schemas.admits_head(found, newest):
-        return 'WARNING', (f'The schema is at revision {found} of a later release, which admits '
+    if schemas.admits_head(revision, newest):
+        return 'WARNING', (f'The schema is at revision {revision} of a later release, which admits '
                            f'this release; it needs {newest}. Go on with the upgrade.')
-    return 'WARNING', (f'The schema is at revision {found}, this release needs {newest}. Back '
+    return 'WARNING', (f'The schema is at revision {revision}, this release needs {newest}. Back '
                        'the database up: the next daemon that starts upgrades it, and the earlier '
-                       f'release {_describe_return(found, newest)} on it again.')
+                       f'release {_describe_return(revision, newest)} on it again.')
 
 
-def _describe_return(found: str, newest: str) -> str:
-    return 'starts' if schemas.admits_head(newest, found) else 'does not start'
+def _describe_return(revision: str, newest: str) -> str:
+    return 'starts' if schemas.admits_head(newest, revision) else 'does not start'
 
 
 def _make_result(code: str, details: str) -> Any:

@@ -184,13 +184,13 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
     failures: list[str] = []
     warnings: list[str] = []
     try:
-        found = metadata.version(ANCESTOR)
+        installed_version = metadata.version(ANCESTOR)
     except metadata.PackageNotFoundError:
         pass
     else:
         failures.append(
-            f'{ANCESTOR} {found} is installed beside kronos-nova, and both bring kronos-engine '
-            f'and kronos-executor. Run pip uninstall {ANCESTOR}, then pip install '
+            f'{ANCESTOR} {installed_version} is installed beside kronos-nova, and both bring '
+            f'kronos-engine and kronos-executor. Run pip uninstall {ANCESTOR}, then pip install '
             '--force-reinstall --no-deps kronos-nova.')
     warnings += _changed_defaults(files)
     for policy in policies.policies if policies is not None else ():

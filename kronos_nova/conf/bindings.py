@@ -34,12 +34,12 @@ class PolicyBindings:
         self.paths = tuple(files)
         named: dict[str, list[int]] = {}
         whole = []
-        for index, found in enumerate(files.values()):
-            if found is None:
+        for index, policy_set in enumerate(files.values()):
+            if policy_set is None:
                 continue
-            if not found.aggregates:
+            if not policy_set.aggregates:
                 whole.append(index)
-            for name in found.aggregates:
+            for name in policy_set.aggregates:
                 named.setdefault(name, []).append(index)
         self._first = {name: indices[0] for name, indices in named.items()}
         self._default = whole[0] if whole else None
@@ -114,13 +114,13 @@ def check_bindings(loaded: Sequence[tuple[str, policies.PolicySet]],
     :param multiplier: the option; aggregates may override it.
     """
     bindings = PolicyBindings(dict(loaded))
-    found = [format_overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
+    faults = [format_overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
     for index, (path, policy_set) in enumerate(loaded):
         if bindings.is_default(index) and (done := find_contradiction(policy_set, multiplier)):
-            found.append(format_mismatch(path, policy_set.mode, 'kronos_weight_multiplier',
-                                         multiplier,
-                                         done))
-    return found
+            faults.append(format_mismatch(path, policy_set.mode, 'kronos_weight_multiplier',
+                                          multiplier,
+                                          done))
+    return faults
 
 
 def format_overlap(bindings: PolicyBindings, pair: tuple[int, int], why: str) -> str:

@@ -260,7 +260,7 @@ def find_freeze_reason(conf: cfg.ConfigOpts, now: float) -> str | None:
 
 def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
     """Return whether plans of the scope wait for an operator; its last scope_mode counts."""
-    of = {found.scope: found.mode for found in conf.engine.scope_mode or ()}
+    of = {setting.scope: setting.mode for setting in conf.engine.scope_mode or ()}
     return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
 
 
@@ -278,7 +278,7 @@ def build_options(conf: cfg.ConfigOpts) -> model.PlanningOptions:
     group = conf.engine
     values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.PlanningOptions)
               if f.name not in NOT_SET}
-    values |= {name: frozenset(found) for name, found in values.items()
-               if isinstance(found, list)}
+    values |= {name: frozenset(value) for name, value in values.items()
+               if isinstance(value, list)}
     values['drain_mode'] = model.DrainMode(group.drain_mode)
     return model.PlanningOptions(**values)

@@ -101,10 +101,10 @@ class ZoneType(value_type.ValueType):
 def find_open_window(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
                      now: float) -> str | None:
     """Return a sentence on the open freeze window that ends last, or None."""
-    found = [(end, window) for window in windows
-             if (end := window.find_window_end(now, zone)) is not None]
-    if not found:
+    open_windows = [(end, window) for window in windows
+                    if (end := window.find_window_end(now, zone)) is not None]
+    if not open_windows:
         return None
-    end, window = max(found, key=lambda pair: pair[0])
+    end, window = max(open_windows, key=lambda pair: pair[0])
     until = datetime.datetime.fromtimestamp(end, zone).isoformat(timespec='minutes')
     return f'freeze window "{window.text}" lasts until {until}'

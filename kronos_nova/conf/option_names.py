@@ -127,15 +127,15 @@ class KnownOptions:
 
     def _judge_option(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.ours[group], name.replace('-', '_')
-        found = known.get(plain)
+        current = known.get(plain)
         if group == nova_conf.GROUP.name and plain in nova_conf.IGNORED:
             yield (f'[{group}] {name} is an option of keystoneauth that has no effect here. '
                    'Remove it.')
             return
-        if found == (group, plain) or plain in self.theirs.get(group, ()):
+        if current == (group, plain) or plain in self.theirs.get(group, ()):
             return
-        if found is not None:
-            yield (f'[{group}] {name} is now called [{found[0]}] {found[1]}. Rename it.')
+        if current is not None:
+            yield (f'[{group}] {name} is now called [{current[0]}] {current[1]}. Rename it.')
             return
         near = _find_nearest(plain, known, VERY_NEAR if group == 'filter_scheduler' else NEAR)
         if group in SHARED and near is None and not plain.startswith(PREFIX):
@@ -198,7 +198,7 @@ def of_this_release() -> KnownOptions:
 
 def _of_libraries() -> dict[str, frozenset[str]]:
     """Return group -> options, with their old names, of the OpenStack libraries installed here."""
-    found: dict[str, set[str]] = {}
+    options_by_group: dict[str, set[str]] = {}
     for point in metadata.entry_points(group='oslo.config.opts'):
         if not point.name.startswith(('oslo.', 'keystonemiddleware')):
             continue
@@ -209,14 +209,14 @@ def _of_libraries() -> dict[str, frozenset[str]]:
             continue
         for group, options in listed:
             for option in options:
-                _add_option_names(found, str(group or 'DEFAULT'), option)
-    return {group: frozenset(names) for group, names in found.items()}
+                _add_option_names(options_by_group, str(group or 'DEFAULT'), option)
+    return {group: frozenset(names) for group, names in options_by_group.items()}
 
 
-def _add_option_names(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
-    found.setdefault(group, set()).add(option.dest)
+def _add_option_names(options_by_group: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
+    options_by_group.setdefault(group, set()).add(option.dest)
     for old in option.deprecated_opts:
-        found.setdefault(old.group or group, set()).add(
+        options_by_group.setdefault(old.group or group, set()).add(
             (old.name or option.name).replace('-', '_'))
 
 

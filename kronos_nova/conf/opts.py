@@ -64,7 +64,7 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
 
     oslo.config checks a value at its first use, which is too late for a daemon.
     """
-    found = []
+    errors = []
     hidden = secret_names()
     for group in (*(module.GROUP.name for module in _MODULES), 'database'):
         for name in conf[group] if group in conf else ():
@@ -72,23 +72,23 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
                 getattr(conf[group], name)
             except cfg.ConfigSourceValueError as e:
                 where = re.search(r"detail='([^']*)'", str(e))
-                found.append(exception.ConfigError(
+                errors.append(exception.ConfigError(
                     path=where.group(1) if where else 'the configuration',
                     field=f'[{group}] {name}',
                     problem=format_value_error(e, secret=(group, name) in hidden),
                     remedy='Correct the value; the sample file tells what each option takes.'))
-    if not found:
+    if not errors:
         try:
             re.compile(conf.engine.drain_reason_regex)
         except (re.error, OverflowError, RecursionError) as e:
-            found.append(exception.ConfigError(
+            errors.append(exception.ConfigError(
                 path='the configuration', field='[engine] drain_reason_regex',
                 problem=f'it is not a regular expression ({e})',
                 remedy='Correct it, or leave it empty to drain every disabled host.'))
         if {'executor', 'nova'} <= set(conf) and (
                 inconsistent := executor.find_inconsistency(conf)) is not None:
-            found.append(inconsistent)
-    return found
+            errors.append(inconsistent)
+    return errors
 
 
 def format_error(error: Exception) -> str:
@@ -104,8 +104,8 @@ def format_error(error: Exception) -> str:
 
 def format_value_error(error: cfg.ConfigSourceValueError, *, secret: bool) -> str:
     """Return why a value is not valid, without the value when it is a secret."""
-    said = '' if secret else str(error).partition('is not valid: ')[2]
-    return said or 'the value is not valid'
+    reason = '' if secret else str(error).partition('is not valid: ')[2]
+    return reason or 'the value is not valid'
 
 
 def secret_names() -> set[tuple[str, str]]:

@@ -75,10 +75,10 @@ def _parse_names(text: str) -> frozenset[str] | None:
 def list_permitted_projects(permits: Sequence[OperationPermit], operation: str,
                             scope: str) -> frozenset[str] | None:
     """Return the projects whose instances the operation may concern in the scope; None: all."""
-    found: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
     for permit in permits:
         if permit.permits_operation(operation, scope):
             if permit.projects is None:
                 return None
-            found |= permit.projects
-    return found
+            projects |= permit.projects
+    return projects

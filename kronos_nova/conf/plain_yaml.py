@@ -56,18 +56,18 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: dict[Any, int] = {}
+    line_by_key: dict[Any, int] = {}
     out = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
             raise yaml.constructor.ConstructorError(
                 None, None, 'a key must be plain text', key_node.start_mark)
         key = loader.construct_object(key_node)
-        if key in seen:
+        if key in line_by_key:
             raise yaml.constructor.ConstructorError(
-                None, None, f'key {key!r} is written twice (first on line {seen[key]})',
+                None, None, f'key {key!r} is written twice (first on line {line_by_key[key]})',
                 key_node.start_mark)
-        seen[key] = key_node.start_mark.line + 1
+        line_by_key[key] = key_node.start_mark.line + 1
         out[key] = loader.construct_object(value_node, deep=True)
     return out
 
@@ -81,15 +81,15 @@ class _SpellingLoader(_StrictLoader):
 
 def _construct_integer(loader: _SpellingLoader, node: yaml.ScalarNode) -> SpelledInteger:
     kind = SpelledHexadecimal if node.value.lstrip('+-').startswith('0x') else SpelledInteger
-    found = kind(loader.construct_yaml_int(node))
-    found.spelling = node.value
-    return found
+    spelled = kind(loader.construct_yaml_int(node))
+    spelled.spelling = node.value
+    return spelled
 
 
 def _construct_float(loader: _SpellingLoader, node: yaml.ScalarNode) -> SpelledFloat:
-    found = SpelledFloat(loader.construct_yaml_float(node))
-    found.spelling = node.value
-    return found
+    spelled = SpelledFloat(loader.construct_yaml_float(node))
+    spelled.spelling = node.value
+    return spelled
 
 
 def _construct_date(loader: _SpellingLoader, node: yaml.ScalarNode) -> str:

@@ -40,10 +40,10 @@ def load_policies(path: str) -> policy.PolicySet:
     :raises PolicyFileError: names file, line or field, and remedy.
     """
     content = read_document(path)
-    found = policy.parse_policies(content, path)
+    policy_set = policy.parse_policies(content, path)
     for note in policy.find_ignored(content):
         LOG.warning('%s: %s', path, note)
-    return found
+    return policy_set
 
 
 def read_document(path: str) -> Any:

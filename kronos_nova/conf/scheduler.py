@@ -178,7 +178,7 @@ def is_configured(conf: cfg.ConfigOpts) -> bool:
 
     :param conf: with the options of this module registered.
     """
-    return any((found := conf.get_location(name, group)) and found.location.is_user_controlled
+    return any((location := conf.get_location(name, group)) and location.location.is_user_controlled
                for name, group in (('policies_file', GROUP.name),
                                    ('kronos_weight_multiplier', 'filter_scheduler')))
 

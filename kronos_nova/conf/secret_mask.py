@@ -55,8 +55,8 @@ class SecretMask:
     def __call__(self, text: str) -> str:
         text = hide_secrets(text, self._read_secrets())
         text = _LOGIN.sub(rf'\g<1>{HIDDEN}@', text)
-        for found in (_HEADER, _SCHEME):
-            text = found.sub(rf'\g<1>{HIDDEN}', text)
+        for pattern in (_HEADER, _SCHEME):
+            text = pattern.sub(rf'\g<1>{HIDDEN}', text)
         return _TOKEN.sub(HIDDEN, text)
 
     def _read_secrets(self) -> list[str]:
@@ -127,7 +127,7 @@ def hide_secrets(text: str, known: Iterable[str]) -> str:
 
 def find_secrets(conf: cfg.ConfigOpts) -> set[str]:
     """Return the values of secret options, and the passwords in URLs of all options."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for group in conf:
         holder = conf[group] if _is_group(conf, group) else None
         for name in holder if holder is not None else (group,):
@@ -137,9 +137,9 @@ def find_secrets(conf: cfg.ConfigOpts) -> set[str]:
                 continue
             for text in _list_texts(value):
                 if _NAMES.search(name):
-                    found.add(text)
-                found.update(find_passwords(text))
-    return {text for text in found if len(text) >= SHORTEST}
+                    secrets.add(text)
+                secrets.update(find_passwords(text))
+    return {text for text in secrets if len(text) >= SHORTEST}
 
 
 def find_passwords(text: str) -> Iterator[str]:

@@ -131,8 +131,8 @@ class MemcachedStore:
         value = self._client.get(key)
         if value is REFUSED:
             raise RecordRefused(key=key, problem='its flags are not 0')
-        found: bytes | None = value
-        return found
+        content: bytes | None = value
+        return content
 
     def set(self, key: str, value: bytes, expire: int = 0) -> None:
         self._allowance.renew_allowance()
@@ -172,10 +172,10 @@ class OperationAllowance:
 
     def find_time_left(self) -> float:
         """Return the seconds left; raise TimeoutError when there are none."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError(f'memcached did not answer within {self.seconds:g} s')
-        return left
+        return seconds
 
     def count_operations(self, received: int) -> None:
         """Raise ValueError when the server sends more than a record may have."""

@@ -196,10 +196,10 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
 
 
 def _parse_names(document: dict[str, Any], name: str) -> frozenset[str]:
-    found = _list(document, name)
-    if not all(isinstance(host, str) for host in found):
+    names = _list(document, name)
+    if not all(isinstance(host, str) for host in names):
         raise ValueError(f'{KEY} in the cache: {name} is no list of names')
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _parse_usage(value: Any) -> tuple[flavor_usages.FlavorUsages, float, float]:

@@ -81,23 +81,23 @@ def explain_change(vcpus: float, memory_mb: float,
     vcpus, memory_mb = sign * vcpus, sign * memory_mb
     if memory_mb < 0:
         return None
-    found = []
+    matches = []
     for shape in shapes:
         count = round(vcpus / shape.vcpus)
         if count >= 1 and (count * shape.vcpus, count * shape.memory_mb) == (vcpus, memory_mb):
-            found.append(((shape, sign * count),))
-    if found:
-        return min(found, key=_count_instances)
+            matches.append(((shape, sign * count),))
+    if matches:
+        return min(matches, key=_count_instances)
     pairs = []
-    for one, other in itertools.combinations(shapes[:MAX_PAIRED], 2):
+    for one_shape, other in itertools.combinations(shapes[:MAX_PAIRED], 2):
         # Two equations for the counts of the two flavors.
-        determinant = one.vcpus * other.memory_mb - other.vcpus * one.memory_mb
+        determinant = one_shape.vcpus * other.memory_mb - other.vcpus * one_shape.memory_mb
         if determinant == 0:
             continue
         first = (vcpus * other.memory_mb - other.vcpus * memory_mb) / determinant
-        second = (one.vcpus * memory_mb - vcpus * one.memory_mb) / determinant
+        second = (one_shape.vcpus * memory_mb - vcpus * one_shape.memory_mb) / determinant
         if first >= 1 and second >= 1 and first.is_integer() and second.is_integer():
-            pairs.append(((one, sign * int(first)), (other, sign * int(second))))
+            pairs.append(((one_shape, sign * int(first)), (other, sign * int(second))))
     return min(pairs, key=_count_instances) if pairs else None
 
 
@@ -145,9 +145,9 @@ def build_extras(parts: Iterable[tuple[float, float, bool,
     parts = [part for part in parts if part[0] > 0 and part[1] > 0]
     whole = [sum(weight * use for weight, use, memory, _ in parts if memory == kind)
              for kind in (False, True)]
-    found: dict[FlavorShape, list[float]] = {}
+    extras: dict[FlavorShape, list[float]] = {}
     for weight, use, memory, shapes in parts:
         for shape, used in shapes.items():
-            found.setdefault(shape, [0.0, 0.0])[memory] += (
+            extras.setdefault(shape, [0.0, 0.0])[memory] += (
                 weight * (used - use * shape[memory]) / whole[memory])
-    return UsageCorrections({shape: (extra[0], extra[1]) for shape, extra in found.items()})
+    return UsageCorrections({shape: (extra[0], extra[1]) for shape, extra in extras.items()})

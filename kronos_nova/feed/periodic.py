@@ -71,11 +71,11 @@ class FaultCounters:
     def describe_counts(self) -> dict[tuple[str, str], worker_records.FaultCount]:
         """Return the counts by place and name of the exception."""
         newest = self.newest.copy()
-        found = {}
+        fault_counts = {}
         for kind, number in self.counts.copy().items():
             where, _, error = kind.rpartition(': ')
-            found[where, error] = worker_records.FaultCount(number, newest.get(kind, 0.0))
-        return found
+            fault_counts[where, error] = worker_records.FaultCount(number, newest.get(kind, 0.0))
+        return fault_counts
 
     def clear(self) -> None:
         """Forget all errors."""
@@ -145,7 +145,7 @@ class BackgroundRefresher:
 
     def _wait_until_due(self, due: float) -> None:
         """Wait until ``due``; call ``on_wake`` when :meth:`request_wake` ends the wait early."""
-        while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
+        while (seconds := due - time.monotonic()) > 0 and self._wake.wait(seconds):
             self._wake.clear()
             if self._stopped:
                 return

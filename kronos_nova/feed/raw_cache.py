@@ -129,8 +129,8 @@ def parse_json(text: str) -> Any:
         deeply than MAX_DEPTH.
     """
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        first = found[0][0]
+    for match in _STRING_OR_BRACKET.finditer(text):
+        first = match[0][0]
         depth += first in '[{'
         depth -= first in ']}'
         if depth > MAX_DEPTH:

@@ -218,9 +218,9 @@ def dump_record(record: WorkerRecord) -> str:
                      work.refused_hosts]
                     for name, work in sorted(record.plugins.items())[:MAX_PLUGINS]],
         'faults': [[answer.clean_text(where, MAX_TEXT), answer.clean_text(error, MAX_TEXT),
-                    found.number,
-                    found.newest]
-                   for (where, error), found in sorted(
+                    fault_count.number,
+                    fault_count.newest]
+                   for (where, error), fault_count in sorted(
                        record.faults.items(),
                        key=lambda item: item[1].newest, reverse=True)[:MAX_FAULTS]]})
 

@@ -138,11 +138,11 @@ class Host:
 
     def sum_capacities(self) -> dict[str, float]:
         """Return the amount that Placement lets consumers allocate of the tree, by class."""
-        found: dict[str, float] = {}
+        capacities: dict[str, float] = {}
         for provider in self.tree:
             for name, inventory in provider.inventories.items():
-                found[name] = found.get(name, 0.0) + inventory.capacity
-        return found
+                capacities[name] = capacities.get(name, 0.0) + inventory.capacity
+        return capacities
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -279,11 +279,11 @@ class Cluster:
 
         The first aggregate is the scope that the host belongs to.
         """
-        found: dict[str, list[str]] = {}
+        aggregates_by_host: dict[str, list[str]] = {}
         for name in dict.fromkeys(named):
             for host in self.aggregates.get(name, ()):
-                found.setdefault(host, []).append(name)
-        return {host: tuple(names) for host, names in sorted(found.items())
+                aggregates_by_host.setdefault(host, []).append(name)
+        return {host: tuple(names) for host, names in sorted(aggregates_by_host.items())
                 if len(names) > 1 and self.has_planned(host)}
 
     def list_hosts_of(self, scope: str) -> tuple[str, ...]:
@@ -294,11 +294,11 @@ class Cluster:
         :raises KeyError: no such aggregate.
         """
         if scope == UNASSIGNED:
-            held = {h for hosts in self.aggregates.values() for h in hosts}
-            found: Iterable[str] = self.hosts.keys() - held
+            aggregate_hosts = {h for hosts in self.aggregates.values() for h in hosts}
+            host_names: Iterable[str] = self.hosts.keys() - aggregate_hosts
         else:
-            found = self.aggregates[scope]
-        return tuple(sorted(h for h in found if self.has_planned(h)))
+            host_names = self.aggregates[scope]
+        return tuple(sorted(h for h in host_names if self.has_planned(h)))
 
     def has_planned(self, host: str) -> bool:
         """Return whether the host exists and its zone is planned.

@@ -60,29 +60,29 @@ def _split_ignored(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ign
     validation must refuse it.
     """
     ignored: list[IgnoredField] = []
-    kept = _keep_fields(mapping, mapping, (), list(schema.PolicySet.model_fields), ignored)
-    entries = kept.get('policies')
+    used_fields = _keep_fields(mapping, mapping, (), list(schema.PolicySet.model_fields), ignored)
+    entries = used_fields.get('policies')
     if isinstance(entries, list | tuple):
         known = list(schema.Policy.model_fields)
-        kept['policies'] = [
+        used_fields['policies'] = [
             _keep_fields(mapping, entry, ('policies', index), known, ignored)
             if isinstance(entry, Mapping) else entry for index, entry in enumerate(entries)]
-    return kept, ignored
+    return used_fields, ignored
 
 
 def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
                  place: tuple[int | str, ...], known: list[str],
                  ignored: list[IgnoredField]) -> dict[Any, Any]:
     lines: Mapping[Any, int] = getattr(entry, 'lines', {})
-    kept = {}
+    used_fields = {}
     for field, value in entry.items():
         problem = _judge_field(field, value, known)
         if problem is None:
-            kept[field] = value
+            used_fields[field] = value
             continue
         ignored.append(IgnoredField(
             format_location((*place, _show_key(field)), document), lines.get(field), problem))
-    return kept
+    return used_fields
 
 
 def _show_key(field: Any) -> str:
@@ -106,8 +106,8 @@ def _judge_field(field: Any, value: Any, known: list[str]) -> str | None:
 
 
 def _find_likely(field: str, known: Iterable[str]) -> str | None:
-    found = difflib.get_close_matches(field.lower().replace('-', '_'), known, 1, _LIKENESS)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(field.lower().replace('-', '_'), known, 1, _LIKENESS)
+    return matches[0] if matches else None
 
 
 def parse_policies(mapping: Any, path: str = 'policies.yaml') -> schema.PolicySet:
@@ -157,8 +157,8 @@ def _list_errors(error: pydantic.ValidationError, mapping: Mapping[str, Any],
         len(errors) > 1 and e['type'] == 'too_short' and mapping.get('policies'))]
     errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
     return [exception.PolicyFileError(
-        path=path, field=format_location(found['loc'], mapping), problem=_format_problem(found),
-        remedy=_format_remedy(found)) for found in errors]
+        path=path, field=format_location(detail['loc'], mapping), problem=_format_problem(detail),
+        remedy=_format_remedy(detail)) for detail in errors]
 
 
 def format_location(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:

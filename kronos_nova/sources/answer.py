@@ -103,8 +103,8 @@ def _parse_series(body: bytes, kind: str, called: str, max_series: int) -> list[
     if degraded:
         raise MalformedAnswer(f'degraded answer: {degraded}')
     if not isinstance(data, dict) or data.get('resultType') != kind:
-        found = data.get('resultType') if isinstance(data, dict) else None
-        raise MalformedAnswer(f'the query returns a {clean_text(found, 40)}, not {called}')
+        result_type = data.get('resultType') if isinstance(data, dict) else None
+        raise MalformedAnswer(f'the query returns a {clean_text(result_type, 40)}, not {called}')
     result = data.get('result')
     if not isinstance(result, list):
         raise MalformedAnswer('the answer has no list of series')
@@ -137,7 +137,7 @@ def _parse_points(item: Any) -> Iterator[tuple[float, float]]:
 
 def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryResult:
     series: dict[str, float] = {}
-    seen: set[str] = set()
+    known_names: set[str] = set()
     duplicates: set[str] = set()
     not_numbers: list[str] = []
     unlabelled: list[str] = []
@@ -147,11 +147,11 @@ def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryRes
         if not isinstance(name, str) or not name:
             unlabelled.append(clean_text(json.dumps(metric, sort_keys=True), 80))
             continue
-        if name in seen:
+        if name in known_names:
             duplicates.add(name)
             series.pop(name, None)
             continue
-        seen.add(name)
+        known_names.add(name)
         if math.isfinite(value):
             series[name] = value
         else:

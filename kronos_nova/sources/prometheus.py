@@ -59,7 +59,7 @@ class PrometheusSource(base.MetricsSource):
         """
         taken_at = time.time()
         imbalance = self.fetch_query(policy.imbalance_query, policy.host_label)
-        asked: dict[str, model.QueryResult | None] = {}
+        results: dict[str, model.QueryResult | None] = {}
         for name, query, label in (
                 ('profile', policy.vm_profile_query if profile else None,
                  policy.vm_profile_label),
@@ -74,17 +74,17 @@ class PrometheusSource(base.MetricsSource):
                  policy.vm_profile_label),
                 ('ages', policy.age_query, policy.host_label)):
             if query is None:
-                asked[name] = None
+                results[name] = None
             elif imbalance.health is model.SourceHealth.UNREACHABLE:
-                asked[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
+                results[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
             else:
-                asked[name] = self.fetch_query(query, label, sole=name == 'ages')
+                results[name] = self.fetch_query(query, label, sole=name == 'ages')
         age = None
-        if (ages := asked.pop('ages')) is not None and imbalance.error is None:
+        if (ages := results.pop('ages')) is not None and imbalance.error is None:
             imbalance, age = apply_ages(imbalance, ages, self._conf.staleness_threshold)
         return model.PolicySamples(
             policy=policy.name, imbalance=imbalance, age=age, taken_at=taken_at, asked_ago=0.0,
-            **asked)
+            **results)
 
     def health(self) -> tuple[model.SourceHealth, str]:
         try:

@@ -113,22 +113,22 @@ class PrometheusConnection:
             retry=tenacity.retry_if_exception_type(PassingFailure), reraise=True)
 
         def fetch_once() -> bytes:
-            left = max(0.001, end - time.monotonic())
-            return self._send_request(method, path, form, left, end)
+            seconds_left = max(0.001, end - time.monotonic())
+            return self._send_request(method, path, form, seconds_left, end)
 
         return retrying(fetch_once)
 
-    def _send_request(self, method: str, path: str, form: dict[str, str] | None, left: float,
-                      end: float) -> bytes:
+    def _send_request(self, method: str, path: str, form: dict[str, str] | None,
+                      seconds_left: float, end: float) -> bytes:
         headers = {'Accept': 'application/json', 'Accept-Encoding': 'identity',
                    **self._build_auth_header()}
         if form is not None:
-            form = {**form, 'timeout': f'{max(1, int(left * 1000))}ms'}
+            form = {**form, 'timeout': f'{max(1, int(seconds_left * 1000))}ms'}
         try:
             with self._session.request(
                     method, self._base + path, data=form, headers=headers,
                     auth=None if 'Authorization' in headers else self._encode_login(),
-                    timeout=left, stream=True, allow_redirects=False,
+                    timeout=seconds_left, stream=True, allow_redirects=False,
                     verify=self._choose_verification()) as response:
                 return self._read_answer(response, end)
         except requests.exceptions.SSLError as e:
@@ -136,7 +136,8 @@ class PrometheusConnection:
                 f'{self.shown}: TLS failed ({_find_failure_reason(e)}); check ca_cert and the '
                 'certificate') from None
         except requests.Timeout:
-            raise PassingFailure(f'{self.shown} did not answer within {left:.1f} s') from None
+            raise PassingFailure(
+                f'{self.shown} did not answer within {seconds_left:.1f} s') from None
         except requests.RequestException as e:
             raise PassingFailure(f'{self.shown} cannot be reached '
                                   f'({_find_failure_reason(e)})') from None
@@ -256,13 +257,13 @@ def _parse_address(url: str) -> tuple[str, str, tuple[str, str] | None]:
 
 def _find_failure_reason(error: BaseException) -> str:
     """Return why a connection failed, in a few words and without addresses."""
-    seen: list[Any] = [error]
-    for item in seen:
+    causes: list[Any] = [error]
+    for item in causes:
         if isinstance(item, OSError) and not isinstance(item, requests.RequestException) \
                 and item.strerror:
             return answer.clean_text(item.strerror, 120)
         for inner in (*getattr(item, 'args', ()), getattr(item, 'reason', None),
                       getattr(item, '__cause__', None), getattr(item, '__context__', None)):
-            if isinstance(inner, BaseException) and inner not in seen and len(seen) < 20:
-                seen.append(inner)
-    return type(seen[-1]).__name__
+            if isinstance(inner, BaseException) and inner not in causes and len(causes) < 20:
+                causes.append(inner)
+    return type(causes[-1]).__name__

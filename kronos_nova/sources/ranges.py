@@ -101,13 +101,13 @@ class RangeCollector:
         self._not_finite = 0
 
     def add_part(self,
-                 found: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
+                 series: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
         """Add the series of one part, as (metric, samples).
 
         :raises TooManySeries: the series exceed the cap.
         """
         window = self._window
-        for metric, samples in found:
+        for metric, samples in series:
             key = metric.get(self._label)
             if not key or len(key) > MAX_LABEL:
                 self._unlabelled += 1

@@ -84,21 +84,21 @@ def read_meta(directory: str) -> tuple[SnapshotMeta, float]:
     :raises SnapshotError: the directory is no snapshot, or not whole.
     """
     path = os.path.join(directory, 'meta.json')
-    found: SnapshotMeta = files.parse_file(directory, 'meta.json', SnapshotMeta)
+    meta: SnapshotMeta = files.parse_file(directory, 'meta.json', SnapshotMeta)
     try:
-        at = datetime.datetime.fromisoformat(found.recorded_at)
+        at = datetime.datetime.fromisoformat(meta.recorded_at)
         if at.tzinfo is None:
             at = at.replace(tzinfo=datetime.UTC)
         recorded_at = at.timestamp()
     except (ValueError, OverflowError):
         raise files.make_error(path, 'recorded_at: it is not a time in ISO 8601') from None
-    lost = [name for name in found.files if not files.has_file(directory, name)]
+    lost = [name for name in meta.files if not files.has_file(directory, name)]
     if lost:
         raise exception.SnapshotError(
             path=path,
             problem=f'files: {files.clean_text(lost[0], 80)} was recorded and is missing',
             remedy='Copy the whole directory.')
-    return found, recorded_at
+    return meta, recorded_at
 
 
 class SnapshotSource(base.MetricsSource):
@@ -199,8 +199,9 @@ def list_answer_files(directory: str) -> list[str]:
 def read_answer(directory: str, name: str) -> RecordedAnswer:
     path = os.path.join('prometheus', name)
     data = files.load_document(directory, path, numbers=True)
-    found: RecordedAnswer = files.check_type(os.path.join(directory, path), RecordedAnswer, data)
-    return found
+    recorded_answer: RecordedAnswer = files.check_type(os.path.join(directory, path),
+                                                       RecordedAnswer, data)
+    return recorded_answer
 
 
 def _build_result(answer: RecordedAnswer, query: str) -> model.QueryResult:

@@ -91,9 +91,9 @@ def parse_file(directory: str, path: str, kind: Any, *, numbers: bool = False) -
     data = load_document(directory, path, numbers=numbers)
     whole = os.path.join(directory, path)
     if isinstance(data, dict) and data.get('unknown') is True:
-        told = check_type(whole, UnreadableFile, data)
+        unreadable = check_type(whole, UnreadableFile, data)
         raise exception.SnapshotError(
-            path=whole, problem=f'it was recorded as unknown ({clean_text(told.error)})',
+            path=whole, problem=f'it was recorded as unknown ({clean_text(unreadable.error)})',
             remedy='Record the snapshot again when that has been put right.')
     return check_type(whole, kind, data)
 

@@ -85,10 +85,10 @@ def open_store(conf: cfg.ConfigOpts) -> Any:
 
     :raises StoreError: the database cannot be used, or is SQLite and used from two machines.
     """
-    found = api.Store(conf, seconds=database.ANSWER_SECONDS)
-    found.refuse_other_machines(conf.executor.hosts)
-    found.upgrade()
-    return found
+    store = api.Store(conf, seconds=database.ANSWER_SECONDS)
+    store.refuse_other_machines(conf.executor.hosts)
+    store.upgrade()
+    return store
 
 
 def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
@@ -100,11 +100,11 @@ def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
     """
     if not conf.monitoring[option]:
         return None
-    found = api.Store(engine=database.create_engine(conf, patient=False))
+    store = api.Store(engine=database.create_engine(conf, patient=False))
     planning = option == 'engine_port'
     raw_cache.register(conf)
     return metrics_page.MetricsPage(
-        health, tally, found.statistics.read_census, renew=found.engine.dispose,
+        health, tally, store.statistics.read_census, renew=store.engine.dispose,
         driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
         interval=conf.engine.evaluation_interval if planning else None,
         workers=worker_records.RecordReader(conf)
@@ -161,11 +161,11 @@ def make_caster(conf: cfg.ConfigOpts) -> Any:
     """Return the client that wakes executors; None in a dry run or without a broker."""
     if conf.engine.dry_run:
         return None
-    found = transport.get_transport(conf)
-    if found is None:
+    rpc_transport = transport.get_transport(conf)
+    if rpc_transport is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return senders.TaskCaster(found, retry=transport.count_retries(conf))
+    return senders.TaskCaster(rpc_transport, retry=transport.count_retries(conf))
 
 
 def plan_notifier(conf: cfg.ConfigOpts) -> Any:
@@ -175,9 +175,9 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
     """
     if conf.engine.dry_run or not conf.messaging.plan_notifications:
         return None
-    found = transport.get_transport(conf)
-    return None if found is None else senders.PlanNotifier(
-        found, retry=transport.count_retries(conf))
+    rpc_transport = transport.get_transport(conf)
+    return None if rpc_transport is None else senders.PlanNotifier(
+        rpc_transport, retry=transport.count_retries(conf))
 
 
 def plan_webhook(conf: cfg.ConfigOpts) -> Any:
@@ -234,10 +234,10 @@ def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
 
     It hears all results of the scopes: each engine has its own pool.
     """
-    found = None if conf.engine.dry_run else transport.get_transport(conf)
-    if found is None:
+    rpc_transport = None if conf.engine.dry_run else transport.get_transport(conf)
+    if rpc_transport is None:
         return None
-    return listeners.ResultServers(found, scopes, heard, pool=transport.results_pool(conf))
+    return listeners.ResultServers(rpc_transport, scopes, heard, pool=transport.results_pool(conf))
 
 
 def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
@@ -251,7 +251,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     chosen = retry.build_settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    found = None if conf.engine.dry_run else transport.get_transport(conf)
+    rpc_transport = None if conf.engine.dry_run else transport.get_transport(conf)
     opened = open_store(conf)
     if opened.engine.dialect.name == 'sqlite' and opened.leases.is_empty():
         LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
@@ -265,23 +265,24 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
         else:
             opened.executors.remove_executor(name)
 
-    notifier = (None if found is None
-                else senders.ResultNotifier(found, retry=transport.count_retries(conf)))
+    notifier = (None if rpc_transport is None
+                else senders.ResultNotifier(rpc_transport, retry=transport.count_retries(conf)))
     built = workers.Worker(
         opened, driver.create(conf, lambda: open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce_event, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
         hooks=(hook_catalogue.HookCatalogue.load_hooks(conf, lambda: open_connection(conf)),
                hook_runner.build_settings(conf)))
-    if found is None:
+    if rpc_transport is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
 
     def find_doubt(task: model.Task) -> str | None:
         try:
-            found: str | None = opened.tasks.validate_cast(task)
+            doubt: str | None = opened.tasks.validate_cast(task)
         except exception.StoreError:
             return None  # the worker checks the task when the database is back
-        return found
+        return doubt
 
-    return built, listeners.WakeUps(found, heard, transport.this_host(), built.wake.set, find_doubt)
+    return built, listeners.WakeUps(rpc_transport, heard, transport.this_host(), built.wake.set,
+                                    find_doubt)

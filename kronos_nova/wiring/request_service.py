@@ -32,11 +32,11 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
     :raises StoreError: the database cannot be used.
     """
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-    opened, asked = daemons.open_store(conf), daemons.load_metrics_source(conf)
-    looks = cloud_cache.CloudCache(conf, opened, daemons.make_collector(conf), asked)
+    opened, metrics_source = daemons.open_store(conf), daemons.load_metrics_source(conf)
+    looks = cloud_cache.CloudCache(conf, opened, daemons.make_collector(conf), metrics_source)
 
     def close() -> None:
-        asked.close()
+        metrics_source.close()
         opened.close()
 
     return assembly.build_service(conf, watch.refresh, daemons.open_connection(conf), opened, looks,

@@ -47,21 +47,21 @@ def parse_time(text: str, now: float) -> float:
     wrong = ValueError(f'{text!r} is no time; write 2026-11-01T00:00:00Z, 1793491200, now or -2d')
     try:
         if text == 'now':
-            found = now
+            seconds = now
         elif text.startswith('-'):
-            found = now - parse_duration(text[1:])
+            seconds = now - parse_duration(text[1:])
         elif NUMBER.fullmatch(text):
-            found = float(text)
+            seconds = float(text)
         else:
             parsed = datetime.datetime.fromisoformat(text)
             if parsed.tzinfo is None:
                 parsed = parsed.replace(tzinfo=datetime.UTC)
-            found = parsed.timestamp()
+            seconds = parsed.timestamp()
     except (ValueError, OverflowError):
         raise wrong from None
-    if not 0.0 <= found <= LAST:
+    if not 0.0 <= seconds <= LAST:
         raise wrong
-    return found
+    return seconds
 
 
 def parse_moment(text: str) -> float | datetime.timedelta:

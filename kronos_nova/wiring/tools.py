@@ -125,10 +125,10 @@ def print_document(document: Any, form: str) -> None:
 
 def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return aligned columns; unprintable characters in a cell become ``?``."""
-    found = prettytable.PrettyTable(list(heads), align='l')
+    table = prettytable.PrettyTable(list(heads), align='l')
     for row in rows:
-        found.add_row([format_printable(cell) for cell in row])
-    return str(found.get_string())
+        table.add_row([format_printable(cell) for cell in row])
+    return str(table.get_string())
 
 
 def format_printable(cell: object) -> str:
