@@ -35,9 +35,9 @@ class KronosException(Exception):
         super().__init__(self.message)
 
 
-def format_sentence(said: object) -> str:
+def format_sentence(message: object) -> str:
     """Return the text with a full stop, so that another sentence can follow."""
-    text = str(said)
+    text = str(message)
     return text if text.endswith('.') else f'{text}.'
 
 

@@ -73,13 +73,13 @@ class HostNames:
             match = self._regex.search(label)
             if match is not None and match.group(1) in self._exact:
                 return match.group(1)
-        found = self._full.get(label.lower(), set())
-        if not found:
+        candidates = self._full.get(label.lower(), set())
+        if not candidates:
             short = fold_host_name(label)
             # Only if no host of another domain has the same short name.
-            found = self._short.get(short, set())
-            found = found if found == self._full.get(short) else set()
-        return next(iter(found)) if len(found) == 1 else None
+            candidates = self._short.get(short, set())
+            candidates = candidates if candidates == self._full.get(short) else set()
+        return next(iter(candidates)) if len(candidates) == 1 else None
 
     def map_answer(self, series: Mapping[str, float]) -> MappedValues:
         """Map a whole answer; two labels for one host leave it out."""

@@ -191,8 +191,8 @@ def parse_duration(duration: str) -> float:
     """
     parts = _PART.findall(duration)
     try:
-        found = (sum(float(number) * _UNITS[unit] for number, unit in parts) if parts
-                 else float(duration))
+        seconds = (sum(float(number) * _UNITS[unit] for number, unit in parts) if parts
+                   else float(duration))
     except ValueError:
         return 0.0
-    return found if abs(found) <= LONGEST else 0.0
+    return seconds if abs(seconds) <= LONGEST else 0.0

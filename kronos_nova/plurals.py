@@ -13,19 +13,19 @@
 """Numbers with their nouns, for texts that people read."""
 
 
-def count_noun(number: int, one: str, more: str | None = None) -> str:
+def count_noun(number: int, singular: str, more: str | None = None) -> str:
     """Return ``1 move`` or ``2,000 moves``.
 
-    :param more: the plural, if it is not ``one`` with an *s*.
+    :param more: the plural, if it is not ``singular`` with an *s*.
     """
-    return f'{number:,} {one if number == 1 else more or one + "s"}'
+    return f'{number:,} {singular if number == 1 else more or singular + "s"}'
 
 
-def choose_form(number: int, one: str, more: str) -> str:
+def choose_form(number: int, singular: str, more: str) -> str:
     """Return the verb or pronoun that agrees with the number."""
-    return one if number == 1 else more
+    return singular if number == 1 else more
 
 
-def count_with_verb(number: int, one: str) -> str:
+def count_with_verb(number: int, singular: str) -> str:
     """Return ``1 instance is`` or ``2 instances are``."""
-    return f'{count_noun(number, one)} {choose_form(number, "is", "are")}'
+    return f'{count_noun(number, singular)} {choose_form(number, "is", "are")}'

@@ -56,9 +56,9 @@ def usage_per_unit(hosts: Iterable[tuple[float, float, float]]) -> float:
     :param hosts: (score, total, allocated) of each host, in units such as vCPUs or MiB.
     """
     used = allocated = 0.0
-    for score, total, taken in hosts:
+    for score, total, allocated_units in hosts:
         used += score * total
-        allocated += taken
+        allocated += allocated_units
     return min(1.0, used / allocated) if allocated > 0 else 0.0
 
 
@@ -260,7 +260,7 @@ def _compute_usages(policy: policies.Policy, result: model.QueryResult | None,
 def _map_instance_values(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
                          capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Return the value of a query by instance UUID, in the unit of ``capacity``, and warnings."""
-    found: dict[str, float] = {}
+    usages: dict[str, float] = {}
     warnings: list[str] = []
     mapped = labels.map_instances(result.series, cluster.instances.values(),
                                   policy.vm_profile_label_type)
@@ -276,10 +276,10 @@ def _map_instance_values(policy: policies.Policy, result: model.QueryResult, clu
         if not math.isfinite(value) or value < 0:
             warnings.append(f'instance {instance.uuid}: usage {value} is not usable')
         elif policy.vm_profile_unit == 'absolute':
-            found[instance.uuid] = value
+            usages[instance.uuid] = value
         elif instance.host in capacity:
-            found[instance.uuid] = value * capacity[instance.host]
-    return found, warnings
+            usages[instance.uuid] = value * capacity[instance.host]
+    return usages, warnings
 
 
 def _dirty_rates(policy: policies.Policy, result: model.QueryResult | None,

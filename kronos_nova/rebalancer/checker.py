@@ -57,48 +57,48 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptio
     if broken or not plan.moves:
         return tuple(broken)
     part = relevant_cluster.reduce_cluster(cluster, plan.moves, history)
-    found = _check_outage(part, options)
+    faults = _check_outage(part, options)
     for move in plan.moves:
-        found += _check_move_wanted(move, part, options, history)
-    found += _check_scores_settled(plan, part, options, history, scores)
+        faults += _check_move_wanted(move, part, options, history)
+    faults += _check_scores_settled(plan, part, options, history, scores)
     view = cluster_view.ClusterView(part, options, history, scores, ceilings,
                                     draining=plan.draining)
-    return (*found, *_ReplayView(view, plan.moves, plan.swaps).list_rejections())
+    return (*faults, *_ReplayView(view, plan.moves, plan.swaps).list_rejections())
 
 
 def _check_plan_shape(plan: model.Plan, cluster: model.Cluster,
                       budget: int) -> list[model.Rejection]:
     """List the faults of the plan's form; rules can only judge a plan without any."""
-    found = []
+    faults = []
     uuids = [m.instance_uuid for m in plan.moves]
     if len(uuids) > budget:
-        found.append(model.Rejection('over-budget',
-                                     f'{plurals.count_noun(len(uuids), "move")}, '
-                                     f'{budget} allowed'))
+        faults.append(model.Rejection('over-budget',
+                                      f'{plurals.count_noun(len(uuids), "move")}, '
+                                      f'{budget} allowed'))
     for uuid in sorted({u for u in uuids if uuids.count(u) > 1}):
-        found.append(model.Rejection('moved-twice', f'instance {uuid} is moved twice'))
+        faults.append(model.Rejection('moved-twice', f'instance {uuid} is moved twice'))
     for uuid in uuids:
         if uuid not in cluster.instances:
-            found.append(model.Rejection('no-such-instance', f'instance {uuid} is not in Nova'))
-    if found:
-        return found
+            faults.append(model.Rejection('no-such-instance', f'instance {uuid} is not in Nova'))
+    if faults:
+        return faults
     waves = {m.instance_uuid: m.wave for m in plan.moves}
     for move in plan.moves:
         uuid = move.instance_uuid
         if cluster.instances[uuid].host != move.from_host:
-            found.append(model.Rejection(
+            faults.append(model.Rejection(
                 'moved-away', f'instance {uuid} is not on {move.from_host}'))
         if len({move.to_host, *move.alternates}) <= len(move.alternates):
-            found.append(model.Rejection(
+            faults.append(model.Rejection(
                 'alternate-twice', f'instance {uuid} has one host twice among its destinations'))
         for other in move.requires:
             if other not in waves or waves[other] >= move.wave:
-                found.append(model.Rejection(
+                faults.append(model.Rejection(
                     'wave-order', f'instance {uuid} requires {other}, which is in no earlier '
                                   'wave'))
-    if not found:
-        found += _swaps_shape(plan)
-    return found
+    if not faults:
+        faults += _swaps_shape(plan)
+    return faults
 
 
 def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
@@ -110,14 +110,15 @@ def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
     moves = {m.instance_uuid: m for m in plan.moves}
     movers = [uuid for swap in plan.swaps for uuid in (swap.first, swap.second)]
     for swap in plan.swaps:
-        one, other = moves.get(swap.first), moves.get(swap.second)
+        first_move, other = moves.get(swap.first), moves.get(swap.second)
         problem = None
-        if one is None or other is None or len(set(movers)) < len(movers):
+        if first_move is None or other is None or len(set(movers)) < len(movers):
             problem = 'have no move each, and one swap'
-        elif not _change_places(swap, one, other) and (
-                swap.parking is not None or {one.phase, other.phase} != {model.Phase.SPREAD}):
+        elif not _change_places(swap, first_move, other) and (
+                swap.parking is not None
+                or {first_move.phase, other.phase} != {model.Phase.SPREAD}):
             problem = 'do not change places'
-        elif one.alternates or other.alternates:
+        elif first_move.alternates or other.alternates:
             problem = 'have alternates'
         elif swap.first not in other.requires:
             problem = 'may move at once'
@@ -130,10 +131,10 @@ def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
             yield model.Rejection('no-swap', f'instances {swap.first} and {swap.second} {problem}')
 
 
-def _change_places(swap: model.Swap, one: model.Move, other: model.Move) -> bool:
-    return (one.from_host == other.to_host and one.from_host != other.from_host
-            and one.to_host == (other.from_host if swap.parking is None else swap.parking)
-            and swap.parking not in (one.from_host, other.from_host))
+def _change_places(swap: model.Swap, first_move: model.Move, other: model.Move) -> bool:
+    return (first_move.from_host == other.to_host and first_move.from_host != other.from_host
+            and first_move.to_host == (other.from_host if swap.parking is None else swap.parking)
+            and swap.parking not in (first_move.from_host, other.from_host))
 
 
 # Whether moves of this kind may be made now.
@@ -191,11 +192,11 @@ def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: mod
     if last is None:
         return []
     move, completed_at = last
-    left = metric_lag.seconds_left(scores, completed_at, options.settle_seconds)
-    if left <= 0:
+    seconds = metric_lag.seconds_left(scores, completed_at, options.settle_seconds)
+    if seconds <= 0:
         return []
     return [model.Rejection('unsettled', f'the scores show the move of instance '
-                                         f'{move.instance_uuid} in {left:.0f} s')]
+                                         f'{move.instance_uuid} in {seconds:.0f} s')]
 
 
 # Whether every rule holds in any order and after any failure.
@@ -231,8 +232,8 @@ class _ReplayView:
     def list_rejections(self) -> list[model.Rejection]:
         for move in self._moves:
             self._depart_move(move)
-        found = [no for move in self._moves for no in self._judge_move(move)]
-        return found + [no for swap in self._swaps for no in self._both_or_none(swap)]
+        faults = [fault for move in self._moves for fault in self._judge_move(move)]
+        return faults + [fault for swap in self._swaps for fault in self._both_or_none(swap)]
 
     def _both_or_none(self, swap: model.Swap) -> list[model.Rejection]:
         """Judge the ways of a swap when its second move fails.
@@ -241,74 +242,77 @@ class _ReplayView:
         With a parking host: the second one has moved, the first one may go on, and the second one
         may go back if that fails.
         """
-        one, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
-        onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
+        first_move, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
+        onward = dataclasses.replace(first_move, from_host=first_move.to_host,
+                                     to_host=other.from_host)
         self._recall_move(other)
-        with self._simulate_start(other, one):
-            found = list(constraints.list_rejections(self._view, _reverse_move(one), _BACK))
+        with self._simulate_start(other, first_move):
+            faults = list(constraints.list_rejections(self._view, _reverse_move(first_move), _BACK))
             if swap.parking is not None:
                 self._view.land_move(other)
-                found += self._check_rules(onward)
-                found += constraints.list_rejections(self._view, _reverse_move(other), _BACK)
+                faults += self._check_rules(onward)
+                faults += constraints.list_rejections(self._view, _reverse_move(other), _BACK)
                 self._view.undo_landing(other)
         self._depart_move(other)
-        return found
+        return faults
 
     def _judge_move(self, move: model.Move) -> list[model.Rejection]:
-        found = []
+        faults = []
         uuid = move.instance_uuid
         waiting = {u for u in self._mates[uuid] if uuid in self._needs[u]}
         self._recall_move(move)
         if uuid in self._flying:
-            found.append(model.Rejection('in-flight', f'instance {uuid} is migrating already'))
+            faults.append(model.Rejection('in-flight', f'instance {uuid} is migrating already'))
         for other in sorted(self._mates[uuid] - self._needs[uuid] - waiting):
-            found.append(model.Rejection(
+            faults.append(model.Rejection(
                 'group-in-flight', f'instances {uuid} and {other} of one server group, or tied by '
                                    'a hint, may be under way at once'))
         for group in self._view.list_groups_of(uuid):
             for other in sorted(self._flying & group.members - {uuid}):
-                found.append(model.Rejection('group-in-flight', f'instance {other} of server '
-                                                                f'group {group.uuid} is migrating'))
+                faults.append(model.Rejection(
+                    'group-in-flight',
+                    f'instance {other} of server group {group.uuid} is migrating'))
         instance = self._view.find_instance(uuid)
         for other in sorted(self._flying.intersection(self._view.list_hinted_instances(uuid))):
             if instance is None or not hints.must_wait_for(
                     instance, self._view.find_instance(other),
                     self._view.has_unknown_destination(other)):
                 continue
-            found.append(model.Rejection('hint-in-flight', f'instance {other}, to which a hint '
-                                                           f'ties {uuid}, is migrating'))
+            faults.append(model.Rejection('hint-in-flight', f'instance {other}, to which a hint '
+                                                            f'ties {uuid}, is migrating'))
         for host in (move.to_host, *move.alternates):
-            one = dataclasses.replace(move, to_host=host)
-            if self._mates[uuid] or self._check_rules(one):
-                with self._simulate_start(one):
-                    found += self._check_rules(one)
-                found += self._left_alone(one)
+            candidate = dataclasses.replace(move, to_host=host)
+            if self._mates[uuid] or self._check_rules(candidate):
+                with self._simulate_start(candidate):
+                    faults += self._check_rules(candidate)
+                faults += self._left_alone(candidate)
         self._depart_move(move)
-        return found
+        return faults
 
     def _check_rules(self, move: model.Move) -> list[model.Rejection]:
-        found = list(constraints.list_rejections(self._view, move, _RULES))
+        faults = list(constraints.list_rejections(self._view, move, _RULES))
         if move.phase is model.Phase.SPREAD:
             before = self._before[move.from_host]
-            found += [model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
-                                                 f'{name} on the way')
-                      for name, (fill, limit) in self._view.map_projected_fills(move).items()
-                      if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING]
-        return found
+            faults += [model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
+                                                  f'{name} on the way')
+                       for name, (fill, limit) in self._view.map_projected_fills(move).items()
+                       if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING]
+        return faults
 
     @contextlib.contextmanager
-    def _simulate_start(self, move: model.Move, made: model.Move | None = None) -> Iterator[None]:
+    def _simulate_start(self, move: model.Move,
+                        earlier: model.Move | None = None) -> Iterator[None]:
         """Set the view to the time when the move begins.
 
         Its requirements have left their sources; the moves that wait for it are still at theirs.
         Only moves that share a host or a group with it, or that a hint ties to it, make a
-        difference; and, for the second move of a swap, the first one, which was ``made``.
+        difference; and, for the second move of a swap, the first one, which was ``earlier``.
         """
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
         mates = self._mates[uuid]
-        if made is not None:
-            ends |= {made.from_host, made.to_host}
-            mates = mates | self._mates[made.instance_uuid] | {made.instance_uuid}
+        if earlier is not None:
+            ends |= {earlier.from_host, earlier.to_host}
+            mates = mates | self._mates[earlier.instance_uuid] | {earlier.instance_uuid}
         landed = [m for u in sorted(self._needs[uuid])
                   if (m := self._by_uuid[u]).from_host in ends or u in mates]
         absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]
@@ -336,14 +340,14 @@ class _ReplayView:
         A member that may be there is not enough, one that certainly is there is.
         """
         uuid = move.instance_uuid
-        found = []
+        faults = []
         for group in self._view.list_groups_of(uuid):
             if group.policy is not model.GroupPolicy.AFFINITY:
                 continue
             if not any(self._surely_on(u, move) for u in group.members if u != uuid):
-                found.append(model.Rejection('affinity', f'server group {group.uuid} may have no '
-                                                         f'member on {move.to_host} any more'))
-        return found
+                faults.append(model.Rejection('affinity', f'server group {group.uuid} may have no '
+                                                          f'member on {move.to_host} any more'))
+        return faults
 
     def _surely_on(self, uuid: str, move: model.Move) -> bool:
         other = self._by_uuid.get(uuid)
