@@ -42,7 +42,7 @@ class HookCatalogue:
 
         They are made at once: some have to listen for a while before they are of use.
 
-        :raises PluginNotHooksResult: a hook is not installed.
+        :raises PluginNotFound: a hook is not installed.
         :raises ConfigError: a hook cannot be used.
         """
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
