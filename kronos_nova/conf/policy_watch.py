@@ -32,14 +32,14 @@ class PolicyWatch:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen = self._read_file_stamp()
+        self._file_stamp = self._read_file_stamp()
         self.current: policy.PolicySet = policies.load_policies(path)
 
     def refresh(self) -> policy.PolicySet:
         """Read the file again if it changed. Refuse a bad one, and log that once."""
         stamp = self._read_file_stamp()
-        if stamp != self._seen:
-            self._seen = stamp
+        if stamp != self._file_stamp:
+            self._file_stamp = stamp
             try:
                 self.current = policies.load_policies(self._path)
                 LOG.info('Policies were read again from %s', self._path)

@@ -168,7 +168,7 @@ class OperationAllowance:
     def renew_allowance(self) -> None:
         self._deadline = time.monotonic() + self.seconds
         # Protocol lines come on top of the record.
-        self._left = self._max_bytes + 4096
+        self._bytes_left = self._max_bytes + 4096
 
     def find_time_left(self) -> float:
         """Return the seconds left; raise TimeoutError when there are none."""
@@ -179,8 +179,8 @@ class OperationAllowance:
 
     def count_operations(self, received: int) -> None:
         """Raise ValueError when the server sends more than a record may have."""
-        self._left -= received
-        if self._left < 0:
+        self._bytes_left -= received
+        if self._bytes_left < 0:
             raise ValueError(f'memcached sends more than {self._max_bytes} bytes; see '
                              '[kronos_channel] max_bytes')
 

@@ -78,7 +78,7 @@ class MqttConnection:
         self._conf = conf.mqtt
         self._heard = heard
         self._status = status
-        self._kept = kept
+        self._keeps_session = kept
         self._shown: str | None = None
         self._lock = threading.Lock()
         # paho calls us with locks of its own held, which its publish_message() takes: nothing is
@@ -97,7 +97,7 @@ class MqttConnection:
         self._client = self._make_client(client_id)
 
     def _make_client(self, client_id: str) -> paho.Client:
-        client = make_client(self._conf, client_id, kept=self._kept, manual_ack=True)
+        client = make_client(self._conf, client_id, kept=self._keeps_session, manual_ack=True)
         if self._status is not None:
             client.will_set(self._status, 'offline', 1, True)
         client.reconnect_delay_set(1, 30)
@@ -116,9 +116,9 @@ class MqttConnection:
         if conf.protocol == '5':
             wishes: Any = properties.Properties(  # type: ignore[no-untyped-call]
                 packettypes.PacketTypes.CONNECT)
-            wishes.SessionExpiryInterval = KEPT_SECONDS if self._kept else 0
+            wishes.SessionExpiryInterval = KEPT_SECONDS if self._keeps_session else 0
             wishes.ReceiveMaximum = IN_FLIGHT
-            more = {'clean_start': not self._kept, 'properties': wishes}
+            more = {'clean_start': not self._keeps_session, 'properties': wishes}
         self._client.connect_async(conf.host, conf.port, conf.keepalive, **more)
         self._client.loop_start()
 

@@ -55,7 +55,7 @@ class ImbalanceExtremes:
     def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools,
                  kept: int = KEPT) -> None:
         self._score = score
-        self._kept = kept
+        self._depth = kept
         self._who = givers, takers
         self._imbalances: list[float] | None = None
         self._extremes: list[list[tuple[list[float], list[int]] | None]] = [
@@ -84,7 +84,7 @@ class ImbalanceExtremes:
         sign = -1.0 if side else 1.0
         remaining_scores = np.where(self._who[side], sign * self._score[p], -np.inf)
         values, hosts = [], []
-        for _ in range(self._kept):
+        for _ in range(self._depth):
             best = int(remaining_scores.argmax()) if remaining_scores.size else -1
             if best < 0 or remaining_scores[best] == -np.inf:
                 values.append(sign * -np.inf)
