@@ -130,8 +130,8 @@ def _load_entry_points() -> None:
 def _ended(child: int, timeout: float) -> int | None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        ended_pid, status = os.waitpid(child, os.WNOHANG)
+        if ended_pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
     with contextlib.suppress(ProcessLookupError):

@@ -87,7 +87,7 @@ class Cloud:
         tasks = [row for row in list_tasks('--all') if row['Instance'] in uuids]
         assert tasks and {row['State'] for row in tasks} == {'completed'}
         states = self.read_live_migrations(uuids)
-        assert all(set(found) == {'completed'} for found in states.values())
+        assert all(set(statuses) == {'completed'} for statuses in states.values())
         # Each task moved its instance once.
         assert sum(map(len, states.values())) == len(tasks)
         assert len(set(self.read_hosts(uuids).values())) > 1
@@ -99,12 +99,13 @@ class Cloud:
 
     def read_live_migrations(self, uuids: list[str]) -> dict[str, list[str]]:
         """Map each instance that was live-migrated to the states of its migrations."""
-        found: dict[str, list[str]] = {}
+        states_by_uuid: dict[str, list[str]] = {}
         for migration in self.client.migrations():
             if migration['instance_uuid'] in uuids:
                 assert migration['migration_type'] == 'live-migration'
-                found.setdefault(migration['instance_uuid'], []).append(migration['status'])
-        return found
+                states_by_uuid.setdefault(migration['instance_uuid'],
+                                          []).append(migration['status'])
+        return states_by_uuid
 
     def count_migrations_at(self, moment: datetime.datetime) -> int:
         """Count the migrations that began before a moment and ended after."""
@@ -116,9 +117,9 @@ class Cloud:
 
     def read_hosts(self, uuids: list[str]) -> dict[str, str]:
         """Map instances to their hosts; each has to be ACTIVE."""
-        found = {server['id']: server for server in self.client.servers()}
-        assert all(found[uuid]['status'] == 'ACTIVE' for uuid in uuids)
-        return {uuid: found[uuid]['OS-EXT-SRV-ATTR:host'] for uuid in uuids}
+        server_by_id = {server['id']: server for server in self.client.servers()}
+        assert all(server_by_id[uuid]['status'] == 'ACTIVE' for uuid in uuids)
+        return {uuid: server_by_id[uuid]['OS-EXT-SRV-ATTR:host'] for uuid in uuids}
 
 
 @contextlib.contextmanager

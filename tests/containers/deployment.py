@@ -100,14 +100,15 @@ class Deployment(kolla_cloud.Cloud):
 
     def _write_options(self, path: Path) -> None:
         """Write what the sandbox' own kronos.conf has for cycles of seconds."""
-        found = configparser.RawConfigParser(default_section='')
-        found.read(self._cloud.run.layout.kronos_conf)
+        sandbox_conf = configparser.RawConfigParser(default_section='')
+        sandbox_conf.read(self._cloud.run.layout.kronos_conf)
         kept = configparser.RawConfigParser()
         for section, options in (
                 ('engine', ('hypervisor_types', 'evaluation_interval', 'cooldown',
                             'instance_cooldown', 'settle_seconds')),
-                ('executor', tuple(found['executor'])), ('prometheus', ('staleness_threshold',))):
-            kept[section] = {name: found[section][name] for name in options}
+                ('executor', tuple(sandbox_conf['executor'])),
+                ('prometheus', ('staleness_threshold',))):
+            kept[section] = {name: sandbox_conf[section][name] for name in options}
         with path.open('w') as file:
             kept.write(file)
 

@@ -105,6 +105,6 @@ def build(podman: Podman, address: Path, base: str, directory: Path) -> str:
 
 def read_seconds(output: str) -> dict[str, float]:
     """Map images to the seconds that their build took, as kolla-build logs them."""
-    found = re.findall(r'(\S+):Built at .*\(took (\d+):(\d+):([\d.]+)\)', output)
+    builds = re.findall(r'(\S+):Built at .*\(took (\d+):(\d+):([\d.]+)\)', output)
     return {name.rpartition('.')[2]: int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-            for name, hours, minutes, seconds in found}
+            for name, hours, minutes, seconds in builds}

@@ -35,9 +35,10 @@ def read_mirrors() -> tuple[str, str]:
     said = subprocess.run(
         ['apt-get', 'indextargets', '--format', '$(SITE) $(RELEASE)', 'Created-By: Packages'],
         check=True, capture_output=True, text=True).stdout
-    found = {release: site for site, release in map(str.split, said.splitlines())}
-    archive = found.get('bookworm') or ci.missing('an archive of Debian 12 in the sources of apt')
-    return archive, found.get('bookworm-security', '')
+    site_by_release = {release: site for site, release in map(str.split, said.splitlines())}
+    archive = site_by_release.get('bookworm') or ci.missing(
+        'an archive of Debian 12 in the sources of apt')
+    return archive, site_by_release.get('bookworm-security', '')
 
 
 def write_sources(root: Path, suite: str) -> None:

@@ -38,8 +38,9 @@ class Identity:
     def ensure(self, kind: str, name: str, **more: Any) -> str:
         """Return the id of the project, user or role of this name, and make it if need be."""
         path = f'/v3/{COLLECTIONS[kind]}'
-        for found in self._cloud.call('GET', 'keystone', f'{path}?name={name}')[COLLECTIONS[kind]]:
-            return str(found['id'])
+        for existing in self._cloud.call('GET', 'keystone',
+                                         f'{path}?name={name}')[COLLECTIONS[kind]]:
+            return str(existing['id'])
         made = self._cloud.call('POST', 'keystone', path, {kind: {'name': name, **more}})
         return str(made[kind]['id'])
 

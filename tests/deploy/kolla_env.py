@@ -75,8 +75,8 @@ def prepared() -> Path:
 def find_base_image() -> Path:
     """Return kolla's files for its base image; until kolla 22 they are in ``share``."""
     packages = HOME / f'lib/python{PYTHON}/site-packages'
-    found = [top / 'kolla/docker/base' for top in (packages, SHARE)]
-    return next(path for path in found if path.exists())
+    folders = [top / 'kolla/docker/base' for top in (packages, SHARE)]
+    return next(path for path in folders if path.exists())
 
 
 def _python() -> str | None:
@@ -128,14 +128,14 @@ def _install_ours() -> None:
 
 def _fingerprint() -> str:
     """Return the hash of our installed files that the tests read: data files and their lists."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     folders = (TOP / 'deploy', TOP / 'etc')
     for path in sorted(path for folder in folders for path in folder.rglob('*')):
         if path.is_file():
-            found.update(f'{path.relative_to(TOP)} {path.stat().st_size} '.encode())
-            found.update(path.read_bytes())
-    found.update((TOP / 'setup.cfg').read_bytes())
-    return found.hexdigest()
+            digest.update(f'{path.relative_to(TOP)} {path.stat().st_size} '.encode())
+            digest.update(path.read_bytes())
+    digest.update((TOP / 'setup.cfg').read_bytes())
+    return digest.hexdigest()
 
 
 def _pip(*arguments: str) -> None:

@@ -34,19 +34,19 @@ kolla-build() {{ command kolla-build --template-only --work-dir {top} "$@"; }}
 
 def sections() -> dict[str, list[str]]:
     """Section -> its commands, in order; one that goes on has more than one line."""
-    found: dict[str, list[str]] = {}
+    commands_by_title: dict[str, list[str]] = {}
     title, before, goes_on = '', '', False
     for line in PAGE.read_text().splitlines():
         typed = re.match(r'\s+(?:\(\w+\) )?\$ (.*)', line)
         if goes_on:
-            found[title][-1] += f'\n{line.strip()}'
+            commands_by_title[title][-1] += f'\n{line.strip()}'
         elif typed:
-            found.setdefault(title, []).append(typed.group(1))
+            commands_by_title.setdefault(title, []).append(typed.group(1))
         elif before and re.fullmatch(r'={3,}', line):
             title = before
         goes_on = (typed is not None or goes_on) and line.endswith('\\')
         before = line
-    return found
+    return commands_by_title
 
 
 def commands(section: str, which: str = '') -> list[str]:

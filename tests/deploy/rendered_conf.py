@@ -62,8 +62,8 @@ def given(path: Path) -> set[tuple[str, str]]:
 
 def known(*listed: tuple[object, list[cfg.Opt]]) -> set[tuple[str, str]]:
     """(section, option), old names among them."""
-    return {(str(group or 'DEFAULT'), name.replace('-', '_')) for group, found in listed
-            for option in found for name in (option.name, option.dest)}
+    return {(str(group or 'DEFAULT'), name.replace('-', '_')) for group, options in listed
+            for option in options for name in (option.name, option.dest)}
 
 
 def mounted(path: str, volumes: list[str]) -> str:
@@ -79,11 +79,11 @@ class NovaScheduler:
     """Rules of nova-scheduler's nova.conf, for a ``cloud`` of any kind."""
 
     def test_each_option_in_our_groups_exists(self, cloud):
-        found = {(section, name)
-                 for section, name in given(cloud.node / 'nova-scheduler/nova.conf')
-                 if section in ('filter_scheduler', 'kronos', 'prometheus')}
-        assert {('kronos', 'policies_file'), ('prometheus', 'url')} < found
-        assert found - known(*scheduler.list_opts(), (
+        given_options = {(section, name)
+                         for section, name in given(cloud.node / 'nova-scheduler/nova.conf')
+                         if section in ('filter_scheduler', 'kronos', 'prometheus')}
+        assert {('kronos', 'policies_file'), ('prometheus', 'url')} < given_options
+        assert given_options - known(*scheduler.list_opts(), (
             'filter_scheduler', nova_scheduler.filter_scheduler_opts)) == set()
 
     def test_scheduler_reads_engine_policies_from_volume(self, cloud):

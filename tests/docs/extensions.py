@@ -58,13 +58,13 @@ def plan(path: str, *lines: str) -> dict[str, Any]:
         for name in planning_settings.strategy_names()])
     if lines:
         request = dataclasses.replace(request, options=engine.build_options(configure(*lines)))
-    found = planner.plan(request)
+    proposed = planner.plan(request)
     ceilings = simulation.Simulation(request.cluster, request.scores, request.policies,
                                      request.history, request.options).ceilings
-    wrong = checker.check(found, request.cluster, request.options, request.history,
+    wrong = checker.check(proposed, request.cluster, request.options, request.history,
                           request.scores, ceilings, request.budget)
     return {'moves': [f'{scenario.names[m.instance_uuid]} {m.from_host} -> {m.to_host}'
-                      for m in found.moves],
+                      for m in proposed.moves],
             'expected': scenario.expect.get('moves'), 'wrong': [str(no) for no in wrong]}
 
 
@@ -88,10 +88,10 @@ def filter_hosts(*moving: str) -> list[str]:
     hosts = [_make_nova_host('spare1', 'true', 0), _make_nova_host('h1', 'false', 0)]
     spec = objects.RequestSpec(ignore_hosts=['h9'] if moving else None)
     handler = filters.HostFilterHandler()
-    found = [kind for kind in handler.get_matching_classes(['kronos_nova.filters.all_filters'])
-             if kind.__name__ == 'SpareHostFilter']
-    passed = handler.get_filtered_objects([kind() for kind in found], hosts, spec)
-    return [host.host for host in passed] if found else []
+    classes = [kind for kind in handler.get_matching_classes(['kronos_nova.filters.all_filters'])
+               if kind.__name__ == 'SpareHostFilter']
+    passed = handler.get_filtered_objects([kind() for kind in classes], hosts, spec)
+    return [host.host for host in passed] if classes else []
 
 
 def weigh_hosts(multiplier: str) -> list[str]:
@@ -100,15 +100,15 @@ def weigh_hosts(multiplier: str) -> list[str]:
     from nova.scheduler import weights
 
     handler = weights.HostWeightHandler()
-    found = [kind for kind in handler.get_matching_classes(['kronos_nova.weighers.all_weighers'])
-             if kind.__name__ == 'CrowdWeigher']
+    classes = [kind for kind in handler.get_matching_classes(['kronos_nova.weighers.all_weighers'])
+               if kind.__name__ == 'CrowdWeigher']
     from kronos_nova.scheduler import runtime
 
     runtime.CONF.set_override('crowd_weight_multiplier', float(multiplier), 'filter_scheduler')
     hosts = [_make_nova_host('full', '', 9), _make_nova_host('empty', '', 0)]
-    weighed = handler.get_weighed_objects([kind() for kind in found], hosts,
+    weighed = handler.get_weighed_objects([kind() for kind in classes], hosts,
                                           objects.RequestSpec())
-    return [host.obj.host for host in weighed] if found else []
+    return [host.obj.host for host in weighed] if classes else []
 
 
 def score_from_file(content: str, age: str) -> dict[str, Any]:
@@ -129,8 +129,9 @@ def score_from_file(content: str, age: str) -> dict[str, Any]:
                                                  'imbalance_query': 'cpu'}]},
                                   'policies.yaml').policies
     cluster = loader._cluster({'hosts': {'a': {}, 'b': {}}})
-    found = scoring.score_policy(one, source.fetch(one), cluster, now=time.time(), staleness=300.0)
-    return {'hosts': dict(found.hosts), 'untrusted': found.untrusted,
+    policy_scores = scoring.score_policy(one, source.fetch(one), cluster, now=time.time(),
+                                         staleness=300.0)
+    return {'hosts': dict(policy_scores.hosts), 'untrusted': policy_scores.untrusted,
             'health': source.health()[0].value}
 
 
@@ -158,8 +159,8 @@ def carry_out_by_hand(*hosts: str) -> dict[str, Any]:
                    'links': [{'rel': 'self', 'href': nova.url}]}
 
         def answer_request(method: str, path: str, body: bytes) -> Any:
-            found = {'server': server} if path.startswith('/servers/') else {'version': version}
-            return 200, {'Content-Type': 'application/json'}, json.dumps(found).encode()
+            document = {'server': server} if path.startswith('/servers/') else {'version': version}
+            return 200, {'Content-Type': 'application/json'}, json.dumps(document).encode()
 
         nova.answer = answer_request
         states = []
@@ -260,10 +261,10 @@ def hear_of_plan() -> dict[str, Any]:
     plan = model.Plan('blue', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),), truncated=True)
     senders.PlanNotifier(bus)(messages.PLANNED, 'blue', messages.plan_payload(
         plan, 'p', 1.0, model.TaskState.QUEUED))
-    found = heard.get(timeout=30)
+    heard_payload = heard.get(timeout=30)
     listener.stop()
     listener.wait()
-    return found
+    return heard_payload
 
 
 if __name__ == '__main__':

@@ -147,9 +147,9 @@ class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTes
         return self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
 
     def migrations(self, server: dict[str, Any]) -> list[dict[str, Any]]:
-        found = self.admin_api.api_get(
+        listed = self.admin_api.api_get(
             f'/os-migrations?instance_uuid={server["id"]}').body['migrations']
-        return list(found)
+        return list(listed)
 
     def host_of(self, server: dict[str, Any]) -> str:
         """The service host the server is on now."""
@@ -176,8 +176,8 @@ class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTes
         """Poll until ``condition()`` is true, and return its result."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
-            if found := condition():
-                return found
+            if value := condition():
+                return value
             time.sleep(0.1)
         self.fail(f'Waited {patience:.0f} s in vain for {what}.')
 
@@ -186,15 +186,16 @@ class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTes
         """Looks more often than Nova's, and longer: the machine may be busy."""
 
         def there() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.admin_api.get_server(server['id'])
+            shown: dict[str, Any] = self.admin_api.get_server(server['id'])
             if expected_params.get('status') not in (None, 'ERROR'):
-                self.assertNotEqual('ERROR', found['status'], found)
-            if expected_params.get('status') == 'ERROR' and 'fault' not in found:
+                self.assertNotEqual('ERROR', shown['status'], shown)
+            if expected_params.get('status') == 'ERROR' and 'fault' not in shown:
                 return None
-            return found if all(found[k] == v for k, v in expected_params.items()) else None
+            return shown if all(shown[k] == v for k, v in expected_params.items()) else None
 
-        found: dict[str, Any] = self.wait_for(there, f'{expected_params} of {server["id"]}')
-        return found
+        changed_server: dict[str, Any] = self.wait_for(
+            there, f'{expected_params} of {server["id"]}')
+        return changed_server
 
     @contextlib.contextmanager
     def disabled(self, host: str) -> Any:

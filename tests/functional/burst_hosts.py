@@ -33,16 +33,16 @@ def mixed(count: int) -> list[str]:
 
 def loads() -> dict[str, float]:
     """Return the load of each host, with that of its earlier instances."""
-    found = dict(IDLE)
+    load_by_host = dict(IDLE)
     for name, host in SETTLED:
-        found[host] += USES[name] / SIZES[host]
-    return found
+        load_by_host[host] += USES[name] / SIZES[host]
+    return load_by_host
 
 
 def allocated() -> dict[str, tuple[int, int, int]]:
     """Return vCPUs, MiB and the number of the earlier instances by host."""
-    found = dict.fromkeys(SIZES, (0, 0, 0))
+    use_by_host = dict.fromkeys(SIZES, (0, 0, 0))
     for name, host in SETTLED:
-        vcpus, ram_mb, count = found[host]
-        found[host] = (vcpus + SHAPES[name][0], ram_mb + SHAPES[name][1], count + 1)
-    return found
+        vcpus, ram_mb, count = use_by_host[host]
+        use_by_host[host] = (vcpus + SHAPES[name][0], ram_mb + SHAPES[name][1], count + 1)
+    return use_by_host

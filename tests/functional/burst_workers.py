@@ -45,7 +45,7 @@ PATIENCE = 60.0
 
 def states(allocated):
     """Nova's HostState objects, as a request gets them."""
-    found = []
+    host_states = []
     for name, size in burst_hosts.SIZES.items():
         state = host_manager.HostState(name, name, 'cell')
         vcpus, ram_mb, instances = allocated[name]
@@ -55,8 +55,8 @@ def states(allocated):
         state.free_ram_mb = state.total_usable_ram_mb - ram_mb
         state.free_disk_mb, state.num_instances = 10**7, instances
         state.cpu_allocation_ratio, state.aggregates, state.instances = 4.0, [], {}
-        found.append(state)
-    return found
+        host_states.append(state)
+    return host_states
 
 
 def spec_of(name, instance_uuid):

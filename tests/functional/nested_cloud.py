@@ -47,8 +47,8 @@ class TreeDriver(fake.MediumFakeDriver):  # type: ignore[misc]
     layouts: dict[str, dict[str, str]] = {}
 
     def get_available_resource(self, nodename: str) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_available_resource(nodename)
-        return {**found, 'hypervisor_version': 8002000}
+        resources: dict[str, Any] = super().get_available_resource(nodename)
+        return {**resources, 'hypervisor_version': 8002000}
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: dict[str, Any] | None = None) -> None:
@@ -72,7 +72,7 @@ class TreeDriver(fake.MediumFakeDriver):  # type: ignore[misc]
             provider_tree.new_child(child, nodename)
         for owner in sorted({nodename, *known, *names.values()}):
             provider_tree.update_inventory(owner, {
-                name: found for name, found in inventories.items()
+                name: inventory for name, inventory in inventories.items()
                 if names.get(name, nodename) == owner})
         for consumer in (allocations or {}).values():
             _move(consumer['allocations'], {
@@ -86,7 +86,7 @@ def _move(held: dict[str, Any], ways: dict[str, tuple[str, str]]) -> None:
         amount = held.get(source, {}).get('resources', {}).pop(name, None)
         if amount is not None:
             held.setdefault(destination, {'resources': {}})['resources'][name] = amount
-    for uuid in [uuid for uuid, found in held.items() if not found['resources']]:
+    for uuid in [uuid for uuid, allocation in held.items() if not allocation['resources']]:
         del held[uuid]
 
 
@@ -139,10 +139,10 @@ class Contention(fixtures.Fixture):  # type: ignore[misc]
     @staticmethod
     def _raise_generation(context: Any, alloc: Any) -> None:
         """As the commit of another's request does it."""
-        found = resource_provider.ResourceProvider.get_by_uuid(
+        provider = resource_provider.ResourceProvider.get_by_uuid(
             context, alloc.resource_provider.uuid)
         with db_api.placement_context_manager.writer.using(context):
-            found.increment_generation()
+            provider.increment_generation()
 
     def _watch(self, method: str) -> None:
         send = getattr(report.SchedulerReportClient, method)

@@ -28,8 +28,8 @@ Resources = Mapping[str, int]
 class Writer:
     """Writes through Placement's API; generations are read just before."""
 
-    def __init__(self, found: connection.Connection) -> None:
-        self._placement = found.placement
+    def __init__(self, sdk_connection: connection.Connection) -> None:
+        self._placement = sdk_connection.placement
 
     def call(self, method: str, path: str, body: Any = None, version: str = VERSION) -> Any:
         """Send a request and return the response of any status."""
@@ -79,15 +79,16 @@ class Writer:
     def consumer(self, uuid: str) -> dict[str, Any]:
         """A consumer's part of a request that replaces its allocations."""
         now = self.done('GET', f'/allocations/{uuid}')
-        return {'allocations': {provider: {'resources': found['resources']}
-                                for provider, found in now['allocations'].items()},
+        return {'allocations': {provider: {'resources': allocation['resources']}
+                                for provider, allocation in now['allocations'].items()},
                 'consumer_generation': now.get('consumer_generation'),
                 'project_id': now.get('project_id', 'p'), 'user_id': now.get('user_id', 'u')}
 
     def allocate(self, uuid: str, allocations: Mapping[str, Resources]) -> None:
         """Replace what a consumer has, by provider."""
         self.done('PUT', f'/allocations/{uuid}', {**self.consumer(uuid), 'allocations': {
-            provider: {'resources': dict(found)} for provider, found in allocations.items()}})
+            provider: {'resources': dict(resources)}
+            for provider, resources in allocations.items()}})
 
     def reshaping(self, totals: Mapping[str, Resources],
                   allocations: Mapping[str, Mapping[str, Resources]]) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class Writer:
                                 for name, total in wanted.items()}}
         return {'inventories': inventories, 'allocations': {
             consumer: {**self.consumer(consumer), 'allocations': {
-                provider: {'resources': dict(found)} for provider, found in placed.items()}}
+                provider: {'resources': dict(resources)} for provider, resources in placed.items()}}
             for consumer, placed in allocations.items()}}
 
     def reshape(self, totals: Mapping[str, Resources],

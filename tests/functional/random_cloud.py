@@ -205,18 +205,18 @@ def change_group(uuid: str, policy: str, limit: int | None) -> None:
     the limit that each instance was booted with (1 if it had none): never raise it.
     """
     with db_api.context_manager.writer.using(context.get_admin_context()) as session:
-        found = session.query(models.InstanceGroup).filter_by(uuid=uuid).one()
-        session.query(models.InstanceGroupPolicy).filter_by(group_id=found.id).update({
+        group = session.query(models.InstanceGroup).filter_by(uuid=uuid).one()
+        session.query(models.InstanceGroupPolicy).filter_by(group_id=group.id).update({
             'policy': policy,
             'rules': '{}' if limit is None else f'{{"max_server_per_host": {limit}}}'})
 
 
 def filter_that_refused(log: str, uuid: str) -> str:
     """By nova-scheduler's log: the filter that left no host for the instance."""
-    found = re.findall(rf"Filtering removed all hosts for the request with instance ID '{uuid}'.*"
-                       r"'(\w+): \(start: \d+, end: 0\)'", log)
-    if found:
-        return str(found[-1])
+    matches = re.findall(rf"Filtering removed all hosts for the request with instance ID '{uuid}'.*"
+                         r"'(\w+): \(start: \d+, end: 0\)'", log)
+    if matches:
+        return str(matches[-1])
     if re.search(rf'Got no allocation candidates from the Placement API.*{uuid}|'
                  rf'{uuid}.*Got no allocation candidates', log):
         return 'placement'

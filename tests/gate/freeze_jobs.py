@@ -73,11 +73,11 @@ def parse(project: str, path: str, text: str) -> Any:
 
 def read_configuration(sources: Path) -> list[Any]:
     """Return what the files of the three projects define."""
-    found = [parse('opendev/base-jobs', 'base', BASE)]
+    definitions = [parse('opendev/base-jobs', 'base', BASE)]
     for project in ('zuul/zuul-jobs', 'openstack/openstack-zuul-jobs'):
-        found += [parse(project, path.name, path.read_text())
-                  for path in sorted((sources / project / 'zuul.d').glob('*jobs.yaml'))]
-    return [*found, parse(OURS, '.zuul.yaml', (TOP / '.zuul.yaml').read_text())]
+        definitions += [parse(project, path.name, path.read_text())
+                        for path in sorted((sources / project / 'zuul.d').glob('*jobs.yaml'))]
+    return [*definitions, parse(OURS, '.zuul.yaml', (TOP / '.zuul.yaml').read_text())]
 
 
 def freeze(layout: Any, name: str, variants: list[Any]) -> dict[str, Any]:

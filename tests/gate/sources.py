@@ -28,7 +28,7 @@ def find_checkout(name: str) -> Path:
     directory = os.environ.get('KRONOS_GATE_SOURCES')
     if directory is None:
         ci.missing('KRONOS_GATE_SOURCES')
-    found = Path(directory) / name
-    if not found.is_dir():
-        ci.missing(str(found))
-    return found
+    checkout = Path(directory) / name
+    if not checkout.is_dir():
+        ci.missing(str(checkout))
+    return checkout

@@ -256,8 +256,8 @@ class Lab:
     def list_allocations(self, uuid: str) -> set[str]:
         """Return the hosts on which Placement holds something for a server."""
         names = {p['uuid']: p['name'] for p in self.cloud.resource_providers()}
-        found = self.cloud.call('GET', 'placement', f'/allocations/{uuid}')['allocations']
-        return {names[provider] for provider in found}
+        allocations = self.cloud.call('GET', 'placement', f'/allocations/{uuid}')['allocations']
+        return {names[provider] for provider in allocations}
 
     def has_cpu_gap(self, busy: str, idle: str, gap: float = 0.2) -> bool:
         """Ask Prometheus whether the processors of one host are so much busier."""
@@ -317,8 +317,8 @@ class Lab:
 
     def ask(self, *arguments: str, status: int = 0) -> str:
         """Run a subcommand of kronos and return its output; its exit status is as expected."""
-        found, output = rebalancer.ask(self.run, *arguments)
-        assert found == status, f'kronos {" ".join(arguments)}: {found}\n{output}'
+        exit_status, output = rebalancer.ask(self.run, *arguments)
+        assert exit_status == status, f'kronos {" ".join(arguments)}: {exit_status}\n{output}'
         return output
 
     def is_service_up(self, host: str) -> bool:

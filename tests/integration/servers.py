@@ -37,9 +37,9 @@ from tests.fixtures import free_ports
 def program(*patterns):
     """The newest of the installed programs, or a skip."""
     for pattern in patterns:
-        found = sorted(glob.glob(pattern)) if '/' in pattern else [shutil.which(pattern)]
-        if found and found[-1]:
-            return found[-1]
+        programs = sorted(glob.glob(pattern)) if '/' in pattern else [shutil.which(pattern)]
+        if programs and programs[-1]:
+            return programs[-1]
     ci.missing(patterns[0], 'its package')
 
 

@@ -136,16 +136,16 @@ class BootingCloud(lagging_cloud.LaggingCloud):
                    for c, more in (('VCPU', vcpus), ('MEMORY_MB', memory_mb), ('DISK_GB', 1)))
 
     def _states(self):
-        found = {}
+        states = {}
         for name in sorted(self.cluster.scope_hosts):
             provider = self.cluster.hosts[name].provider
             total = provider.inventories['MEMORY_MB'].total
-            found[name] = nova_fakes.HostState(
+            states[name] = nova_fakes.HostState(
                 name, f'{name}.example.org',
                 vcpus_total=provider.inventories['VCPU'].total,
                 vcpus_used=provider.used.get('VCPU', 0), total_usable_ram_mb=total,
                 free_ram_mb=total - provider.used.get('MEMORY_MB', 0))
-        return found
+        return states
 
     # Metrics.
 

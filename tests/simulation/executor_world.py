@@ -141,11 +141,12 @@ class Driver(base.Executor):
 
     def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         self._network(task)
-        found = [m for m in self.run.nova.migrations
-                 if m.task.instance_uuid == task.instance_uuid and m.number > int(marker)]
-        if not found:
+        own_migrations = [m for m in self.run.nova.migrations
+                          if m.task.instance_uuid == task.instance_uuid and m.number > int(marker)]
+        if not own_migrations:
             return base.MigrationProgress(base.MigrationStage.ABSENT)
-        return base.MigrationProgress(found[-1].stage, 'as Nova says', str(found[-1].number))
+        return base.MigrationProgress(own_migrations[-1].stage, 'as Nova says',
+                                      str(own_migrations[-1].number))
 
     def post_flight(self, task: model.Task) -> None:
         self._network(task)

@@ -229,9 +229,9 @@ class LaggingCloud:
     def returned(self):
         """Moves that took an instance back to a host which it had left."""
         seen = collections.defaultdict(set)
-        found = []
+        returns = []
         for at, move in self.moves:
             if move.to_host in seen[move.instance_uuid]:
-                found.append((at - START, move))
+                returns.append((at - START, move))
             seen[move.instance_uuid].add(move.from_host)
-        return found
+        return returns

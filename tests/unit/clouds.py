@@ -198,13 +198,13 @@ METADATA = (
 
 
 def _instances(k, rng, hosts, outside):
-    found = {}
+    instance_by_uuid = {}
     for n in range(k.instances):
         vcpus = rng.choice([1, 1, 2, 4])
         claims = {'VCPU': vcpus, 'MEMORY_MB': 1024 * rng.choice([1, 2, 4]),
                   'DISK_GB': rng.choice([1, 10])}
         odd = not k.clean and rng.random() < 0.15
-        found[uuid_of(f'i{n}')] = model.Instance(
+        instance_by_uuid[uuid_of(f'i{n}')] = model.Instance(
             uuid=uuid_of(f'i{n}'), name=f'i{n}', vcpus=vcpus, memory_mb=claims['MEMORY_MB'],
             host=rng.choice(outside if outside and rng.random() < 0.1 else hosts),
             disk_gb=claims['DISK_GB'], claims=claims, local_disk_gb=(0, 0, 10, None)[n % 4],
@@ -214,7 +214,7 @@ def _instances(k, rng, hosts, outside):
             else 'ACTIVE',
             pinned='nested allocation' if odd and rng.random() < 0.3 else None,
             pinned_zone='az1' if odd and rng.random() < 0.5 else None)
-    return found
+    return instance_by_uuid
 
 
 def _service(k, rng, host):
@@ -233,21 +233,21 @@ def _service(k, rng, host):
 def _flights(k, rng, instances, hosts):
     if k.clean:
         return ()
-    found = []
+    flights = []
     for u in rng.sample(sorted(instances), min(len(instances), rng.randint(0, 3))):
         source = instances[u].host
         to = rng.choice([h for h in hosts if h != source] or [None])
         kind = rng.choice(['nova', 'task', 'both', 'unscheduled'])
         if kind in ('unscheduled', 'both'):
-            found.append(model.InFlightMove(u, source, None if kind == 'unscheduled'
-                                            or rng.random() < 0.5 else to, 'nova'))
+            flights.append(model.InFlightMove(u, source, None if kind == 'unscheduled'
+                                              or rng.random() < 0.5 else to, 'nova'))
         if kind in ('nova', 'task', 'both'):
-            found.append(model.InFlightMove(u, source, to, 'task' if kind == 'both' else kind))
-    return tuple(found)
+            flights.append(model.InFlightMove(u, source, to, 'task' if kind == 'both' else kind))
+    return tuple(flights)
 
 
 def _hosts(k, rng, sizes, instances, flights):
-    found = {}
+    host_by_name = {}
     ratio = 1.0 if k.tight else rng.choice([1.5, 4.0])
     for h, size in sizes.items():
         here = [i for i in instances.values() if i.host == h]
@@ -263,23 +263,23 @@ def _hosts(k, rng, sizes, instances, flights):
         provider = model.Provider(uuid_of(f'provider {h}'), inventories=inventories, used=used)
         if not k.clean and rng.random() < 0.03:
             provider = None
-        found[h] = model.Host(
+        host_by_name[h] = model.Host(
             h, hypervisor_hostname=f'{h}.example.org', provider=provider,
             cell=rng.choice(['c1', 'c1', 'c1', 'c2', None]) if not k.clean else None,
             traits=frozenset(t for t in ('HW_CPU_X86_AVX2', 'HW_CPU_X86_SVM')
                              if k.clean or rng.random() < 0.8))
-    return found
+    return host_by_name
 
 
 def _groups(k, rng, uuids):
-    found = []
+    groups = []
     for n in range(k.groups):
         chosen = model.GroupPolicy(rng.choice(list(model.GroupPolicy)))
         members = rng.sample(uuids, min(len(uuids), rng.randint(1, 5)))
-        found.append(model.ServerGroup(
+        groups.append(model.ServerGroup(
             uuid_of(f'g{n}'), chosen, frozenset([*members, uuid_of('deleted')]),
             rng.choice([1, 1, 2]) if chosen is model.GroupPolicy.ANTI_AFFINITY else 1))
-    return tuple(found)
+    return tuple(groups)
 
 
 def _policies(k, rng):

@@ -41,8 +41,8 @@ def _names(node: ast.AST) -> Iterator[str]:
             yield from _texts([node.slice])
 
 
-def _texts(found: list[ast.expr]) -> Iterator[str]:
-    for node in found:
+def _texts(expressions: list[ast.expr]) -> Iterator[str]:
+    for node in expressions:
         for part in ast.walk(node):
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 yield part.value

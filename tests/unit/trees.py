@@ -77,10 +77,10 @@ def grown(cluster, rng, tight=False):
 def _placed(host, claims, shape, store, rng, whole=False):
     """Place claims on providers at random; ``whole``: never split between GPUs."""
     root = uuid_of(f'provider {host}')
-    found = {}
+    placed = {}
 
     def put(provider, name, amount):
-        found.setdefault(provider, {})[name] = amount
+        placed.setdefault(provider, {})[name] = amount
 
     cell = uuid_of(f'{host} cell {rng.randrange(2)}')
     for name, amount in claims.items():
@@ -99,7 +99,7 @@ def _placed(host, claims, shape, store, rng, whole=False):
             put(store, name, amount)
         else:
             put(root, name, amount)
-    return found
+    return placed
 
 
 def _charge(used, allocations):

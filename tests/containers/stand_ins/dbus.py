@@ -37,7 +37,7 @@ class SystemBus:
 class Interface:
     """What kolla-ansible asks of systemd's manager."""
 
-    def __init__(self, found, name):
+    def __init__(self, remote_object, name):
         pass
 
     def StartUnit(self, unit, mode):

@@ -75,9 +75,9 @@ class Cloud:
             if self._urls:
                 break
             try:
-                found = self._process.hear(self.patience)
+                heard_urls = self._process.hear(self.patience)
                 self._process.ask(self.patience, do='begin', count=1)
-                self._urls = found
+                self._urls = heard_urls
             except AssertionError:
                 if not left:
                     raise

@@ -67,13 +67,13 @@ class Approver:
                 store.approvals.reject_plan(plan_id, now, said, conf.instance_cooldown))
             return
         try:
-            found = store.approvals.approve_plan(
+            approved_tasks = store.approvals.approve_plan(
                 plan_id, now, said, begin_within=tasks.begin_within(conf.cooldown),
                 cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown)
         except exception.StoreError:
             return  # it requires another one, which may come first next time
-        self.approved.update(task.task_id for task in found)
-        self.run.counts['approved tasks'] += len(found)
+        self.approved.update(task.task_id for task in approved_tasks)
+        self.run.counts['approved tasks'] += len(approved_tasks)
 
     def saw(self, task_id: str, before: str | None, after: str) -> None:
         """A step of a task."""

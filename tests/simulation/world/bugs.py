@@ -136,11 +136,11 @@ def budget_of_the_past(patch: Patch) -> None:
     largest: weakref.WeakKeyDictionary[policy_watch.PolicyWatch, int] = weakref.WeakKeyDictionary()
 
     def refresh(self: policy_watch.PolicyWatch) -> policy.PolicySet:
-        found = real(self)
-        largest[self] = max(largest.get(self, 0), found.move_budget)
-        return policy.PolicySet(aggregates=found.aggregates, policies=tuple(
+        policy_set = real(self)
+        largest[self] = max(largest.get(self, 0), policy_set.move_budget)
+        return policy.PolicySet(aggregates=policy_set.aggregates, policies=tuple(
             each.model_copy(update={'max_migrations_per_cycle': largest[self]})
-            for each in found.policies))
+            for each in policy_set.policies))
     patch.setattr(policy_watch.PolicyWatch, 'refresh', refresh)
     patch.setitem(faults.FAULTS, 'operator changes the policies', 0.1)
 
@@ -229,9 +229,9 @@ def wrong_way(patch: Patch) -> None:
     real = rows.task_columns
 
     def columns(task: Any, now: float) -> dict[str, Any]:
-        found = real(task, now)
-        to_hosts = json.loads(found['destinations'])
-        return {**found, 'to_host': to_hosts[-1]}
+        row_values = real(task, now)
+        to_hosts = json.loads(row_values['destinations'])
+        return {**row_values, 'to_host': to_hosts[-1]}
     patch.setattr(rows, 'task_columns', columns)
 
 
@@ -328,11 +328,11 @@ def begun_again(patch: Patch) -> None:
     real = task_claims.adopt_tasks
 
     def adopt(connection: Any, *args: Any) -> Any:
-        found = real(connection, *args)
-        for row in found:
+        adopted = real(connection, *args)
+        for row in adopted:
             connection.execute(tables.task.update().where(
                 tables.task.c.task_id == row.task.task_id).values(state='claimed'))
-        return found
+        return adopted
     patch.setattr(task_claims, 'adopt_tasks', adopt)
 
 
@@ -407,10 +407,10 @@ def cancel_is_retried(patch: Patch) -> None:
     real = nova_executor.NovaExecutor.read_progress
 
     def look(self: Any, task: Any, marker: str) -> base.MigrationProgress:
-        found = real(self, task, marker)
-        if found.stage is base.MigrationStage.CANCELLED:
-            return dataclasses.replace(found, stage=base.MigrationStage.FAILED)
-        return found
+        progress = real(self, task, marker)
+        if progress.stage is base.MigrationStage.CANCELLED:
+            return dataclasses.replace(progress, stage=base.MigrationStage.FAILED)
+        return progress
     patch.setattr(nova_executor.NovaExecutor, 'read_progress', look)
 
 

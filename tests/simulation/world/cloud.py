@@ -192,14 +192,14 @@ class Cloud:
         UUID holds the source and the instance holds the destination."""
         out = {}
         for instance in self.instances.values():
-            found = self.flight(instance.uuid) or self.held(instance.uuid)
-            if found is None or found.status == 'accepted':
+            migration = self.flight(instance.uuid) or self.held(instance.uuid)
+            if migration is None or migration.status == 'accepted':
                 if instance.host == host:
                     out[instance.uuid] = instance.claims
                 continue
-            if found.from_host == host:
-                out[found.uuid] = instance.claims
-            if found.to_host == host:
+            if migration.from_host == host:
+                out[migration.uuid] = instance.claims
+            if migration.to_host == host:
                 out[instance.uuid] = instance.claims
         return out
 
@@ -230,8 +230,8 @@ class Cloud:
             instance = self.instances.get(uuid_)
             if instance is None or uuid_ == but:
                 continue
-            found = self.flight(uuid_)
-            ends = {instance.host} | ({found.to_host} if found is not None else set())
+            migration = self.flight(uuid_)
+            ends = {instance.host} | ({migration.to_host} if migration is not None else set())
             count += host in ends
         return count
 
@@ -280,5 +280,5 @@ class Cloud:
         self.foreign += 1
 
     def one(self, having: Callable[[Instance], bool]) -> Instance | None:
-        found = [i for i in self.instances.values() if having(i)]
-        return self.rng.choice(found) if found else None
+        matching = [i for i in self.instances.values() if having(i)]
+        return self.rng.choice(matching) if matching else None

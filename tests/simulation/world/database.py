@@ -49,23 +49,24 @@ def path() -> str:
 @functools.cache
 def engine(number: int) -> sa.Engine:
     """The database engine of a process: what SQLAlchemy has compiled is kept with it."""
-    found = database.from_url(f'sqlite:///{path()}', connection_recycle_time=-1)
+    new_engine = database.from_url(f'sqlite:///{path()}', connection_recycle_time=-1)
     # A connection for each transaction would take half of the time of a run.
-    found.pool = sa.pool.QueuePool(
-        found.pool._creator, pool_size=2, dialect=found.dialect, _dispatch=found.pool.dispatch)
+    new_engine.pool = sa.pool.QueuePool(
+        new_engine.pool._creator, pool_size=2, dialect=new_engine.dialect,
+        _dispatch=new_engine.pool.dispatch)
 
-    @sqlalchemy.event.listens_for(found, 'connect')
+    @sqlalchemy.event.listens_for(new_engine, 'connect')
     def hurry(connection: Any, _record: Any) -> None:
         connection.execute('PRAGMA busy_timeout = 0')
         connection.execute('PRAGMA synchronous = OFF')
-    return found
+    return new_engine
 
 
 @functools.cache
 def _looking() -> sqlite3.Connection:
-    found = sqlite3.connect(path(), isolation_level=None, check_same_thread=False)
-    found.execute('PRAGMA synchronous = OFF')
-    return found
+    connection = sqlite3.connect(path(), isolation_level=None, check_same_thread=False)
+    connection.execute('PRAGMA synchronous = OFF')
+    return connection
 
 
 def fresh(scopes: tuple[str, ...]) -> sqlite3.Connection:
@@ -82,8 +83,8 @@ def fresh(scopes: tuple[str, ...]) -> sqlite3.Connection:
 
 def version(connection: sqlite3.Connection) -> int:
     """Return a number that changes when another connection has committed."""
-    found: int = connection.execute('PRAGMA data_version').fetchone()[0]
-    return found
+    number: int = connection.execute('PRAGMA data_version').fetchone()[0]
+    return number
 
 
 def _lost() -> db_exception.DBConnectionError:
@@ -177,14 +178,14 @@ class Store(api.Store):
             return super()._run(lambda c: _with_pragma(c, step, 'query_only', 'ON', 'OFF'),
                                 begin=begin)
         if not run.faults.active:
-            found = super()._run(step, begin=begin)
+            answer = super()._run(step, begin=begin)
         elif begin:
-            found = self._write(step)
+            answer = self._write(step)
         else:
-            found = super()._run(self._away(step), begin=begin)
+            answer = super()._run(self._away(step), begin=begin)
         if begin:
             run.committed(process)
-        return found
+        return answer
 
     def _away(self, step: Callable[[sa.Connection], Any]) -> Callable[[sa.Connection], Any]:
         if not self._world.faults.hit('database is away'):
@@ -208,18 +209,18 @@ class Store(api.Store):
             if hit('database fails over within a transaction'):
                 step(_Cut(connection, run.rng.randint(1, 5)))  # type: ignore[arg-type]
                 raise _lost()
-            found = step(connection)
+            step_answer = step(connection)
             if deadlocks:
                 deadlocks.pop()
                 raise db_exception.DBDeadlock(Exception('deadlock'))
             if dies:
                 process.crash()
-            return found
+            return step_answer
 
         before = version(run.raw)
-        found = super()._run(self._away(faulty))
+        answer = super()._run(self._away(faulty))
         if version(run.raw) == before:
-            return found
+            return answer
         run.committed(process)
         if hit(f'{kind} crashes after a commit'):
             process.crash()
@@ -227,7 +228,7 @@ class Store(api.Store):
             with database.explain_errors(self.engine):
                 raise _lost()
         process.may_freeze()
-        return found
+        return answer
 
 
 def _refuse(_connection: sa.Connection) -> Any:

@@ -94,10 +94,10 @@ class Hook(base.Hook):
         hooks = self._hooks
         if hooks.hit(DIES):
             self._process.crash()
-        found = hooks.calls.setdefault(call.key, Called(call.task.task_id, self._name))
-        setattr(found, when, getattr(found, when) + 1)
+        called = hooks.calls.setdefault(call.key, Called(call.task.task_id, self._name))
+        setattr(called, when, getattr(called, when) + 1)
         hooks.run.counts[f'hooks called {when}'] += 1
-        hooks.run.hook_called(when, call, found, self._process)
+        hooks.run.hook_called(when, call, called, self._process)
         if hooks.hit(DIES):
             self._process.crash()
         if hooks.hit(FAILS):

@@ -102,9 +102,9 @@ class Compute(_Proxy):
         if hit('Nova answers no JSON'):
             return Response(None)
         for pattern, method in self._routes:
-            found = pattern.fullmatch(path)
-            if found:
-                return method(self, params, *found.groups())
+            match = pattern.fullmatch(path)
+            if match:
+                return method(self, params, *match.groups())
         raise AssertionError(f'no such path: {path}')
 
     def _services(self, params: dict[str, Any]) -> Response:
@@ -147,19 +147,19 @@ class Compute(_Proxy):
             'pinned_availability_zone': None, 'scheduler_hints': {}}
 
     def _servers(self, params: dict[str, Any]) -> Response:
-        found = [i for i in self.cloud.instances.values()
-                 if params.get('uuid') in (None, i.uuid)]
+        instances = [i for i in self.cloud.instances.values()
+                     if params.get('uuid') in (None, i.uuid)]
         begin = 0
         if 'marker' in params:
             if self.run.faults.hit('Nova loses the marker of a page'):
                 return error(400, 'marker not found')
-            names = [i.uuid for i in found]
+            names = [i.uuid for i in instances]
             if params['marker'] not in names:
                 return error(400, 'marker not found')
             begin = names.index(params['marker']) + 1
-        page = found[begin:begin + PAGE]
+        page = instances[begin:begin + PAGE]
         body: dict[str, Any] = {'servers': [self._server(i) for i in page]}
-        if begin + PAGE < len(found):
+        if begin + PAGE < len(instances):
             body['servers_links'] = [{
                 'rel': 'next',
                 'href': f'http://x/servers/detail?all_tenants=1&marker={page[-1].uuid}'}]

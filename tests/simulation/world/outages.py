@@ -51,12 +51,12 @@ PRESENT, EXPIRING = 0.6, 0.1
 
 def draw(rng: random.Random) -> frozenset[str]:
     """Return the outage of a run, if it has any, and whether its tokens expire."""
-    found = set(rng.choices(list(OUTAGES), [
+    outages = set(rng.choices(list(OUTAGES), [
         # Few runs have a message left to send, or a pre-flight to make, by then.
         2 if name == BROKER or name.startswith('Placement') else 1 for name in OUTAGES]))
     if rng.random() >= PRESENT:
-        found.clear()
-    return frozenset(found | ({EXPIRED} if rng.random() < EXPIRING else set()))
+        outages.clear()
+    return frozenset(outages | ({EXPIRED} if rng.random() < EXPIRING else set()))
 
 
 class Outage:

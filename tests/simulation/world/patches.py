@@ -58,12 +58,12 @@ class Reading(parallel_reads.ReadingContext):
 
 
 def _done(read: Callable[[], Any]) -> 'futures.Future[Any]':
-    found: futures.Future[Any] = futures.Future()
+    future: futures.Future[Any] = futures.Future()
     try:
-        found.set_result(read())
+        future.set_result(read())
     except Exception as e:
-        found.set_exception(e)
-    return found
+        future.set_exception(e)
+    return future
 
 
 _load = functools.cache(plugins.load_plugin)

@@ -80,14 +80,14 @@ class Source(prometheus.PrometheusSource):
             return [sample(1000 if self._fault == 'gives stale samples' else 5, host=h)
                     for h in self.run.cloud.hosts]
         label = 'nodename' if self._fault == 'uses other labels' else 'host'
-        found = []
+        samples = []
         for host in self.run.cloud.hosts:
             load = BASE + sum(i.load for i in instances if i.host == host
                               and i.status == 'ACTIVE') / cloud.CORES
             if host in self.bad and self._fault == 'misses hosts':
                 continue
             nan = host in self.bad and self._fault == 'gives NaN'
-            found.append(sample('NaN' if nan else min(1.0, load), **{label: host}))
+            samples.append(sample('NaN' if nan else min(1.0, load), **{label: host}))
             if host in self.bad and self._fault == 'gives a host twice':
-                found.append(sample(0.01, **{label: host, 'job': 'other'}))
-        return found
+                samples.append(sample(0.01, **{label: host, 'job': 'other'}))
+        return samples

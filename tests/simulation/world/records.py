@@ -48,26 +48,26 @@ class Plan:
 
 
 def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
-    found = {}
+    task_by_id = {}
     for row in connection.execute(
             'SELECT task_id, plan_id, scope, instance_uuid, from_host, to_host, phase, state, '
             'worker, requires, not_before, marker, error, attempts, reference FROM task '
             'ORDER BY task_id'):
-        found[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:13],
-                             json.loads(row[13] or '[]'), row[14])
-    return found
+        task_by_id[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:13],
+                                  json.loads(row[13] or '[]'), row[14])
+    return task_by_id
 
 
 def plans(connection: sqlite3.Connection, after: int,
           known: dict[str, Task]) -> tuple[int, list[Plan]]:
     """The plans that came after a row, and the last row."""
-    found = connection.execute(
+    rows = connection.execute(
         'SELECT rowid, plan_id, scope, epoch, document FROM plan WHERE rowid > ? '
         'AND NOT dry_run ORDER BY rowid', (after,)).fetchall()
-    return (found[-1][0] if found else after), [
+    return (rows[-1][0] if rows else after), [
         Plan(plan_id, scope, epoch, json.loads(document)['moves'],
              [t for t in known.values() if t.plan_id == plan_id])
-        for _row, plan_id, scope, epoch, document in found]
+        for _row, plan_id, scope, epoch, document in rows]
 
 
 def swaps(connection: sqlite3.Connection) -> list[tuple[str, str, list[list[str]]]]:
@@ -77,16 +77,16 @@ def swaps(connection: sqlite3.Connection) -> list[tuple[str, str, list[list[str]
 
 
 def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:
-    found: tuple[str, int, float] | None = connection.execute(
+    row: tuple[str, int, float] | None = connection.execute(
         'SELECT owner, epoch, until FROM lease WHERE scope = ?', (scope,)).fetchone()
-    return found
+    return row
 
 
 def cooldown(connection: sqlite3.Connection, instance: str) -> float:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT until FROM cooldown WHERE kind = 'instance' AND name = ?",
         (instance,)).fetchone()
-    return float('-inf') if found is None else float(found[0])
+    return float('-inf') if row is None else float(row[0])
 
 
 def quarantined(connection: sqlite3.Connection, instance: str, since: float,

@@ -300,8 +300,8 @@ class Run:
             self._broken = Broken(self.seed, name, what)
 
     def _judge_by(self, rule: Callable[..., str | None], *args: object) -> None:
-        found = rule(self, *args)
-        self.judge(rule.__name__, found is None, found or '')
+        problem = rule(self, *args)
+        self.judge(rule.__name__, problem is None, problem or '')
 
     def accepted(self) -> None:
         """Nova has said 202 to a request of ours."""
@@ -411,15 +411,16 @@ class Run:
 
         Each time that this keeps an invariant from judging is counted under its name.
         """
-        found = any(m.instance_uuid == task.instance and m.task_id != task.task_id
-                    and m.changed_at >= self.made[task.task_id]
-                    for m in self.cloud.migrations) or (
-            self.cloud.instances[task.instance].host not in (task.from_host, task.to_host)) or (
-            self.cloud.instances[task.instance].status != (
-                'SHUTOFF' if any(m.task_id == task.task_id and m.type == cloud.COLD
-                                 for m in self.cloud.migrations) else 'ACTIVE'))
-        self.counts[f'{name} did not judge'] += found
-        return found
+        is_disturbed = any(m.instance_uuid == task.instance and m.task_id != task.task_id
+                           and m.changed_at >= self.made[task.task_id]
+                           for m in self.cloud.migrations) or (
+                   self.cloud.instances[task.instance].host
+                   not in (task.from_host, task.to_host)) or (
+                   self.cloud.instances[task.instance].status != (
+                       'SHUTOFF' if any(m.task_id == task.task_id and m.type == cloud.COLD
+                                        for m in self.cloud.migrations) else 'ACTIVE'))
+        self.counts[f'{name} did not judge'] += is_disturbed
+        return is_disturbed
 
     def mistakable(self, task: records.Task) -> set[str]:
         """How migrations ended that others asked for, of the same instance between

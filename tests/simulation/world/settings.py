@@ -73,14 +73,14 @@ def directory() -> 'tempfile.TemporaryDirectory[str]':
 def conf(number: int) -> cfg.ConfigOpts:
     """The configuration of the engine of that number; the first one's is also
     the executors'."""
-    found = cfg.ConfigOpts()
-    opts.register(found)
-    found([], default_config_files=[])
+    configuration = cfg.ConfigOpts()
+    opts.register(configuration)
+    configuration([], default_config_files=[])
     for group, values in OPTIONS.items():
         for name, value in values.items():
-            found.set_override(name, value, group)
-    found.set_override('policies_file', policies_file(number), 'engine')
-    return found
+            configuration.set_override(name, value, group)
+    configuration.set_override('policies_file', policies_file(number), 'engine')
+    return configuration
 
 
 def policies_file(number: int) -> str:

@@ -93,10 +93,10 @@ class Standstills:
 
         It has made the move already, or watches an earlier migration.
         """
-        found = self.run.tasks.get(task[0])
-        return (found is None or bool(self.run.moves[task[0]]) or found.to_host != host
-                or found.state not in ('submitting', 'submitted', 'unknown')
-                or uuidutils.is_uuid_like(found.reference))
+        record = self.run.tasks.get(task[0])
+        return (record is None or bool(self.run.moves[task[0]]) or record.to_host != host
+                or record.state not in ('submitting', 'submitted', 'unknown')
+                or uuidutils.is_uuid_like(record.reference))
 
     def note_late(self, task_id: str, process: 'processes.Process',
                   migration: cloud.Migration) -> None:
@@ -218,11 +218,11 @@ class Standstills:
 
     def stuck(self) -> list[tuple['records.Task', float]]:
         """Live tasks whose migration never ends, and since when nothing has changed."""
-        found = {m.task_id: m.changed_at for m in self.run.cloud.migrations
-                 if m.endless and not m.has_ended and m.task_id}
-        found.update(self.lost.values())
-        return [(task, found[task.task_id]) for task in self.run.tasks.values()
-                if task.task_id in found and task.state not in invariants.TERMINAL]
+        changed_at_by_task = {m.task_id: m.changed_at for m in self.run.cloud.migrations
+                              if m.endless and not m.has_ended and m.task_id}
+        changed_at_by_task.update(self.lost.values())
+        return [(task, changed_at_by_task[task.task_id]) for task in self.run.tasks.values()
+                if task.task_id in changed_at_by_task and task.state not in invariants.TERMINAL]
 
     def note_read(self, uuid: str) -> None:
         """Note that an executor learns now which migrations an instance has."""
@@ -243,14 +243,14 @@ class Standstills:
         An abort that Nova accepts does not change the record, and others may hold the slot by
         then. Such a task may have no slot until the attempt of the aborted migration has ended.
         """
-        found = {task.task_id for task, since in self.stuck()
-                 if self._was_seen_old(task.instance, since)}
+        slotless = {task.task_id for task, since in self.stuck()
+                    if self._was_seen_old(task.instance, since)}
         for migration in self._aborted_old:
             task = self.run.tasks.get(migration.task_id)
             if task is not None and migration.uuid not in {
                     attempt['migration_uuid'] for attempt in task.attempts}:
-                found.add(task.task_id)
-        return found
+                slotless.add(task.task_id)
+        return slotless
 
     def last(self) -> bool:
         """Whether nothing else is to come: all that is live hangs."""

@@ -54,9 +54,9 @@ values = st.recursive(
 @st.composite
 def spoiled(draw: Any, document: Any) -> Any:
     """The document with one to three places changed, left out or doubled."""
-    found = copy.deepcopy(document)
+    changed = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
-        node, steps = found, []
+        node, steps = changed, []
         while isinstance(node, dict | list) and node and draw(st.integers(0, 4)):
             key = draw(st.sampled_from(sorted(node) if isinstance(node, dict)
                                        else range(len(node))))
@@ -74,7 +74,7 @@ def spoiled(draw: Any, document: Any) -> Any:
                 parent[draw(texts)] = parent.pop(key)
             case _:
                 parent[key] = draw(values)
-    return found
+    return changed
 
 
 @contextlib.contextmanager

@@ -53,8 +53,8 @@ def cluster(places, *, memory_mb=1000, services=(), groups=(), taken_at=START):
                 name, inventories={'VCPU': model.Inventory(CORES, allocation_ratio=4.0),
                                    'MEMORY_MB': model.Inventory(100_000)},
                 used={'VCPU': count, 'MEMORY_MB': count * memory_mb}))
-    found = {h: model.Service(h) for h in hosts} | {s.host: s for s in services}
-    return model.Cluster(hosts=hosts, instances=instances, services=found, groups=groups,
+    service_by_host = {h: model.Service(h) for h in hosts} | {s.host: s for s in services}
+    return model.Cluster(hosts=hosts, instances=instances, services=service_by_host, groups=groups,
                          taken_at=taken_at)
 
 
@@ -77,8 +77,8 @@ def trace(cloud, hosts, used, *, policies=None, step=STEP, **more):
     answers = {questions['imbalance_query']: answer(hosts)}
     if used is not None:
         answers[questions['vm_profile_query']] = answer(used)
-    for field, found in more.items():
-        answers[questions[field]] = answer(found)
+    for field, series in more.items():
+        answers[questions[field]] = answer(series)
     count = len(next(iter(answers.values())).values)
     return recorded_trace.RecordedTrace(ranges.QueryWindow(START, step, count), cloud, SCOPES,
                                         answers)

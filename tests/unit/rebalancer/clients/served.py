@@ -42,8 +42,8 @@ class Served:
 
     def turn(self, of: str) -> tuple[int, Any]:
         turns = self.answers[of]
-        found = turns.pop(0) if len(turns) > 1 else turns[0]
-        return found if isinstance(found, tuple) else (200, found)
+        answer = turns.pop(0) if len(turns) > 1 else turns[0]
+        return answer if isinstance(answer, tuple) else (200, answer)
 
     def number(self, method: str) -> int:
         """Of requests."""

@@ -39,15 +39,15 @@ class Placement:
         self.session = types.SimpleNamespace(get_auth_headers=dict)
 
     def allocate(self, consumer: str, on: dict[str, int]) -> None:
-        for found in self.on.values():
-            found.pop(consumer, None)
+        for consumers in self.on.values():
+            consumers.pop(consumer, None)
         for name, amount in on.items():
             self.on[name][consumer] = amount
             self.generations[name] += 1
 
     def delete(self, name: str) -> None:
-        for found in (self.parents, self.generations, self.totals, self.on):
-            found.pop(name)
+        for by_name in (self.parents, self.generations, self.totals, self.on):
+            by_name.pop(name)
 
     def root(self, name: str) -> str:
         parent = self.parents[name]

@@ -65,9 +65,9 @@ class Driver(base.Executor):
 
     def read_progress(self, task, marker):
         assert marker == 'marker'
-        found = self._next('read_progress', task)
-        return found if isinstance(found, base.MigrationProgress) else base.MigrationProgress(
-            found, 'detail', 'migration-uuid')
+        progress_or_stage = self._next('read_progress', task)
+        return (progress_or_stage if isinstance(progress_or_stage, base.MigrationProgress)
+                else base.MigrationProgress(progress_or_stage, 'detail', 'migration-uuid'))
 
     def confirm(self, task, marker):
         assert marker == 'marker'

@@ -33,13 +33,13 @@ TASK = model.Task(
 
 def conf(**values):
     """``group_option`` -> value, groups of hooks without their ``hook_``."""
-    found = cfg.ConfigOpts()
-    opts.register(found)
-    found([], default_config_files=[])
+    configuration = cfg.ConfigOpts()
+    opts.register(configuration)
+    configuration([], default_config_files=[])
     for name, value in values.items():
         group, _, option = name.partition('_')
-        found.set_override(option, value, group if group == 'mqtt' else f'hook_{group}')
-    return found
+        configuration.set_override(option, value, group if group == 'mqtt' else f'hook_{group}')
+    return configuration
 
 
 def call(key='k1', marker='', ended=None, parameters=None, task=TASK):

@@ -53,17 +53,17 @@ def moves(names, tasks=False):
             names('error')),
         4: ('submitted', (values.AttemptSpan(names('to 4'), NOW + 210, None),), None),
         5: ('cancelled', (), names('error')), 6: ('queued', (), None)}
-    found = []
+    lines = []
     for n in range(1, 7):
         state, spans, error = known[n] if tasks else (None, (), None)
-        found.append(values.MoveLine(
+        lines.append(values.MoveLine(
             n, UUID.format(n), names(f'from {n % 3}'), names(f'to {n}'),
             ('spread', 'evacuate', 'affinity', 'pack', 'requested')[n % 5], int(n > 3), 0.01 * n,
             (NOW if tasks else 0) + 30.0 * ((n - 1) % 3), name=names(f'instance {n}'),
             requires=(1, 2) if n > 3 else (), alternates=(names('else'),),
             task_id=UUID.format(100 + n) if tasks else None, state=state, spans=spans,
             error=error))
-    return tuple(found)
+    return tuple(lines)
 
 
 def points(names, count=9):

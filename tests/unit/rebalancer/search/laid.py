@@ -31,15 +31,15 @@ def board(knobs, moves):
                            request.options)
     if not state.trusted or not state.takers.any():
         return None
-    found = boards.SearchBoard(state, *choice.choose_candidates(state, 6), 6)
+    search_board = boards.SearchBoard(state, *choice.choose_candidates(state, 6), 6)
     rng = random.Random(knobs.seed)
     for _ in range(moves):
-        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(found.bias))
-               if found.has_room(int(r), int(c))]
+        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(search_board.bias))
+               if search_board.has_room(int(r), int(c))]
         if not may:
             break
-        found.place_row(*rng.choice(may))
-    return found
+        search_board.place_row(*rng.choice(may))
+    return search_board
 
 
 def smooth_value(tried, additions, scale):
