@@ -22,7 +22,7 @@ import pathlib
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from tools.cloud import client
 from tools.cloud import exposition
@@ -47,6 +47,18 @@ def guests(servers: list[dict[str, Any]]) -> list[load.Guest]:
         for s in servers
         if s['OS-EXT-SRV-ATTR:host'] and s['OS-EXT-STS:vm_state'] == 'active'
     ]
+
+
+class Scrapable(Protocol):
+    """Exporters of several hosts behind one port.
+
+    :ivar ready: whether the hosts and their guests are known yet.
+    """
+
+    ready: bool
+
+    def scrape(self, path: str) -> bytes | None:
+        """Return the exposition text of a target; None for an unknown one."""
 
 
 class Exporter:
@@ -116,7 +128,7 @@ class Exporter:
             )
 
 
-def handler(exporter: Exporter) -> type[http.server.BaseHTTPRequestHandler]:
+def handler(exporter: Scrapable) -> type[http.server.BaseHTTPRequestHandler]:
     """The request handler of an exporter."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
