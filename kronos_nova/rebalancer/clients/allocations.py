@@ -62,19 +62,20 @@ def find_flight_claims(instance: model.Instance, own: Allocations,
     :param migrations: the allocations of its migrations.
     """
     at_home = {p.uuid for p in host.tree}
-    holders = [found for found in (own, *migrations) if found]
-    for found in holders:
-        if not at_home.isdisjoint(found):
-            return _attach_allocations(instance, found, at_home | host.sharing)
+    holders = [holder for holder in (own, *migrations) if holder]
+    for holder in holders:
+        if not at_home.isdisjoint(holder):
+            return _attach_allocations(instance, holder, at_home | host.sharing)
     return _attach_allocations(instance, holders[0], holders[0]) if holders else instance
 
 
-def _attach_allocations(instance: model.Instance, found: Allocations,
+def _attach_allocations(instance: model.Instance, held_resources: Allocations,
                         providers: Collection[str]) -> model.Instance:
     """Return the instance with the allocations that are on the providers."""
-    kept = {uuid: dict(found[uuid]) for uuid in sorted(found) if uuid in providers}
+    allocations = {uuid: dict(held_resources[uuid]) for uuid in sorted(held_resources)
+                   if uuid in providers}
     claims: dict[str, int] = {}
-    for resources in kept.values():
+    for resources in allocations.values():
         for name, amount in resources.items():
             claims[name] = claims.get(name, 0) + amount
-    return dataclasses.replace(instance, claims=claims, allocations=kept)
+    return dataclasses.replace(instance, claims=claims, allocations=allocations)

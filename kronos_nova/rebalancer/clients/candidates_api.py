@@ -72,10 +72,10 @@ def _remove_unknown_traits(query: Sequence[tuple[str, str]], problem: str,
     if _NO_SUCH_TRAIT not in problem:
         return list(query)
     unknown = set(re.findall(r'[A-Z][A-Z0-9_]+', problem)) - set(own)
-    found = []
+    remaining_query = []
     for name, value in query:
         if name == 'root_required' or name.startswith('required'):
             value = ','.join(t for t in value.split(',') if t.removeprefix('!') not in unknown)
         if value:
-            found.append((name, value))
-    return found
+            remaining_query.append((name, value))
+    return remaining_query

@@ -112,10 +112,10 @@ class CloudCollector:
         notes += cells.warn_about_unreadable_hosts(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
-        held = forest.map_allocations()
+        resources_by_consumer = forest.map_allocations()
         if not unreadable:
             self._hidden.refuse_incomplete_list(
-                reads, held.keys() - {server.uuid for server in servers}
+                reads, resources_by_consumer.keys() - {server.uuid for server in servers}
                 - {migration.uuid for migration in migrations}, now)
         hosts = build_hosts(nodes, services, forest, cells.map_cells(named, key, nodes))
         frozen = frozenset(list_changing_hosts(nodes, forest))
@@ -123,7 +123,7 @@ class CloudCollector:
         notes += cells.list_cell_warnings(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = list_flights(migrations, on_hosts, now)
-        instances = with_claims(on_hosts, hosts, held, {
+        instances = with_claims(on_hosts, hosts, resources_by_consumer, {
             f.instance_uuid for f in flights}, migrations, frozen)
         if unreadable:
             grouped, instances, missing = self._groups_beside_a_silent_cell(
@@ -175,20 +175,20 @@ class CloudCollector:
 
         :param listed: UUIDs of all servers that Nova has listed.
         """
-        found = reads.read_one('Nova', 'server groups', self._nova.readable_server_groups)
-        hidden = {uuid for group in found.groups if not group.members <= set(listed)
+        listed_groups = reads.read_one('Nova', 'server groups', self._nova.readable_server_groups)
+        hidden = {uuid for group in listed_groups.groups if not group.members <= set(listed)
                   for uuid in group.members & instances.keys()}
-        known = {uuid for group in found.groups for uuid in group.members}
+        known = {uuid for group in listed_groups.groups for uuid in group.members}
         self._groups_of = {u: g for u, g in self._groups_of.items() if u in instances}
-        if found.unreadable:
+        if listed_groups.unreadable:
             reads.read_each('Nova', 'servers', self._ask_groups,
                             [uuid for uuid in sorted(instances)
                              if uuid not in known and uuid not in self._groups_of])
             hidden |= {uuid for uuid, groups in self._groups_of.items()
-                       if uuid not in known and not found.uuids.issuperset(groups)}
+                       if uuid not in known and not listed_groups.uuids.issuperset(groups)}
         if not hidden:
-            return found.groups, dict(instances), []
-        return found.groups, {
+            return listed_groups.groups, dict(instances), []
+        return listed_groups.groups, {
             uuid: dataclasses.replace(instance, pinned=instance.pinned or (
                 'group-unreadable: its server group has a member in a cell that does not answer '
                 'Nova')) if uuid in hidden else instance
@@ -234,19 +234,19 @@ def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collec
     for hypervisor in hypervisors:
         by_host.setdefault(hypervisor.host, []).append(hypervisor)
     nodes, notes = {}, []
-    for host, found in sorted(by_host.items()):
-        if not any(h.type in types for h in found):
-            LOG.debug('Host %s is not planned: hypervisor type %s', host, found[0].type)
+    for host, own_hypervisors in sorted(by_host.items()):
+        if not any(h.type in types for h in own_hypervisors):
+            LOG.debug('Host %s is not planned: hypervisor type %s', host, own_hypervisors[0].type)
         elif host in services and services[host].status == model.UNKNOWN:
             LOG.debug('Host %s is not planned: its cell does not answer', host)
         elif host not in services:
             notes.append(f'Host {host} has a hypervisor but no nova-compute service and is not '
                          'planned. Delete the left-over record or start its nova-compute.')
-        elif len(found) > 1:
-            notes.append(f'Host {host} has {len(found)} hypervisors and is not planned: only '
-                         'hosts with exactly one can be.')
+        elif len(own_hypervisors) > 1:
+            notes.append(f'Host {host} has {len(own_hypervisors)} hypervisors and is not planned: '
+                         'only hosts with exactly one can be.')
         else:
-            nodes[host] = found[0]
+            nodes[host] = own_hypervisors[0]
     notes += [f'Host {host} has no hypervisor record yet and is not planned.'
               for host in sorted(services.keys() - by_host.keys())
               if services[host].status != model.UNKNOWN]
@@ -309,12 +309,12 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
     :param frozen: names of the hosts that are :func:`list_changing_hosts`.
     :param enforced: enforce_placement_claims.
     """
-    kept = 'no instance leaves it' + (', and it receives none' if enforced else '')
+    consequence = 'no instance leaves it' + (', and it receives none' if enforced else '')
     closed = ('receives no instance' if enforced else
               'is planned all the same, as enforce_placement_claims is false; Nova refuses '
               'moves to it')
     return [f'The resource providers of host {h.name} ({h.uuid}) change faster than they can be '
-            f'read. Until they rest it is taken for one without: {kept}. See what writes to '
+            f'read. Until they rest it is taken for one without: {consequence}. See what writes to '
             'Placement: the log of its nova-compute.'
             if h.name in frozen else
             f'Host {h.name} has no resource provider {h.uuid} in Placement and {closed}. See the '

@@ -100,8 +100,8 @@ class PlacementApi:
         body = self._get(f'/resource_providers/{uuid}/inventories',
                          f'inventories of provider {uuid}', _POLICY + 'inventories:list')
         record = self._make_record(uuid, body)
-        found = record.read_part('inventories')
-        out = {name: parse_inventory(found.read_part(name))
+        inventories = record.read_part('inventories')
+        out = {name: parse_inventory(inventories.read_part(name))
                for name in record.read_mapping('inventories')}
         return out, record.read_amount(GENERATION)
 

@@ -65,45 +65,47 @@ def read_provider(placement: placement_api.PlacementApi, uuid: str,
         'usages': placement.read_usages}
     if allocations:
         read['allocations'] = placement.allocations_on
-    found: dict[str, tuple[Any, int]] = {}
+    part_readings: dict[str, tuple[Any, int]] = {}
     newest, doubted = -1, False
     for attempt in range(1, ATTEMPTS + 1):
         for name in read:
-            if name not in found or found[name][1] != newest:
-                if name in ('usages', 'allocations') and not found['inventories'][0]:
-                    found[name] = {}, newest
+            if name not in part_readings or part_readings[name][1] != newest:
+                if name in ('usages', 'allocations') and not part_readings['inventories'][0]:
+                    part_readings[name] = {}, newest
                 else:
-                    found[name] = read[name](uuid)
-                newest = found[name][1]
-        if any(generation != newest for _value, generation in found.values()):
+                    part_readings[name] = read[name](uuid)
+                newest = part_readings[name][1]
+        if any(generation != newest for _value, generation in part_readings.values()):
             if (shares and attempt >= SHARING_ATTEMPTS
-                    and found['usages'][0].keys() <= found['inventories'][0].keys()):
-                return _build_content(newest, found, whole=False)
+                    and part_readings['usages'][0].keys()
+                    <= part_readings['inventories'][0].keys()):
+                return _build_content(newest, part_readings, whole=False)
             continue
-        consumers = found['allocations'][0] if allocations else {}
-        whole = not allocations or _sum_by_class(consumers) == _without_zeros(found['usages'][0])
+        consumers = part_readings['allocations'][0] if allocations else {}
+        whole = not allocations or (
+            _sum_by_class(consumers) == _without_zeros(part_readings['usages'][0]))
         if whole or doubted:
-            return _build_content(newest, found, whole)
+            return _build_content(newest, part_readings, whole)
         # Something was deleted in between, or has a consumer that Placement
         # does not list; only its usage is known then.
         doubted = True
-        del found['usages'], found['allocations']
+        del part_readings['usages'], part_readings['allocations']
     raise api.ApiError('Placement', f'resource provider {uuid}',
                        'it changes faster than it can be read', 409)
 
 
-def _build_content(generation: int, found: Mapping[str, tuple[Any, int]],
+def _build_content(generation: int, part_readings: Mapping[str, tuple[Any, int]],
                    whole: bool) -> ProviderContent:
     return ProviderContent(
-        generation=generation, inventories=found['inventories'][0], used=found['usages'][0],
-        traits=found['traits'][0], whole=whole,
-        allocations=found['allocations'][0] if 'allocations' in found else {})
+        generation=generation, inventories=part_readings['inventories'][0],
+        used=part_readings['usages'][0], traits=part_readings['traits'][0], whole=whole,
+        allocations=part_readings['allocations'][0] if 'allocations' in part_readings else {})
 
 
 def is_content_current(placement: placement_api.PlacementApi, uuid: str,
-                       kept: ProviderContent) -> bool:
+                       remembered: ProviderContent) -> bool:
     """Return whether content that was read earlier, and is whole, still holds."""
-    return placement.read_usages(uuid) == (kept.used, kept.generation)
+    return placement.read_usages(uuid) == (remembered.used, remembered.generation)
 
 
 def _sum_by_class(consumers: Consumers) -> dict[str, int]:

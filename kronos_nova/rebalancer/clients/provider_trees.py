@@ -62,14 +62,14 @@ class ProviderSharing:
     def aggregates_of(self, provider: str) -> frozenset[str]:
         """Return the aggregates through which the provider shares, or another shares with it."""
         return self.aggregates.get(provider, frozenset()) | {
-            name for name, found in self.members.items() if provider in found}
+            name for name, members in self.members.items() if provider in members}
 
     def list_sharing_with_tree(self, tree: Collection[str]) -> frozenset[str]:
         """Return the outside providers that share with a tree: one common aggregate is enough.
 
         Source: placement.objects.research_context, anchors_for_sharing_providers.
         """
-        ours = {name for name, found in self.members.items() if not found.isdisjoint(tree)}
+        ours = {name for name, members in self.members.items() if not members.isdisjoint(tree)}
         return frozenset(uuid for uuid, names in self.aggregates.items()
                          if uuid not in tree and not names.isdisjoint(ours))
 
@@ -112,16 +112,16 @@ class ProviderForest:
         by_root: dict[str, list[str]] = {}
         for uuid in self.contents:
             by_root.setdefault(self.listed[uuid].root_uuid, []).append(uuid)
-        return {root: tuple(sorted(found, key=lambda u: (self._count_ancestors(u), u)))
-                for root, found in by_root.items()}
+        return {root: tuple(sorted(uuids, key=lambda u: (self._count_ancestors(u), u)))
+                for root, uuids in by_root.items()}
 
     def _count_ancestors(self, uuid: str) -> int:
         above: list[str] = []
-        found = self.listed.get(uuid)
-        while (found is not None and found.parent_uuid is not None
-               and found.parent_uuid not in above):
-            above.append(found.parent_uuid)
-            found = self.listed.get(found.parent_uuid)
+        listed_provider = self.listed.get(uuid)
+        while (listed_provider is not None and listed_provider.parent_uuid is not None
+               and listed_provider.parent_uuid not in above):
+            above.append(listed_provider.parent_uuid)
+            listed_provider = self.listed.get(listed_provider.parent_uuid)
         return len(above)
 
     def map_allocations(self) -> dict[str, dict[str, placement_api.Resources]]:
@@ -166,7 +166,7 @@ class TreeReader:
         self._placement = placement
         self._remembers = remembers
         self._allocations = allocations
-        self._kept: dict[str, RememberedContent] = {}
+        self._remembered: dict[str, RememberedContent] = {}
 
     def read(self, reads: parallel_reads.ReadingContext, listing: Callable[[], Listing],
              sharing: ProviderSharing | None = None,
@@ -182,28 +182,28 @@ class TreeReader:
         """
         sharing = sharing or ProviderSharing({}, {})
         # A copy: an earlier reading that was given up may still write to its own.
-        kept = self._kept = dict(self._kept) if self._remembers else {}
-        one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
+        remembered = self._remembered = dict(self._remembered) if self._remembers else {}
+        reading = _OneReading(self._placement, self._allocations, sharing, wanted, remembered)
         listed = reads.read_one(_SERVICE, _WHAT, listing)
-        found = one.read_contents(reads, listed)
+        contents = reading.read_contents(reads, listed)
         trees = before = _by_root(listed)
         if any(len(tree) > 1 for tree in trees.values()):
             trees = _by_root(reads.read_one(_SERVICE, _WHAT, listing))
         again = reads.read_each(
-            _SERVICE, _WHAT, lambda root: one.read_settled_tree(root, trees[root], found),
-            sorted(_list_changed_roots(before, trees, found)))
+            _SERVICE, _WHAT, lambda root: reading.read_settled_tree(root, trees[root], contents),
+            sorted(_list_changed_roots(before, trees, contents)))
         unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
         listed = {uuid: provider for root, tree in trees.items()
                   for uuid, provider in (again[root].listed if root in again else tree).items()}
-        found = {uuid: content for uuid, content in found.items() if uuid in listed}
+        contents = {uuid: content for uuid, content in contents.items() if uuid in listed}
         for tree in again.values():
-            found |= tree.contents
+            contents |= tree.contents
         if self._remembers:
-            roots = {uuid: listed[uuid].root_uuid for uuid in found}
-            self._kept = {
+            roots = {uuid: listed[uuid].root_uuid for uuid in contents}
+            self._remembered = {
                 uuid: RememberedContent(content, None if roots[uuid] in unsettled else roots[uuid])
-                for uuid, content in found.items() if content.whole}
-        return ProviderForest(listed, found, sharing, unsettled)
+                for uuid, content in contents.items() if content.whole}
+        return ProviderForest(listed, contents, sharing, unsettled)
 
 
 class _OneReading:
@@ -220,18 +220,19 @@ class _OneReading:
         self._allocations = allocations
         self._sharing = sharing
         self._wanted = wanted
-        self._kept = kept
+        self._remembered = kept
 
     def read_contents(self, reads: parallel_reads.ReadingContext,
                       listed: Listing) -> dict[str, ProviderContent]:
         """Return contents by UUID, without providers that are gone or change all the time."""
-        kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
-                if uuid in self._kept and self._kept[uuid].content.generation
-                == provider.generation}
-        found = {uuid: kept[uuid].content for uuid in self._list_current_providers(reads, kept)}
+        unchanged = {uuid: self._remembered[uuid] for uuid, provider in listed.items()
+                     if uuid in self._remembered and self._remembered[uuid].content.generation
+                     == provider.generation}
+        current = {uuid: unchanged[uuid].content
+                   for uuid in self._list_current_providers(reads, unchanged)}
         read = reads.read_each(_SERVICE, _WHAT, self._read,
-                               [uuid for uuid in listed if uuid not in found])
-        return found | {uuid: content for uuid, content in read.items() if content is not None}
+                               [uuid for uuid in listed if uuid not in current])
+        return current | {uuid: content for uuid, content in read.items() if content is not None}
 
     def read_settled_tree(self, root: str, listed: Listing,
                           before: Mapping[str, ProviderContent]) -> ProviderTree:
@@ -239,18 +240,19 @@ class _OneReading:
 
         A provider without others in its tree is always of one moment.
         """
-        found = {uuid: before[uuid] for uuid in listed if uuid in before}
+        contents = {uuid: before[uuid] for uuid in listed if uuid in before}
         for _round in range(ROUNDS):
-            now = {uuid: self._read_if_changed(provider, found.get(uuid)) for uuid,
+            now = {uuid: self._read_if_changed(provider, contents.get(uuid)) for uuid,
                    provider in listed.items()}
-            found = {uuid: content for uuid, content in now.items() if content is not None}
+            contents = {uuid: content for uuid, content in now.items() if content is not None}
             newer = {uuid: p for uuid, p in self._placement.read_providers(in_tree=root).items()
                      if p.root_uuid == root and self._wanted(p)}
-            complete = newer.keys() == listed.keys() == found.keys()
+            complete = newer.keys() == listed.keys() == contents.keys()
             if complete and (len(newer) == 1 or newer == listed):
-                return ProviderTree(newer, found, True)
+                return ProviderTree(newer, contents, True)
             listed = newer
-        return ProviderTree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
+        return ProviderTree(listed, {uuid: contents[uuid] for uuid in listed if uuid in contents},
+                            False)
 
     def _read_if_changed(self, provider: placement_api.ListedProvider,
                          known: ProviderContent | None) -> ProviderContent | None:
@@ -270,7 +272,7 @@ class _OneReading:
                 raise
             return None
         if content.whole:
-            self._kept[uuid] = RememberedContent(content)
+            self._remembered[uuid] = RememberedContent(content)
         return content
 
     def _is_content_current(self, uuid: str, known: ProviderContent) -> bool:
@@ -282,7 +284,7 @@ class _OneReading:
             return False
 
     def _list_current_providers(self, reads: parallel_reads.ReadingContext,
-                                kept: Mapping[str, RememberedContent]) -> Iterator[str]:
+                                remembered: Mapping[str, RememberedContent]) -> Iterator[str]:
         """Yield the providers of the same generation whose remembered content still holds.
 
         Each consumer needs one witness, so only so many providers of a tree are read. Providers
@@ -290,29 +292,30 @@ class _OneReading:
         """
         def consumers_of(uuid: str) -> set[tuple[str | None, str, str]]:
             """Return each consumer with those providers that are witnesses for each other."""
-            known = kept[uuid]
+            known = remembered[uuid]
             return {(known.tree, '' if known.tree else uuid, consumer)
                     for consumer in known.content.allocations}
 
-        left = sorted(kept, key=lambda uuid: (-len(kept[uuid].content.allocations), uuid))
+        undecided = sorted(remembered,
+                           key=lambda uuid: (-len(remembered[uuid].content.allocations), uuid))
         untouched: set[tuple[str | None, str, str]] = set()
-        while left:
-            asked, covered = [], set(untouched)
-            for uuid in left:
+        while undecided:
+            witnesses, covered = [], set(untouched)
+            for uuid in undecided:
                 consumers = consumers_of(uuid)
                 if not consumers <= covered:
                     covered |= consumers
-                    asked.append(uuid)
-            if not asked:
-                yield from left
+                    witnesses.append(uuid)
+            if not witnesses:
+                yield from undecided
                 return
             answers = reads.read_each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
-                uuid, kept[uuid].content), asked)
+                uuid, remembered[uuid].content), witnesses)
             for uuid, same in answers.items():
                 if same:
                     untouched |= consumers_of(uuid)
                     yield uuid
-            left = [uuid for uuid in left if uuid not in answers]
+            undecided = [uuid for uuid in undecided if uuid not in answers]
 
 
 def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.ListedProvider]]:
@@ -323,7 +326,7 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.ListedProvide
 
 
 def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
-                        found: Mapping[str, ProviderContent]) -> Iterator[str]:
+                        contents: Mapping[str, ProviderContent]) -> Iterator[str]:
     """Yield the roots of trees to read again: changed nested trees, and unknown ones.
 
     A generation equal to the content's is not enough: the list must be the same since the first
@@ -331,7 +334,7 @@ def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listi
     """
     for root, tree in after.items():
         several = len(tree) > 1 or len(before.get(root, tree)) > 1
-        if not tree.keys() <= found.keys() or several and tree != before.get(root):
+        if not tree.keys() <= contents.keys() or several and tree != before.get(root):
             yield root
 
 
@@ -345,5 +348,5 @@ def read_sharing(reads: parallel_reads.ReadingContext,
         required=placement_api.SHARES))
     aggregates = reads.read_each(_SERVICE, 'aggregates', placement.read_aggregates,
                                  sorted(providers))
-    names = sorted({name for found in aggregates.values() for name in found})
+    names = sorted({name for aggregate_names in aggregates.values() for name in aggregate_names})
     return ProviderSharing(aggregates, reads.read_each(_SERVICE, 'aggregates', of_aggregate, names))
