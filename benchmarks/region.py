@@ -15,17 +15,14 @@
 Keystone, Nova's API, Placement, MariaDB and Prometheus are those of the sandbox; their databases
 hold generated rows of a whole region, and Prometheus scrapes an exporter of all its hosts. Printed
 are a cold cycle, cycles in which nothing and a hundredth of the hosts have changed, each by phase,
-with the processor time of every process, and the engine's memory; beside them the model that
-Watcher's collector builds from the same services::
+with the processor time of every process, and the engine's memory::
 
-    python benchmarks/region.py --hosts 1800 --instances 48000 --watcher-python PYTHON --json
+    python benchmarks/region.py --hosts 1800 --instances 48000 --json
 
-PYTHON is an interpreter with python-watcher. Needs what ``tools/sandbox`` needs, 6 GiB of memory
-and 10 of disk.
+Needs what ``tools/sandbox`` needs, 6 GiB of memory and 10 of disk.
 """
 
 import argparse
-from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import json
@@ -70,7 +67,6 @@ def main() -> None:
                         help='nested providers of each host (default: 2)')
     parser.add_argument('--cycles', type=int, default=3, help='warm cycles of each kind')
     parser.add_argument('--scrape-seconds', type=int, default=60)
-    parser.add_argument('--watcher-python', type=pathlib.Path)
     parser.add_argument('--dir', type=pathlib.Path, default=CHECKOUT / '.sandbox-region')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
@@ -83,7 +79,7 @@ def main() -> None:
             prepare_region(run, region, args.scrape_seconds, progress)
             stack.enter_context(beating_hearts(run))
             progress.step('Nova, Placement and Prometheus know the region')
-            found = measure(run, region, args.cycles, args.watcher_python, progress)
+            found = measure(run, region, args.cycles, progress)
     finally:
         down.down(layout, keep_logs=True, progress=progress)
     if args.json:
@@ -156,8 +152,7 @@ def beating_hearts(run: Run) -> Iterator[None]:
         thread.join()
 
 
-def measure(run: Run, region: shape.Shape, cycles: int, watcher: pathlib.Path | None,
-            progress: Progress) -> dict[str, Any]:
+def measure(run: Run, region: shape.Shape, cycles: int, progress: Progress) -> dict[str, Any]:
     """Return the measured cycles by name."""
     engine = Program(run, [sys.executable, '-m', 'tools.cloud.region.cycles', '--config-file',
                            str(run.layout.kronos_conf)], run.log('cycles'))
@@ -171,28 +166,7 @@ def measure(run: Run, region: shape.Shape, cycles: int, watcher: pathlib.Path | 
             rows.change_providers(run, region, CHANGED)
             found['a hundredth has changed'].append(engine.measure())
         progress.step('the warm cycles have ended')
-    if watcher is not None:
-        with Program(run, [str(watcher), str(CHECKOUT / 'tools/cloud/region/watcher_model.py'),
-                           str(write_watcher_configuration(run))], run.log('watcher')) as other:
-            found['watcher'] = [other.measure() for _ in range(2)]
-        progress.step('Watcher has built its model')
     return found
-
-
-def write_watcher_configuration(run: Run) -> pathlib.Path:
-    """Write a watcher.conf whose time limits do not end the collection."""
-    file = run.layout.etc / 'watcher.conf'
-    file.touch(mode=0o600)
-    account = config.password_auth(run.ports, 'admin', 'admin')
-    del account['region_name']
-    file.write_text(config.render({
-        'DEFAULT': {'use_stderr': 'true'},
-        'watcher_clients_auth': account,
-        'collector': {'compute_resources_collector_timeout': 3600},
-        'nova': {'region_name': config.REGION}, 'placement_client': {
-            'region_name': config.REGION, 'interface': 'public'},
-    }))
-    return file
 
 
 class Program:
@@ -204,13 +178,10 @@ class Program:
         self._log = log
 
     def __enter__(self) -> 'Program':
-        environment = self._run.environment()
-        if not self._command[0].startswith(sys.prefix):
-            del environment['PYTHONPATH']
         with self._log.open('ab') as log:
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, env=environment, cwd=self._run.layout.data)
+                text=True, env=self._run.environment(), cwd=self._run.layout.data)
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -240,10 +211,6 @@ def read_processor_seconds(run: Run) -> dict[str, float]:
             fields = stat[stat.rindex(')') + 2:].split()
             found[process.name] = (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
     return found
-
-
-def take_least(cycles: list[dict[str, Any]], read: Callable[[dict[str, Any]], float]) -> float:
-    return min(map(read, cycles))
 
 
 def print_cycles(found: dict[str, Any]) -> None:
