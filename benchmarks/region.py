@@ -26,12 +26,10 @@ import argparse
 from collections.abc import Iterator
 import contextlib
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 if __name__ == '__main__':
@@ -41,6 +39,8 @@ from tools.cloud import client as clients
 from tools.cloud import config
 from tools.cloud import down
 from tools.cloud import mariadb
+from tools.cloud import policies
+from tools.cloud import processes
 from tools.cloud import prometheus
 from tools.cloud import rebalancer
 from tools.cloud import up
@@ -51,11 +51,12 @@ from tools.cloud.progress import Progress
 from tools.cloud.region import rows
 from tools.cloud.region import shape
 from tools.cloud.run import Run
+from tools.cloud.run import tail
 
 HOST = HostSize(vcpus=16, memory_mb=131072, disk_gb=1000)
 #: Every so many hosts change between two cycles.
 CHANGED = 100
-HEARTBEAT_SECONDS = 10
+REPORT_SECONDS = 10
 SERVERS = ('keystone', 'nova', 'placement', 'mariadb', 'prometheus', 'memcached')
 
 
@@ -75,17 +76,15 @@ def main() -> None:
     layout = Layout(args.dir.absolute())
     run = up.up(layout, up.Size(hosts=1, host=HOST), progress)
     try:
-        with contextlib.ExitStack() as stack:
-            prepare_region(run, region, args.scrape_seconds, progress)
-            stack.enter_context(beating_hearts(run))
-            progress.step('Nova, Placement and Prometheus know the region')
-            found = measure(run, region, args.cycles, progress)
+        prepare_region(run, region, args.scrape_seconds, progress)
+        with keep_services_up(run):
+            measured = measure_cycles(run, region, args.cycles, progress)
     finally:
         down.down(layout, keep_logs=True, progress=progress)
     if args.json:
-        print(json.dumps({**vars(region), **found}))
+        print(json.dumps({**vars(region), **measured}))
     else:
-        print_cycles(found)
+        print_cycles(measured)
 
 
 def prepare_region(run: Run, region: shape.Shape, scrape_seconds: int,
@@ -98,7 +97,7 @@ def prepare_region(run: Run, region: shape.Shape, scrape_seconds: int,
                            str(image))
         for flavor, vcpus, memory, _share in shape.FLAVORS}
     clients.poll(lambda: all(cloud.server(uuid)['status'] == 'ACTIVE'
-                             for uuid in templates.values()), 'the templates are ACTIVE')
+                             for uuid in templates.values()), 'the template servers are ACTIVE')
     for name in ('nova-computes', 'exporter', 'prometheus'):
         run.stop_one(name, grace=10)
     targets = [config.ScrapeTarget(job, host, run.ports['exporter'], f'/{host}/{job}')
@@ -108,15 +107,24 @@ def prepare_region(run: Run, region: shape.Shape, scrape_seconds: int,
         str(region.hosts), str(region.instances), str(HOST.vcpus), str(HOST.memory_mb)])
     run.wait_http('exporter', f'/{shape.TEMPLATE_HOST}/node')
     prometheus.start(run, config.prometheus(targets, scrape_seconds))
-    progress.step('the templates are ACTIVE')
-    started = time.monotonic()
+    progress.step('the template servers are ACTIVE')
     rows.fill_databases(run, region, templates)
-    rows.beat_hearts(run)
     progress.step('the databases are filled')
     mariadb.execute(run, ['CREATE DATABASE kronos CHARACTER SET utf8mb4'])
     write_configuration(run)
-    # A rate needs two scrapes, and these begin at any time within the interval.
-    time.sleep(max(0.0, started + 2.5 * scrape_seconds - time.monotonic()))
+    clients.poll(lambda: count_scored_hosts(run) == region.hosts,
+                 'Prometheus has a score of every host', timeout=60 + 5 * scrape_seconds,
+                 interval=scrape_seconds / 4)
+    progress.step('Nova, Placement and Prometheus know the region')
+
+
+def count_scored_hosts(run: Run) -> int:
+    """Return how many hosts have a CPU score; 0 while Prometheus does not answer in time."""
+    query, label = policies.query(run.layout.policies.read_text(), 'cpu')
+    try:
+        return len(prometheus.query(run, query, label))
+    except OSError:
+        return 0
 
 
 def write_configuration(run: Run) -> None:
@@ -135,15 +143,16 @@ def write_configuration(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def beating_hearts(run: Run) -> Iterator[None]:
-    """Keep every nova-compute alive in Nova's eyes."""
+def keep_services_up(run: Run) -> Iterator[None]:
+    """Report every nova-compute as up, again and again."""
     stopping = threading.Event()
 
-    def beat() -> None:
-        while not stopping.wait(HEARTBEAT_SECONDS):
-            rows.beat_hearts(run)
+    def report() -> None:
+        while not stopping.wait(REPORT_SECONDS):
+            rows.report_services(run)
 
-    thread = threading.Thread(target=beat)
+    rows.report_services(run)
+    thread = threading.Thread(target=report)
     thread.start()
     try:
         yield
@@ -152,35 +161,35 @@ def beating_hearts(run: Run) -> Iterator[None]:
         thread.join()
 
 
-def measure(run: Run, region: shape.Shape, cycles: int, progress: Progress) -> dict[str, Any]:
-    """Return the measured cycles by name."""
-    engine = Program(run, [sys.executable, '-m', 'tools.cloud.region.cycles', '--config-file',
-                           str(run.layout.kronos_conf)], run.log('cycles'))
-    found: dict[str, Any] = {}
-    with engine:
-        found['cold'] = engine.measure()
+def measure_cycles(run: Run, region: shape.Shape, number: int,
+                   progress: Progress) -> dict[str, list[dict[str, Any]]]:
+    """Return the measured cycles by name: one cold one, and so many of each other kind."""
+    measured: dict[str, list[dict[str, Any]]] = {}
+    with CycleProgram(run) as engine:
+        measured['cold'] = [engine.measure_cycle()]
         progress.step('the cold cycle has ended')
-        found['nothing has changed'] = [engine.measure() for _ in range(cycles)]
-        found['a hundredth has changed'] = []
-        for _ in range(cycles):
+        measured['nothing has changed'] = [engine.measure_cycle() for _ in range(number)]
+        measured['a hundredth has changed'] = []
+        for _ in range(number):
             rows.change_providers(run, region, CHANGED)
-            found['a hundredth has changed'].append(engine.measure())
+            measured['a hundredth has changed'].append(engine.measure_cycle())
         progress.step('the warm cycles have ended')
-    return found
+    return measured
 
 
-class Program:
-    """A program that does one piece of work for each line of its stdin."""
+class CycleProgram:
+    """The program of :mod:`tools.cloud.region.cycles`."""
 
-    def __init__(self, run: Run, command: list[str], log: pathlib.Path) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._command = command
-        self._log = log
+        self._log = run.log('cycles')
 
-    def __enter__(self) -> 'Program':
+    def __enter__(self) -> 'CycleProgram':
+        command = [sys.executable, '-m', 'tools.cloud.region.cycles', '--config-file',
+                   str(self._run.layout.kronos_conf)]
         with self._log.open('ab') as log:
             self._child = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, env=self._run.environment(), cwd=self._run.layout.data)
         return self
 
@@ -188,15 +197,18 @@ class Program:
         self._child.kill()
         self._child.communicate()
 
-    def measure(self) -> dict[str, Any]:
-        """Let it work once; return its result with processor seconds of every server."""
+    def measure_cycle(self) -> dict[str, Any]:
+        """Run one cycle; return its measures with processor seconds of every server.
+
+        :raises SystemExit: the cycle failed.
+        """
         assert self._child.stdin is not None and self._child.stdout is not None
         before = read_processor_seconds(self._run)
         self._child.stdin.write('\n')
         self._child.stdin.flush()
         line = self._child.stdout.readline()
         if not line:
-            raise SystemExit(f'{self._command[0]} ended; its log is {self._log}')
+            raise SystemExit(f'A cycle failed; the end of {self._log}:\n{tail(self._log)}')
         after = read_processor_seconds(self._run)
         return json.loads(line) | {
             'servers': {name: after[name] - before[name] for name in before}}
@@ -204,29 +216,26 @@ class Program:
 
 def read_processor_seconds(run: Run) -> dict[str, float]:
     """Return the processor seconds of each server so far."""
-    found = {}
-    for process in run.state.processes:
-        if process.name in SERVERS:
-            stat = pathlib.Path(f'/proc/{process.pid}/stat').read_text()
-            fields = stat[stat.rindex(')') + 2:].split()
-            found[process.name] = (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
-    return found
+    return {process.name: measured['cpu'] for process in run.state.processes
+            if process.name in SERVERS
+            and (measured := processes.measure_process(process.pid)) is not None}
 
 
-def print_cycles(found: dict[str, Any]) -> None:
-    """Print each cycle by phase, server and request; of several cycles, the shortest."""
-    for name, measured in found.items():
-        cycles = measured if isinstance(measured, list) else [measured]
+def print_cycles(measured: dict[str, list[dict[str, Any]]]) -> None:
+    """Print the shortest cycle of each kind by phase, server and path."""
+    for name, cycles in measured.items():
         shortest = min(cycles, key=lambda cycle: cycle['seconds'])
         print(f'{name}: {shortest["seconds"]:.1f} s by the clock, '
-              f'{shortest["cpu_seconds"]:.1f} s of its own, memory {shortest["memory"]}')
-        for phase, seconds in shortest.get('phases', {}).items():
-            print(f'  {phase:12} {seconds:8.2f} s {shortest["cpu_phases"][phase]:8.2f} s of ours')
+              f'{shortest["cpu_seconds"]:.1f} s of the engine, '
+              f'{shortest["memory"]["now"]:.0f} MiB, at most {shortest["memory"]["highest"]:.0f}')
+        for phase, seconds in shortest['phases'].items():
+            print(f'  {phase:12} {seconds:8.2f} s {shortest["cpu_phases"][phase]:8.2f} s of the '
+                  'engine')
         for server, seconds in shortest['servers'].items():
-            print(f'  {server:12} {seconds:8.2f} s of its own')
-        for kind, (number, seconds) in sorted(shortest.get('requests', {}).items()):
-            print(f'  {number:6} x {kind:60} {seconds:8.2f} s')
-        for scope in shortest.get('scopes', ()):
+            print(f'  {server:12} {"":10} {seconds:8.2f} s of the server')
+        for path, (number, seconds) in sorted(shortest['requests'].items()):
+            print(f'  {number:6} x {path:60} {seconds:8.2f} s')
+        for scope in shortest['scopes']:
             print(f'  {scope}')
 
 

@@ -12,6 +12,11 @@
 
 """The generated region of benchmarks/region.py: exporter and databases name the same instances."""
 
+import json
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 from tests.integration import servers
@@ -55,6 +60,9 @@ COLUMNS = {
                        'dest_node, dest_host, status, instance_uuid, migration_type, uuid, '
                        'hidden, deleted, cross_cell_move, user_id, project_id',
 }
+
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
 
 
 def list_all_guests() -> list[load.Guest]:
@@ -150,3 +158,35 @@ def test_members_of_a_server_group_are_on_different_hosts(filled):
         'JOIN nova.instances i ON i.uuid = m.instance_uuid GROUP BY group_id'])
     assert len(stored) == REGION.hosts // 2
     assert all(counts == (rows.GROUP_MEMBERS, rows.GROUP_MEMBERS) for counts in stored)
+
+
+def test_changed_providers_are_those_of_each_second_generated_host(filled):
+    mariadb.execute(filled, ['UPDATE placement.resource_providers SET generation = 5'])
+    rows.change_providers(filled, REGION, every=2)
+    stored = mariadb.execute(filled, [
+        'SELECT name FROM placement.resource_providers WHERE generation = 6 ORDER BY name'])
+    assert [name for name, in stored] == ['compute-0002', 'compute-0004', 'compute-0006']
+
+
+@pytest.mark.long
+@pytest.mark.timeout(10 * 60)
+def test_benchmark_plans_a_small_region_behind_real_services(tmp_path):
+    done = subprocess.run(
+        [sys.executable, 'benchmarks/region.py', '--hosts', '12', '--instances', '300',
+         '--scrape-seconds', '2', '--cycles', '1', '--dir', str(tmp_path / 's'), '--json'],
+        cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout.splitlines()[-1])
+    for name in ('cold', 'nothing has changed', 'a hundredth has changed'):
+        [cycle] = measured[name]
+        [scope] = cycle['scopes']
+        # Three instances more: those whose rows were copied.
+        assert (scope['hosts'], scope['instances']) == (12, 303)
+        assert cycle['phases'].keys() == {'collect', 'score', 'plan', 'publish'}
+    requests = {name: {path: number for path, (number, _) in measured[name][0]['requests'].items()}
+                for name in measured if isinstance(measured[name], list)}
+    inventories = 'Placement /resource_providers/*/inventories'
+    # One root for each host, two children for each generated one.
+    assert requests['cold'][inventories] == 12 + 2 * 11
+    assert inventories not in requests['nothing has changed']
+    assert requests['a hundredth has changed'][inventories] == 1

@@ -23,6 +23,8 @@ import time
 
 #: environment variable that carries the sandbox's directory into everything it starts
 MARK = 'KRONOS_SANDBOX_DIR'
+PAGE = os.sysconf('SC_PAGE_SIZE')
+TICKS = os.sysconf('SC_CLK_TCK')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +102,21 @@ def memory(pid: int) -> tuple[int, int]:
             elif key.startswith('Private_') and key != 'Private_Hugetlb':
                 private += int(value.split()[0]) * 1024
     return proportional, private
+
+
+def measure_process(pid: int) -> dict[str, float] | None:
+    """Return resident KiB, threads, descriptors and CPU seconds; None when it is gone."""
+    try:
+        entry = pathlib.Path(f'/proc/{pid}')
+        stat = (entry / 'stat').read_text().rpartition(') ')[2].split()
+        return {
+            'rss_kib': int(stat[21]) * PAGE / 1024,
+            'threads': int(stat[17]),
+            'descriptors': len(list((entry / 'fd').iterdir())),
+            'cpu': (int(stat[11]) + int(stat[12])) / TICKS,
+        }
+    except OSError:
+        return None
 
 
 def _signal(processes: Iterable[Process], number: signal.Signals) -> None:

@@ -13,8 +13,9 @@
 """``python -m tools.cloud.region.cycles --config-file FILE``: one cycle for each line of stdin.
 
 It is kronos-engine without its loop, so that each cycle can be timed by phase. Each cycle ends with
-a line of JSON on stdout: seconds by the clock and of this process for each phase, requests and
-seconds that they took by service and kind, the memory of this process in MiB.
+a line of JSON on stdout: seconds by the clock and of processor time for each phase; number and
+seconds of the requests by service and path; resident memory in MiB. A cycle that could not plan a
+scope ends the program with the reason, because its time would be that of an error.
 """
 
 from collections.abc import Callable
@@ -26,12 +27,12 @@ import threading
 import time
 from typing import Any
 
-PHASES = ('collect', 'score', 'plan', 'publish')
+#: A UUID in a path.
 _UUID = re.compile('[0-9a-f]{8}-[0-9a-f-]{27}')
 
 
 class PhaseClock:
-    """Seconds of each phase, by the clock and of this process."""
+    """Seconds of each phase, by the clock and of this process's processor time."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -52,10 +53,10 @@ class PhaseClock:
 
 
 class RequestCounter:
-    """Requests and their seconds by the clock, by service and kind."""
+    """Number and seconds by the clock of requests, by service and path."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, list[float]] = {}
+        self.by_path: dict[str, list[float]] = {}
         self._lock = threading.Lock()
 
     def count(self, service: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,9 +66,9 @@ class RequestCounter:
             try:
                 return call(path, *args, **kwargs)
             finally:
-                kind = f'{service} {_UUID.sub("*", path.partition("?")[0])}'
+                shape = f'{service} {_UUID.sub("*", path.partition("?")[0])}'
                 with self._lock:
-                    entry = self.kinds.setdefault(kind, [0, 0.0])
+                    entry = self.by_path.setdefault(shape, [0, 0.0])
                     entry[0] += 1
                     entry[1] += time.perf_counter() - began
 
@@ -92,32 +93,35 @@ def main() -> None:
     tools.native_threads()
     conf = daemon_configuration.configure_daemon('kronos-engine', sys.argv[1:], [
         cfg.BoolOpt('once', default=True)])
-    # Its parts are replaced by timed ones, which no type of theirs allows.
+    # Any: a type checker refuses timed functions in the place of its methods.
     engine: Any
     engine, close = daemons.make_engine(conf, stats.DaemonTally())
     collector = engine._collector
     gets = {'Nova': collector._nova._api, 'Placement': collector._placement._api}
     original = {service: api.get for service, api in gets.items()}
-    begun = {'collect_cluster': collector.collect_cluster, 'fetch': engine._source.fetch,
-             'plan_scope': engine._scopes.plan_scope,
-             'publish_moves': engine._scheduler.publish_moves,
-             'publish_usage': engine._scheduler.publish_usage}
+    untimed = {'collect_cluster': collector.collect_cluster, 'fetch': engine._source.fetch,
+               'plan_scope': engine._scopes.plan_scope,
+               'publish_moves': engine._scheduler.publish_moves,
+               'publish_usage': engine._scheduler.publish_usage}
     for _line in sys.stdin:
         clock, requests = PhaseClock(), RequestCounter()
         for service, api in gets.items():
             api.get = requests.count(service, original[service])
-        collector.collect_cluster = clock.measure('collect', begun['collect_cluster'])
-        engine._source.fetch = clock.measure('score', begun['fetch'])
-        engine._scopes.plan_scope = clock.measure('plan', begun['plan_scope'])
+        collector.collect_cluster = clock.measure('collect', untimed['collect_cluster'])
+        engine._source.fetch = clock.measure('score', untimed['fetch'])
+        engine._scopes.plan_scope = clock.measure('plan', untimed['plan_scope'])
         for name in ('publish_moves', 'publish_usage'):
-            setattr(engine._scheduler, name, clock.measure('publish', begun[name]))
+            setattr(engine._scheduler, name, clock.measure('publish', untimed[name]))
         wall, cpu = time.perf_counter(), time.process_time()
         rows = engine.run_cycle()
         spent = time.perf_counter() - wall, time.process_time() - cpu
+        for row in rows:
+            if row['hosts'] is None:
+                sys.exit(f'scope {row["name"]}: {row["reason"]}')
         print(json.dumps({
             'seconds': spent[0], 'cpu_seconds': spent[1],
             'phases': clock.seconds, 'cpu_phases': clock.cpu_seconds,
-            'requests': requests.kinds, 'memory': read_memory(),
+            'requests': requests.by_path, 'memory': read_memory(),
             'scopes': [{name: row.get(name) for name in ('name', 'hosts', 'instances', 'reason')}
                        | {'moves': len(row.get('moves') or ())} for row in rows],
         }), flush=True)

@@ -16,7 +16,6 @@ Nothing states the columns of a row: a generated row is a copy of a real one wit
 identities. MariaDB's engine SEQUENCE gives the numbers.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 
@@ -34,49 +33,69 @@ NOW = 'UTC_TIMESTAMP()'
 #: Placement's id of the resource class.
 VGPU = "(SELECT id FROM placement.resource_classes WHERE name = 'VGPU')"
 #: Migrations that ended long ago, and within the last day.
-OLD_MIGRATIONS, NEW_MIGRATIONS = 20000, 500
+MIGRATIONS, RECENT_MIGRATIONS = 20000, 500
 BUFFER_POOL = 3 * 2**30
 
 
+class RowCopier:
+    """Writes the SQL that copies a real row once for each number.
+
+    :param columns: by table, as ``DATABASE.TABLE``.
+    """
+
+    def __init__(self, columns: Mapping[str, list[str]]) -> None:
+        self._columns = columns
+
+    def copy_row(self, table: str, numbers: str, changed: Mapping[str, str], where: str) -> str:
+        """Return the statement.
+
+        :param numbers: a subquery; its columns may be used in ``changed``.
+        :param changed: SQL of the columns that differ from the copied row ``t``. MariaDB chooses
+            an ``id`` that is not among them.
+        :param where: the condition that selects the rows to copy.
+        """
+        names = [c for c in self._columns[table] if c != 'id' or 'id' in changed]
+        values = [changed.get(c, f't.`{c}`') for c in names]
+        return (f'INSERT INTO {table} ({", ".join(f"`{c}`" for c in names)}) '
+                f'SELECT {", ".join(values)} FROM {table} t, {numbers} WHERE {where}')
+
+
 def list_statements(region: shape.Shape, template_uuids: Mapping[str, str],
-                    columns: Mapping[str, list[str]]) -> Iterator[str]:
+                    copier: RowCopier) -> Iterator[str]:
     """Yield the SQL that fills the databases.
 
     :param template_uuids: the real server of each flavor.
-    :param columns: by table, as ``DATABASE.TABLE``.
     """
-    def copy(table: str, numbers: str, changed: Mapping[str, str], where: str = '1',
-             alias: str = 't') -> str:
-        names = [c for c in columns[table] if c != 'id' or 'id' in changed]
-        chosen = [changed.get(c, f'{alias}.`{c}`') for c in names]
-        return (f'INSERT INTO {table} ({", ".join(f"`{c}`" for c in names)}) '
-                f'SELECT {", ".join(chosen)} FROM {table} {alias}, {numbers} WHERE {where}')
-
     hosts = f'(SELECT seq h FROM seq_2_to_{region.hosts}) numbers'
-    host = "CONCAT('compute-', LPAD(h, 4, '0'))"
+    host = _name_host('h')
     real = f"t.host = '{shape.TEMPLATE_HOST}'"
     yield f'SET GLOBAL innodb_buffer_pool_size = {BUFFER_POOL}'
-    yield copy('nova.services', hosts, {
+    yield copier.copy_row('nova.services', hosts, {
         'id': f'{FIRST_ID} + h', 'host': host, 'uuid': _make_uuid('service', 'h')},
         f"{real} AND t.`binary` = 'nova-compute'")
-    yield copy('nova.compute_nodes', hosts, {
+    yield copier.copy_row('nova.compute_nodes', hosts, {
         'id': f'{FIRST_ID} + h', 'service_id': f'{FIRST_ID} + h', 'host': host,
         'hypervisor_hostname': host, 'uuid': _make_uuid('node', 'h')}, real)
-    yield copy('nova_api.host_mappings', hosts, {'host': host}, real)
-    yield copy('placement.resource_providers', hosts, {
+    yield copier.copy_row('nova_api.host_mappings', hosts, {'host': host}, real)
+    yield copier.copy_row('placement.resource_providers', hosts, {
         'id': f'{FIRST_ID} + h', 'root_provider_id': f'{FIRST_ID} + h', 'name': host,
         'uuid': _make_uuid('node', 'h')}, 't.id = 1')
     yield ('INSERT IGNORE INTO placement.resource_provider_traits '
            '(trait_id, resource_provider_id) SELECT id, 1 FROM placement.traits '
            f"WHERE name LIKE 'HW_CPU_X86_%' ORDER BY id LIMIT {CPU_TRAITS}")
     for table in ('inventories', 'resource_provider_traits'):
-        yield copy(f'placement.{table}', hosts, {'resource_provider_id': f'{FIRST_ID} + h'},
-                   't.resource_provider_id = 1')
+        yield copier.copy_row(f'placement.{table}', hosts, {
+            'resource_provider_id': f'{FIRST_ID} + h'}, 't.resource_provider_id = 1')
     yield from _list_statements_of_children(region)
     for flavor, uuid in template_uuids.items():
-        yield from _list_statements_of_instances(region, flavor, uuid, copy)
+        yield from _list_statements_of_instances(region, flavor, uuid, copier)
     yield from _list_statements_of_groups(region)
     yield from _list_statements_of_migrations(region)
+
+
+def _name_host(number: str) -> str:
+    """Return the SQL of :func:`shape.name_host`."""
+    return f"CONCAT('compute-', LPAD({number}, 4, '0'))"
 
 
 def _make_uuid(kind: str, number: str) -> str:
@@ -98,7 +117,7 @@ def _list_statements_of_children(region: shape.Shape) -> Iterator[str]:
            '(created_at, updated_at, id, uuid, name, generation, root_provider_id, '
            'parent_provider_id) '
            f"SELECT {NOW}, {NOW}, {FIRST_CHILD_ID} + {number}, {_make_uuid('child', number)}, "
-           f"CONCAT('compute-', LPAD(h, 4, '0'), '_pci_', c), 3, {FIRST_ID} + h, {FIRST_ID} + h "
+           f"CONCAT({_name_host('h')}, '_pci_', c), 3, {FIRST_ID} + h, {FIRST_ID} + h "
            f'FROM {both}')
     yield ('INSERT INTO placement.inventories (created_at, updated_at, resource_provider_id, '
            'resource_class_id, total, reserved, min_unit, max_unit, step_size, '
@@ -108,7 +127,7 @@ def _list_statements_of_children(region: shape.Shape) -> Iterator[str]:
 
 
 def _list_statements_of_instances(region: shape.Shape, flavor: str, uuid: str,
-                                  copy: Callable[..., str]) -> Iterator[str]:
+                                  copier: RowCopier) -> Iterator[str]:
     """Yield the SQL of the instances of one flavor."""
     first = 0
     for name, _vcpus, _memory, share in shape.FLAVORS:
@@ -120,8 +139,8 @@ def _list_statements_of_instances(region: shape.Shape, flavor: str, uuid: str,
                f'WHERE seq DIV {others} % {shape.SLOTS} BETWEEN {first} AND {first + share - 1}'
                ') numbers')
     own = _make_uuid('instance', 'n')
-    host = "CONCAT('compute-', LPAD(h, 4, '0'))"
-    yield copy('nova.instances', numbers, {
+    host = _name_host('h')
+    yield copier.copy_row('nova.instances', numbers, {
         'uuid': own, 'hostname': "CONCAT('vm-', n)", 'display_name': "CONCAT('vm-', n)",
         'host': host, 'node': host, 'launched_on': host, 'compute_id': f'{FIRST_ID} + h',
         'created_at': 'TIMESTAMP(t.created_at) - INTERVAL n SECOND',
@@ -129,11 +148,11 @@ def _list_statements_of_instances(region: shape.Shape, flavor: str, uuid: str,
     for table in ('nova.instance_extra', 'nova.instance_info_caches',
                   'nova.instance_system_metadata', 'nova_api.instance_mappings',
                   'nova_api.request_specs'):
-        yield copy(table, numbers, {'instance_uuid': own}, f"t.instance_uuid = '{uuid}'")
-    yield copy('nova.block_device_mapping', numbers, {
+        yield copier.copy_row(table, numbers, {'instance_uuid': own}, f"t.instance_uuid = '{uuid}'")
+    yield copier.copy_row('nova.block_device_mapping', numbers, {
         'instance_uuid': own, 'uuid': _make_uuid('disk', 'n')}, f"t.instance_uuid = '{uuid}'")
-    yield copy('placement.consumers', numbers, {'uuid': own}, f"t.uuid = '{uuid}'")
-    yield copy('placement.allocations', numbers, {
+    yield copier.copy_row('placement.consumers', numbers, {'uuid': own}, f"t.uuid = '{uuid}'")
+    yield copier.copy_row('placement.allocations', numbers, {
         'consumer_id': own, 'resource_provider_id': f'{FIRST_ID} + h'},
         f"t.consumer_id = '{uuid}'")
     if region.children:
@@ -163,18 +182,18 @@ def _list_statements_of_groups(region: shape.Shape) -> Iterator[str]:
 
 
 def _list_statements_of_migrations(region: shape.Shape) -> Iterator[str]:
-    """Yield the SQL of migrations that have ended, one an hour ago and more."""
+    """Yield the SQL of migrations, the last of which ended an hour ago."""
     ended = ('UTC_TIMESTAMP() - INTERVAL (CASE WHEN seq < '
-             f'{NEW_MIGRATIONS} THEN 3600 + seq * 150 ELSE 100000 + seq * 300 END) SECOND')
-    source = f"CONCAT('compute-', LPAD(2 + seq * 7 % {region.hosts - 1}, 4, '0'))"
-    destination = f"CONCAT('compute-', LPAD(2 + seq * 11 % {region.hosts - 1}, 4, '0'))"
+             f'{RECENT_MIGRATIONS} THEN 3600 + seq * 150 ELSE 100000 + seq * 300 END) SECOND')
+    source = _name_host(f'2 + seq * 7 % {region.hosts - 1}')
+    destination = _name_host(f'2 + seq * 11 % {region.hosts - 1}')
     yield ('INSERT INTO nova.migrations (created_at, updated_at, source_compute, dest_compute, '
            'source_node, dest_node, dest_host, status, instance_uuid, migration_type, uuid, '
            'hidden, deleted, cross_cell_move, user_id, project_id) '
            f"SELECT {ended}, {ended}, {source}, {destination}, {source}, {destination}, "
            f"'127.0.0.1', 'completed', {_make_uuid('instance', f'seq % {region.instances}')}, "
            f"'live-migration', {_make_uuid('migration', 'seq')}, 0, 0, 0, user_id, project_id "
-           f'FROM seq_0_to_{OLD_MIGRATIONS - 1}, '
+           f'FROM seq_0_to_{MIGRATIONS - 1}, '
            '(SELECT user_id, project_id FROM nova.instances LIMIT 1) owner')
 
 
@@ -190,19 +209,22 @@ def fill_databases(run: Run, region: shape.Shape, template_uuids: Mapping[str, s
     """Write the rows of the region into the databases of Nova, its API and Placement."""
     columns = {table: [str(name) for name, *_ in mariadb.execute(run, [f'DESCRIBE {table}'])]
                for table in TABLES}
-    for statement in list_statements(region, template_uuids, columns):
+    for statement in list_statements(region, template_uuids, RowCopier(columns)):
         mariadb.execute(run, ['USE nova', statement])
     mariadb.execute(run, [f'ANALYZE TABLE {table}' for table in TABLES])
 
 
-def beat_hearts(run: Run) -> None:
-    """Report every nova-compute as alive, as they would do themselves."""
+def report_services(run: Run) -> None:
+    """Report every nova-compute as up."""
     mariadb.execute(run, ['UPDATE nova.services SET last_seen_up = UTC_TIMESTAMP() '
                           "WHERE `binary` = 'nova-compute'"])
 
 
 def change_providers(run: Run, region: shape.Shape, every: int) -> None:
-    """Raise the generation of each N-th host's provider, as a boot or a deletion there does."""
+    """Raise the generation of each N-th host's provider, as a boot there does.
+
+    The first host is the one with number 2.
+    """
     mariadb.execute(run, ['UPDATE placement.resource_providers SET generation = generation + 1 '
                           f'WHERE id > {FIRST_ID} AND id <= {FIRST_ID} + {region.hosts} '
-                          f'AND id % {every} = 0'])
+                          f'AND (id - {FIRST_ID} - 2) % {every} = 0'])

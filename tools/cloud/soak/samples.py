@@ -14,38 +14,21 @@
 
 from collections.abc import Iterable
 import json
-import os
 import pathlib
 import time
 from typing import Any
 
 from tools.cloud import mariadb
+from tools.cloud import processes
 from tools.cloud.run import Run
 from tools.cloud.soak.daemons import Daemons
 from tools.cloud.soak.daemons import DATABASE
 
 #: Sampled beside our daemons, because it has our filters and weighers.
 BESIDE = ('nova-scheduler',)
-PAGE = os.sysconf('SC_PAGE_SIZE')
-TICKS = os.sysconf('SC_CLK_TCK')
 TABLES = ('plan', 'task', 'outcome', 'owed_hook')
 STEP_SUM = 'kronos_cycle_step_seconds_sum'
 STEP_COUNT = 'kronos_cycle_step_seconds_count'
-
-
-def measure_process(pid: int) -> dict[str, float] | None:
-    """Return resident KiB, threads, descriptors and CPU seconds; None when it is gone."""
-    try:
-        entry = pathlib.Path(f'/proc/{pid}')
-        stat = (entry / 'stat').read_text().rpartition(') ')[2].split()
-        return {
-            'rss_kib': int(stat[21]) * PAGE / 1024,
-            'threads': int(stat[17]),
-            'descriptors': len(list((entry / 'fd').iterdir())),
-            'cpu': (int(stat[11]) + int(stat[12])) / TICKS,
-        }
-    except OSError:
-        return None
 
 
 def list_descendants(pid: int) -> list[int]:
@@ -54,15 +37,15 @@ def list_descendants(pid: int) -> list[int]:
         children = pathlib.Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
     except OSError:
         return [pid]
-    return [pid, *(one for child in children for one in list_descendants(int(child)))]
+    return [pid, *(pid for child in children for pid in list_descendants(int(child)))]
 
 
 def measure_tree(pid: int) -> dict[str, float] | None:
     """Return the sums over a process and its children."""
-    found = [one for one in map(measure_process, list_descendants(pid)) if one]
-    if not found:
+    measured = [use for use in map(processes.measure_process, list_descendants(pid)) if use]
+    if not measured:
         return None
-    return {key: sum(one[key] for one in found) for key in found[0]}
+    return {key: sum(use[key] for use in measured) for key in measured[0]}
 
 
 class Sampler:
