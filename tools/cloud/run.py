@@ -196,6 +196,20 @@ class Run:
         processes.stop([process], grace=0)
         self.forget(name)
 
+    def freeze(self, name: str) -> None:
+        """Let a process and its children stand still."""
+        self._signal(name, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen process and its children go on; one that has ended stays so."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        for process in self.state.processes:
+            if process.name == name and processes.is_alive(process):
+                # It was started as the leader of a session of its own.
+                os.killpg(process.pid, number)
+
     def restart(self, name: str) -> None:
         """Start a process again as it was started before."""
         command, env = self.state.commands[name]

@@ -13,9 +13,7 @@
 """The daemons of this project in a soak: two engines and two executors, as processes."""
 
 from collections.abc import Iterator
-import os
 import pathlib
-import signal
 import urllib.request
 
 from tools.cloud import config
@@ -117,18 +115,6 @@ class Daemons:
     def stop_in_order(self, name: str) -> None:
         """Send SIGTERM, and kill the daemon when it lives 30 s later."""
         self.run.stop_one(name, grace=30)
-
-    def freeze(self, name: str) -> None:
-        """Let a daemon stand still."""
-        self._signal(name, signal.SIGSTOP)
-
-    def thaw(self, name: str) -> None:
-        """Let a frozen daemon go on."""
-        self._signal(name, signal.SIGCONT)
-
-    def _signal(self, name: str, number: signal.Signals) -> None:
-        if process := self.find_process(name):
-            os.killpg(process.pid, number)
 
     def read_metrics(self, name: str) -> Iterator[tuple[str, float]]:
         """Yield each series of a daemon's page and its value.

@@ -103,13 +103,13 @@ class Faults:
 
     def _freeze(self, names: tuple[str, ...], seconds: float) -> Actor:
         name, owner = self._choose(names)
-        self._daemons.freeze(name)
+        self._run.freeze(name)
         if owner is not None:
             self._watch.note_fall(owner)
         yield seconds
         if owner is not None:
             self._watch.note_return(owner)
-        self._daemons.thaw(name)
+        self._run.thaw(name)
 
     def _restart(self, names: tuple[str, ...]) -> Actor:
         name, _ = self._choose(names)
