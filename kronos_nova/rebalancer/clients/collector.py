@@ -16,14 +16,17 @@ Order matters, because the cloud changes meanwhile. Migrations are read before s
 starts in between shows in its server's task_state, one that ends in between is still counted as
 under way. Services are read first and last: the pages of the server list silently leave out a cell
 that does not answer, the service list names it. Where all cells are named, scopes in other cells
-are planned meanwhile. Placement is read after the servers; its usages count every consumer that has
-come since, also consumers that Nova does not know, which are a load that stays. A server among
-them shows that the list was not complete (see :mod:`hidden_servers`).
+are planned meanwhile. Servers that have not changed are remembered (see :mod:`server_list`).
+Placement is read after the servers; its usages count every consumer that has come since, also
+consumers that Nova does not know, which are a load that stays. A server among them shows that the
+list was not complete (see :mod:`hidden_servers`), and a server without allocations on its host that
+a change was missed.
 """
 
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -43,6 +46,7 @@ from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import server_constraints
+from kronos_nova.rebalancer.clients import server_list
 
 LOG = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class CloudCollector:
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
+        self._servers = server_list.ServerListReader(self._nova, conf.nova.server_list_interval)
         self._hidden = hidden_servers.HiddenServers(self._nova)
         self._reported: frozenset[str] = frozenset()
         #: By instance, the UUIDs of its server groups, while a cell does not answer.
@@ -91,7 +96,7 @@ class CloudCollector:
         reads.read_one('Placement', versions, self._placement.negotiate_microversions)
         # First and alone: an unreachable cell breaks other reads; this one says why.
         first = reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
-        away = any(s.status == model.UNKNOWN for s in first.values())
+        away = has_silent_cell(first)
         named = reads.read_one('Nova', 'aggregates', self._nova.read_aggregates) if away else {}
         key = self._conf.engine.cell_metadata_key
         cells.find_unreadable_hosts((first,), named, key)
@@ -100,40 +105,39 @@ class CloudCollector:
         groups = None if away else reads.start(self._nova.server_groups)
         migrations = reads.read_one(
             'Nova', 'migrations', lambda: self._nova.migrations_under_way(now))
-        servers = reads.read_one('Nova', 'servers',
-                                 lambda: self._nova.list_servers(skip_unknown=True))
-        services = reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
-        reads.read_each('Nova', 'servers', self._check_rights, of_two_projects(servers))
+        servers, later = self._read_servers(reads, away, now)
+        services = later[-1]
+        reads.read_each('Nova', 'servers', self._check_rights,
+                        of_two_projects(servers.instances.values()))
         hypervisors = reads.collect_result(listed, 'Nova', 'hypervisors')
         named = reads.collect_result(aggregates, 'Nova', 'aggregates')
-        unreadable = cells.find_unreadable_hosts((first, services), named, key)
+        unreadable = cells.find_unreadable_hosts((first, *later), named, key)
         services = cells.hide_services(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
         notes += cells.warn_about_unreadable_hosts(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
         resources_by_consumer = forest.map_allocations()
-        if not unreadable:
-            self._hidden.refuse_incomplete_list(
-                reads, resources_by_consumer.keys() - {server.uuid for server in servers}
-                - {migration.uuid for migration in migrations}, now)
         hosts = build_hosts(nodes, services, forest, cells.map_cells(named, key, nodes))
+        if not unreadable:
+            servers = self._compare_with_placement(
+                reads, servers, hosts, resources_by_consumer, migrations, now)
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.list_cell_warnings(hosts.values(), key)
-        on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
+        on_hosts = {uuid: i for uuid, i in servers.instances.items() if i.host}
         flights = list_flights(migrations, on_hosts, now)
         instances = with_claims(on_hosts, hosts, resources_by_consumer, {
             f.instance_uuid for f in flights}, migrations, frozen)
         if unreadable:
             grouped, instances, missing = self._groups_beside_a_silent_cell(
-                reads, instances, {server.uuid for server in servers})
+                reads, instances, servers.instances.keys() | servers.deleted)
             notes += missing
         else:
             self._groups_of.clear()
             grouped = (reads.read_one('Nova', 'server groups', self._nova.server_groups)
                        if groups is None else reads.collect_result(groups, 'Nova', 'server groups'))
-        notes += warn_about_extra_specs(servers)
+        notes += warn_about_extra_specs(servers.instances.values())
         self._log_new_notes(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
@@ -142,6 +146,44 @@ class CloudCollector:
             aggregate_metadata={n: a.metadata for n, a in named.items()},
             sharing=list_sharing_providers(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
+
+    def _read_servers(self, reads: parallel_reads.ReadingContext, away: bool, now: float,
+                      ) -> tuple[server_list.ServerList, list[dict[str, model.Service]]]:
+        """Read the servers, and then the services, all of them where a cell is silent.
+
+        :param away: a cell did not answer before.
+        :returns: also the services as they were listed, one time after the other.
+        """
+        def read_services() -> dict[str, model.Service]:
+            return reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
+
+        read = self._servers.read_all if away else self._servers.read
+        servers = reads.read_one('Nova', 'servers', lambda: read(now))
+        listed_services = [read_services()]
+        if has_silent_cell(listed_services[0]) and not away:
+            # The servers of the cell are remembered ones.
+            servers = reads.read_one('Nova', 'servers', lambda: self._servers.read_all(now))
+            listed_services.append(read_services())
+        return servers, listed_services
+
+    def _compare_with_placement(
+            self, reads: parallel_reads.ReadingContext, servers: server_list.ServerList,
+            hosts: Mapping[str, model.Host], by_consumer: Mapping[str, allocations.Allocations],
+            migrations: Sequence[nova_api.Migration], now: float) -> server_list.ServerList:
+        """Return the servers after a look at those whose allocations say something else.
+
+        :raises ApiError: the list lacks a server; or one could not be looked up.
+        """
+        servers = self._servers.confirm(
+            reads, servers, list_displaced(servers.instances, hosts, by_consumer, migrations), now)
+        try:
+            self._hidden.refuse_incomplete_list(
+                reads, by_consumer.keys() - servers.instances.keys() - servers.deleted
+                - {migration.uuid for migration in migrations}, now)
+        except api.ApiError:
+            self._servers.forget()
+            raise
+        return servers
 
     def _read_forest(self, reads: parallel_reads.ReadingContext,
                      nodes: Mapping[str, nova_api.Hypervisor],
@@ -221,6 +263,11 @@ class CloudCollector:
         for note in sorted(current - self._reported):
             LOG.warning('%s', note)
         self._reported = current
+
+
+def has_silent_cell(services: Mapping[str, model.Service]) -> bool:
+    """Return whether a cell does not answer Nova, by the list of services."""
+    return any(service.status == model.UNKNOWN for service in services.values())
 
 
 def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
@@ -343,6 +390,20 @@ def list_flights(migrations: Iterable[nova_api.Migration],
     flights += [model.InFlightMove(i.uuid, i.host, None) for i in instances.values()
                 if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
+
+
+def list_displaced(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
+                   by_consumer: Mapping[str, allocations.Allocations],
+                   migrations: Iterable[nova_api.Migration]) -> list[str]:
+    """Return UUIDs of instances without an allocation on the host that Nova names.
+
+    Leave out instances under way, and those on hosts whose providers are not known.
+    """
+    moving = {migration.instance_uuid for migration in migrations}
+    trees = {name: {provider.uuid for provider in host.tree} for name, host in hosts.items()}
+    return [uuid for uuid, instance in instances.items()
+            if uuid not in moving and trees.get(instance.host)
+            and trees[instance.host].isdisjoint(by_consumer.get(uuid, {}))]
 
 
 def _is_left_behind(migration: nova_api.Migration, instance: model.Instance,

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import datetime
 import re
 from typing import Any
@@ -56,13 +57,26 @@ ABORT = 'live_migration_cancel'
 #: A name that means the same as a regular expression.
 _PLAIN = re.compile(r'[A-Za-z0-9_-]+')
 _POLICY = nova_records.POLICY
-_SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
 #: The records that the calls return.
 Hypervisor = nova_records.Hypervisor
 Aggregate = nova_records.Aggregate
 Migration = nova_records.Migration
 Server = nova_records.Server
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedServers:
+    """An answer of the list of servers.
+
+    :ivar instances: by UUID.
+    :ivar deleted: UUIDs of those that are deleted.
+    :ivar has_unknown: whether Nova left out servers because their cell does not answer.
+    """
+
+    instances: Mapping[str, model.Instance]
+    deleted: frozenset[str]
+    has_unknown: bool
 
 
 class NovaApi:
@@ -155,15 +169,26 @@ class NovaApi:
         return dict(nova_records.parse_aggregate(r)
                     for r in self._api.read_records(body, 'aggregates', what))
 
-    def list_servers(self, skip_unknown: bool = False) -> list[model.Instance]:
+    def list_servers(self, since: float | None = None,
+                     shared: server_constraints.SharedMappings | None = None) -> ListedServers:
         """List the servers of all projects, also those on no host.
 
-        :param skip_unknown: leave out servers in cells that do not answer, else raise an error.
+        :param since: epoch seconds: list only those that Nova wrote since, or deleted after it had
+            written them since.
+        :param shared: mappings of servers that were listed before.
         """
-        shared = server_constraints.SharedMappings()
-        return [nova_records.parse_instance(r, self._opt_out, shared)
-                for r in self._list_servers('servers', {})
-                if not (skip_unknown and r.get('status') == model.UNKNOWN)]
+        shared = shared or server_constraints.SharedMappings()
+        params = {} if since is None else {'changes-since': _format_time(since)}
+        instances, deleted, has_unknown = {}, set(), False
+        for data in self._list_servers('servers', params):
+            if data.get('status') == model.UNKNOWN:
+                has_unknown = True
+            elif data.get('status') == nova_records.DELETED:
+                deleted.add(str(data['id']))
+            else:
+                instance = nova_records.parse_instance(data, self._opt_out, shared)
+                instances[instance.uuid] = instance
+        return ListedServers(instances, frozenset(deleted), has_unknown)
 
     def read_server(self, uuid: str) -> Server:
         """Return one server.
@@ -267,9 +292,8 @@ class NovaApi:
         status that Nova is known to use, and everything that changed within the window, which finds
         unknown statuses.
         """
-        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
-        queries.append({'changes-since': since.strftime(_SINCE)})
+        queries.append({'changes-since': _format_time(now - window)})
         migrations_by_id = {m.id: m for query in queries for m in self._list_migrations(query)}
         return [m for _id, m in sorted(migrations_by_id.items()) if not m.has_ended]
 
@@ -279,8 +303,8 @@ class NovaApi:
 
         That is all that run, because Nova writes their records all the time, and the last ended.
         """
-        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
-        migrations = self._list_migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        migrations = self._list_migrations(
+            {'host': host, 'changes-since': _format_time(now - window)})
         return sorted(migrations, key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool,
@@ -360,3 +384,8 @@ class NovaApi:
 
 def _format_version(version: tuple[int, ...]) -> str:
     return '.'.join(str(part) for part in version)
+
+
+def _format_time(at: float) -> str:
+    """Return epoch seconds as Nova's queries take them."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')

@@ -35,6 +35,8 @@ ENDED = frozenset({
 #: migration copies, Nova writes to its record every few seconds.
 UNCHANGED_SECONDS = 3000.0
 
+#: The status of a server that is deleted; a list of changes shows such servers.
+DELETED = 'DELETED'
 #: The start of the names of Nova's policies.
 POLICY = 'os_compute_api:'
 #: The field of a server's host.

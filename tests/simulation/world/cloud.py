@@ -56,6 +56,16 @@ class Instance:
     task_state: str | None = None
     locked: bool = False
     group: str | None = None
+    #: Returns the time, for ``changed_at``.
+    clock: Callable[[], float] = dataclasses.field(default=float, compare=False, repr=False)
+    #: When Nova last wrote its record.
+    changed_at: float = 0.0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        changes = name != 'changed_at' and getattr(self, name, None) != value
+        super().__setattr__(name, value)
+        if changes:
+            super().__setattr__('changed_at', self.clock())
 
     @property
     def claims(self) -> dict[str, int]:
@@ -112,6 +122,8 @@ class Cloud:
         self.rng = rng
         self.hosts: dict[str, Host] = {}
         self.instances: dict[str, Instance] = {}
+        #: Deleted ones, whose ``changed_at`` is the time of their deletion.
+        self.deleted: dict[str, Instance] = {}
         self.migrations: list[Migration] = []
         self.groups: dict[str, tuple[str, set[str]]] = {}
         self.now = 0.0
@@ -163,8 +175,14 @@ class Cloud:
         if self.used(host)['VCPU'] + vcpus > CORES:
             return
         instance = Instance(self.uuid(), host, vcpus, 1024 * vcpus,
-                            self.rng.uniform(*LOADS) if load is None else load)
+                            self.rng.uniform(*LOADS) if load is None else load,
+                            clock=lambda: self.now)
         self.instances[instance.uuid] = instance
+
+    def delete(self, uuid: str) -> None:
+        """Delete an instance: Nova writes its record before."""
+        self.deleted[uuid] = instance = self.instances.pop(uuid)
+        instance.changed_at = self.now
 
     # Questions.
 

@@ -68,6 +68,7 @@ FAULTS = {
     'Nova loses the marker of a page': 0.1,
     'Nova cannot read server groups': 0.1,
     'Nova cannot reach a cell': 0.05,
+    'Nova lists no changes of a cell': 0.05,
     'Placement answers 500': 0.01,
     'Placement changes between two reads': 0.1,
     # The request for a migration.
@@ -171,6 +172,7 @@ ALONE = frozenset({
     'executor freezes before its POST arrives', 'executor freezes after its POST arrived',
     'Nova loses a request that it accepted', 'migration never ends',
     'abort puts the instance into ERROR', 'abort has no effect', 'abort gets 409',
+    'Nova lists no changes of a cell',
     *(f'Nova leaves a migration in {status}' for status in LEFT),
     *(f'{action} an instance in mid-move' for action in MID_MOVE)})
 

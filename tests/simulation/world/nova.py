@@ -20,6 +20,7 @@ import datetime
 import re
 import types
 from typing import Any, TYPE_CHECKING
+from urllib import parse
 
 from keystoneauth1 import exceptions as ks_exceptions
 from urllib3 import exceptions as urllib3_exceptions
@@ -133,7 +134,8 @@ class Compute(_Proxy):
 
     def _server(self, instance: cloud.Instance) -> dict[str, Any]:
         return {
-            'id': instance.uuid, 'name': 'a', 'status': instance.status, 'tenant_id': PROJECT,
+            'id': instance.uuid, 'name': 'a', 'tenant_id': PROJECT,
+            'status': 'DELETED' if instance.uuid in self.cloud.deleted else instance.status,
             'locked': instance.locked, 'image': '', 'config_drive': '',
             'flavor': {'vcpus': instance.vcpus, 'ram': instance.memory_mb, 'disk': 1,
                        'ephemeral': 0, 'swap': 0, 'extra_specs': {}},
@@ -149,6 +151,8 @@ class Compute(_Proxy):
     def _servers(self, params: dict[str, Any]) -> Response:
         instances = [i for i in self.cloud.instances.values()
                      if params.get('uuid') in (None, i.uuid)]
+        if 'changes-since' in params:
+            instances = self._list_changed(params['changes-since'])
         begin = 0
         if 'marker' in params:
             if self.run.faults.hit('Nova loses the marker of a page'):
@@ -160,10 +164,18 @@ class Compute(_Proxy):
         page = instances[begin:begin + PAGE]
         body: dict[str, Any] = {'servers': [self._server(i) for i in page]}
         if begin + PAGE < len(instances):
-            body['servers_links'] = [{
-                'rel': 'next',
-                'href': f'http://x/servers/detail?all_tenants=1&marker={page[-1].uuid}'}]
+            query = parse.urlencode({**params, 'marker': page[-1].uuid})
+            body['servers_links'] = [{'rel': 'next', 'href': f'http://x/servers/detail?{query}'}]
         return Response(body)
+
+    def _list_changed(self, text: str) -> list[cloud.Instance]:
+        """Return the instances that Nova wrote since a time, deleted ones among them."""
+        since = datetime.datetime.fromisoformat(text).timestamp()
+        changed = [i for i in (*self.cloud.instances.values(), *self.cloud.deleted.values())
+                   if i.changed_at >= since]
+        if changed and self.run.faults.hit('Nova lists no changes of a cell'):
+            return []
+        return changed
 
     def _one_server(self, params: dict[str, Any], uuid: str) -> Response:
         instance = self.cloud.instances.get(uuid)

@@ -187,7 +187,7 @@ class People:
         if len(self.cloud.instances) > 2:
             if uuid is None:
                 uuid = self.rng.choice(list(self.cloud.instances))
-            del self.cloud.instances[uuid]
+            self.cloud.delete(uuid)
             for migration in self.cloud.active():
                 if migration.instance_uuid == uuid:
                     migration.status = 'error'

@@ -76,7 +76,8 @@ PLACEMENT = {
     f'/allocations/{VM}': {'allocations': {NODE: {'resources': {'VCPU': 2}}}}}
 NOVA_READS = [
     lambda n: n.read_services(), lambda n: n.read_hypervisors(), lambda n: n.hypervisors_of('h1'),
-    lambda n: n.read_aggregates(), lambda n: n.list_servers(), lambda n: n.read_server(VM),
+    lambda n: n.read_aggregates(), lambda n: n.list_servers(), lambda n: n.list_servers(9.0),
+    lambda n: n.read_server(VM),
     lambda n: n.server_groups(), lambda n: n.server_group(OTHER), lambda n: n.list_migrations(VM),
     lambda n: n.migrations_under_way(1.7e9), lambda n: n.migrations_of_host('h1', 1.7e9),
     lambda n: n.list_actions(VM), lambda n: n.action_events(VM, 'r')]
@@ -157,8 +158,8 @@ def _bodies(document):
 
 
 def test_valid_answers_are_read():
-    assert [s.uuid for s in nova_api.NovaApi(connection(
-        {**NOVA, '/servers/detail': {'servers': [SERVER]}})).list_servers()] == [VM]
+    assert list(nova_api.NovaApi(connection(
+        {**NOVA, '/servers/detail': {'servers': [SERVER]}})).list_servers().instances) == [VM]
     placement = placement_api.PlacementApi(connection(PLACEMENT))
     assert provider_contents.read_provider(placement, NODE).used == {'VCPU': 2}
     assert nova_api.NovaApi(connection(NOVA)).list_migrations(VM)[0].to_host == 'host2'

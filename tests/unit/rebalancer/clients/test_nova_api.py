@@ -66,8 +66,22 @@ def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:
     nova.answers['/servers/detail'] = [
         {'servers': [answers.server('a'), answers.server('b')], 'servers_links': [link]},
         {'servers': [answers.server('b'), answers.server('c')]}]
-    assert [s.uuid for s in nova_api.NovaApi(nova).list_servers()] == ['a', 'b', 'c']
+    assert list(nova_api.NovaApi(nova).list_servers().instances) == ['a', 'b', 'c']
     assert nova.asked[1] == ('/servers/detail', {'marker': 'b', 'limit': '2'}, '2.96')
+
+
+def test_changed_servers_are_listed_apart_from_deleted_and_unreadable_ones(
+        nova: answers.Answers) -> None:
+    nova.answers['/servers/detail'] = [{'servers': [
+        answers.server('a'), answers.server('b', host=None, status='DELETED'),
+        {'id': 'c', 'status': 'UNKNOWN'}]}, {'servers': [answers.server('a')]}]
+    changes = nova_api.NovaApi(nova).list_servers(100.7)
+    assert nova.asked[-1][1] == {'all_tenants': '1', 'changes-since': '1970-01-01T00:01:40Z'}
+    assert list(changes.instances) == ['a']
+    assert (changes.deleted, changes.has_unknown) == ({'b'}, True)
+    servers = nova_api.NovaApi(nova).list_servers()
+    assert nova.asked[-1][1] == {'all_tenants': '1'}
+    assert (servers.deleted, servers.has_unknown) == (frozenset(), False)
 
 
 def test_pages_without_an_end_are_an_error(nova: answers.Answers) -> None:
@@ -101,7 +115,7 @@ def test_servers_are_read_without_pinned_zones_where_there_are_none() -> None:
     data = answers.server('a')
     del data['pinned_availability_zone']
     nova.answers['/servers/detail'] = [{'servers': [data]}]
-    assert nova_api.NovaApi(nova).list_servers()[0].pinned_zone is None
+    assert nova_api.NovaApi(nova).list_servers().instances['a'].pinned_zone is None
     assert nova.asked[0][2] == '2.72'
 
 

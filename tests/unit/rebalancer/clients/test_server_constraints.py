@@ -119,7 +119,7 @@ def test_instances_of_one_flavor_share_its_extra_specs() -> None:
     nova = answers.Answers('2.100')
     nova.answers['/servers/detail'] = [{'servers': [
         answers.server(u, **flavor(extra_specs={'ssd': 'true'})) for u in ('a', 'b')]}]
-    first, second = nova_api.NovaApi(nova).list_servers()
+    first, second = nova_api.NovaApi(nova).list_servers().instances.values()
     assert first.extra_specs is second.extra_specs
 
 
