@@ -74,6 +74,9 @@ class ReadOnlyTestCase(testtools.TestCase):  # type: ignore[misc]
 class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     """Placement alone: a host with two children, and one without."""
 
+    #: Whether Placement answers the search for candidates.
+    summarizes = True
+
     def setUp(self) -> None:
         super().setUp()
         self.useFixture(fixtures.FakeLogger())
@@ -81,6 +84,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         server = self.useFixture(api.PlacementApi(one_at_a_time(
             deploy.loadapp(found.conf_fixture.conf)), {'HTTP_X_AUTH_TOKEN': 'admin'}))
         self.door = server.door
+        if not self.summarizes:
+            self.door.answers.append((
+                lambda _method, path: path == '/allocation_candidates', '403 Forbidden', b'{}'))
         self.connection = connection.Connection(
             session=ks_session.Session(auth=token_endpoint.Token(server.url, 'admin')),
             placement_endpoint_override=server.url)
@@ -188,21 +194,23 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
                                  self.read().contents, what)
 
     def test_unchanged_providers_are_not_read_again(self) -> None:
+        """host2 has no memory: the search does not show it."""
+        parts = ('allocations', 'inventories', 'traits', 'usages')
         self.writer.allocate(VM, {self.root: {'VCPU': 2}, self.right: {'SRIOV_NET_VF': 1}})
-        everything = [f'{name}/{part}' for name in ('lone', 'right', 'root')
-                      for part in ('allocations', 'inventories', 'traits', 'usages')]
-        self.assertEqual(sorted([*everything, 'left/inventories', 'left/traits']),
-                         self.asked(self.read))
-        witness = self.asked(self.read)
-        self.assertIn(witness, (['root/usages'], ['right/usages']), 'one of its providers tells')
+        lone = [f'lone/{part}' for part in parts]
+        tree = [f'{name}/{part}' for name in ('right', 'root')
+                for part in (('allocations', 'inventories') if self.summarizes else parts)]
+        left = [] if self.summarizes else ['left/inventories', 'left/traits']
+        self.assertEqual(sorted([*lone, *tree, *left]), self.asked(self.read))
+        usages = [] if self.summarizes else ['right/usages', 'root/usages']
+        self.assertEqual(usages, self.asked(self.read))
         self.writer.tell(self.lone, 'CUSTOM_A')
-        self.assertEqual(sorted(['lone/allocations', 'lone/inventories', 'lone/traits',
-                                 'lone/usages', *witness]), self.asked(self.read))
+        self.assertEqual(sorted([*lone, *usages]), self.asked(self.read))
         self.writer.reshape({self.root: {'VCPU': 8, 'MEMORY_MB': 8192}, self.left: {'VGPU': 4}}, {})
         found = self.asked(self.read)
-        self.assertLessEqual({'root/inventories', 'left/inventories', 'left/usages'}, set(found))
+        self.assertLessEqual({'root/inventories', 'left/inventories'}, set(found))
         self.assertNotIn('lone/inventories', found)
-        self.assertEqual(witness, self.asked(self.read))
+        self.assertEqual(usages, self.asked(self.read))
         self.writer.allocate(VM, {self.lone: {'VCPU': 1}})
         self.assertEqual({VM: {self.lone: {'VCPU': 1}}}, self.read().map_allocations())
         self.writer.done('DELETE', f'/allocations/{VM}')
@@ -212,7 +220,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     # What changes while it is read.
 
     def test_inventories_and_usages_are_of_one_generation(self) -> None:
-        self.once(f'/resource_providers/{self.root}/usages', lambda: self.writer.stock(
+        self.writer.allocate(VM, {self.root: {'VCPU': 2}})
+        part = 'allocations' if self.summarizes else 'usages'
+        self.once(f'/resource_providers/{self.root}/{part}', lambda: self.writer.stock(
             self.root, VCPU=16, MEMORY_MB=8192))
         root = self.read().find_provider(self.root)
         self.assertEqual({'VCPU', 'MEMORY_MB'}, root.inventories.keys())
@@ -235,7 +245,8 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             writer.done('POST', '/reshaper', body)
 
         self.one_after_the_other()
-        self.once(f'/resource_providers/{self.left}/inventories', reshape)
+        read_later = self.root if self.summarizes else self.left
+        self.once(f'/resource_providers/{read_later}/inventories', reshape)
         self.assertEqual(vgpus, self.read().map_allocations())
 
     def test_allocation_moved_during_read_is_counted_once(self) -> None:
@@ -283,3 +294,9 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             forest = self.read()
             self.assertTrue(provider_tree_digest.is_tree_reshaped(known, self.host(forest)), what)
             self.assertEqual(placed, forest.map_allocations()[VM], what)
+
+
+class RefusedSearchTestCase(PlacementTestCase):
+    """The same where policy denies the search."""
+
+    summarizes = False

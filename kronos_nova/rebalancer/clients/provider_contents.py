@@ -50,11 +50,14 @@ class ProviderContent:
 
 
 def read_provider(placement: placement_api.PlacementApi, uuid: str,
-                  allocations: bool = True, shares: bool = False) -> ProviderContent:
+                  allocations: bool = True, shares: bool = False,
+                  known: Mapping[str, tuple[Any, int]] | None = None) -> ProviderContent:
     """Read all parts of one provider until they are of one generation.
 
     A provider without inventory can have nothing else but traits.
 
+    :param known: parts that were read already, each with a generation that it may not be older
+        than; see :func:`take_parts`.
     :param shares: it shares with other providers, and consumers of all these may come faster than
         they can be listed. Then its inventories and usages are taken from the last reading: not
         whole.
@@ -65,8 +68,9 @@ def read_provider(placement: placement_api.PlacementApi, uuid: str,
         'usages': placement.read_usages}
     if allocations:
         read['allocations'] = placement.allocations_on
-    part_readings: dict[str, tuple[Any, int]] = {}
-    newest, doubted = -1, False
+    part_readings = dict(known or {})
+    newest = max((generation for _value, generation in part_readings.values()), default=-1)
+    doubted = False
     for attempt in range(1, ATTEMPTS + 1):
         for name in read:
             if name not in part_readings or part_readings[name][1] != newest:
@@ -100,6 +104,20 @@ def _build_content(generation: int, part_readings: Mapping[str, tuple[Any, int]]
         generation=generation, inventories=part_readings['inventories'][0],
         used=part_readings['usages'][0], traits=part_readings['traits'][0], whole=whole,
         allocations=part_readings['allocations'][0] if 'allocations' in part_readings else {})
+
+
+def take_parts(summary: placement_api.ProviderSummary,
+               generation: int) -> dict[str, tuple[Any, int]]:
+    """Return the parts of a provider that its summary tells, as :func:`read_provider` takes them.
+
+    :param generation: the provider's, read before the summary.
+    """
+    parts: dict[str, Any] = {'usages': summary.used, 'traits': summary.traits}
+    if not summary.used:
+        parts['inventories'] = {}
+    if not any(summary.used.values()):
+        parts['allocations'] = {}
+    return {name: (part, generation) for name, part in parts.items()}
 
 
 def is_content_current(placement: placement_api.PlacementApi, uuid: str,

@@ -18,9 +18,12 @@ itself, and remembered contents are only used where they certainly still hold. A
 with every change of inventories and traits and with every allocation that is added. It does not
 rise when allocations are taken away: by DELETE /allocations/{consumer}, which is how Nova deletes
 an instance, and when a consumer is moved to other providers. But that lessens the usages: where
-generation and usages are the same, all the rest is. And it takes a consumer away from all the
-providers that its new allocations do not name, while it raises the generation of the named ones: so
-in a tree that was whole, one provider that is the same is witness for its consumers on the others.
+generation and usages are the same, all the rest is.
+
+One search for allocation candidates shows the usages and traits of nearly all providers. It shows
+no generations: they are listed before and after. A provider whose generation is the same both times
+had its usages and traits at that generation. Trees that the search leaves out, because they have no
+memory free or because Placement caps the candidates, are read provider by provider.
 
 Source: placement.objects.allocation, delete_all and _set_allocations, which raises the generations
 of the providers in the new allocations alone; placement.objects.resource_provider for inventories
@@ -32,6 +35,9 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+from typing import Any
+
+from oslo_log import log as logging
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
@@ -39,6 +45,8 @@ from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients.provider_contents import ProviderContent
+
+LOG = logging.getLogger(__name__)
 
 #: Most readings of a tree that changes in between.
 ROUNDS = 5
@@ -134,17 +142,6 @@ class ProviderForest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RememberedContent:
-    """Remembered content of a provider.
-
-    ``tree`` is the root of the tree as a whole that it was read with, None when it was read alone.
-    """
-
-    content: ProviderContent
-    tree: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class ProviderTree:
     """Providers of one tree; ``settled``: as they were at one moment."""
 
@@ -157,7 +154,8 @@ class TreeReader:
     """Reads providers by whole trees.
 
     :param remembers: contents are kept, also those of a reading that did not end, and used while
-        they hold. One call of :meth:`read` at a time.
+        they hold; and summaries are read first, for a reading of the whole cloud. One call of
+        :meth:`read` at a time.
     :param allocations: whether allocations by provider are read at all.
     """
 
@@ -166,7 +164,8 @@ class TreeReader:
         self._placement = placement
         self._remembers = remembers
         self._allocations = allocations
-        self._remembered: dict[str, RememberedContent] = {}
+        self._remembered: dict[str, ProviderContent] = {}
+        self._refusal = ''
 
     def read(self, reads: parallel_reads.ReadingContext, listing: Callable[[], Listing],
              sharing: ProviderSharing | None = None,
@@ -174,8 +173,9 @@ class TreeReader:
                               bool] = lambda _provider: True) -> ProviderForest:
         """Read the listed providers, and trees of several providers as they were at one moment.
 
-        The list of a tree is the same before and after. A tree that has changed is listed and read
-        again, independently of the others; one that changes all the time is named in ``unsettled``.
+        The list of a tree is the same before and after; so is the generation of a provider of which
+        a summary alone was read. A tree that has changed is listed and read again, independently of
+        the others; one that changes all the time is named in ``unsettled``.
 
         :param listing: lists the providers to read; called again.
         :param wanted: whether a provider of a tree belongs to the providers to read.
@@ -185,13 +185,14 @@ class TreeReader:
         remembered = self._remembered = dict(self._remembered) if self._remembers else {}
         reading = _OneReading(self._placement, self._allocations, sharing, wanted, remembered)
         listed = reads.read_one(_SERVICE, _WHAT, listing)
-        contents = reading.read_contents(reads, listed)
+        summaries = self._read_summaries(reads) if self._remembers else {}
+        contents = reading.read_contents(reads, listed, summaries)
         trees = before = _by_root(listed)
-        if any(len(tree) > 1 for tree in trees.values()):
+        if reading.unproven or any(len(tree) > 1 for tree in trees.values()):
             trees = _by_root(reads.read_one(_SERVICE, _WHAT, listing))
         again = reads.read_each(
             _SERVICE, _WHAT, lambda root: reading.read_settled_tree(root, trees[root], contents),
-            sorted(_list_changed_roots(before, trees, contents)))
+            sorted(_list_changed_roots(before, trees, contents, reading.unproven)))
         unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
         listed = {uuid: provider for root, tree in trees.items()
                   for uuid, provider in (again[root].listed if root in again else tree).items()}
@@ -199,11 +200,26 @@ class TreeReader:
         for tree in again.values():
             contents |= tree.contents
         if self._remembers:
-            roots = {uuid: listed[uuid].root_uuid for uuid in contents}
             self._remembered = {
-                uuid: RememberedContent(content, None if roots[uuid] in unsettled else roots[uuid])
-                for uuid, content in contents.items() if content.whole}
+                uuid: content for uuid, content in contents.items() if content.whole}
         return ProviderForest(listed, contents, sharing, unsettled)
+
+    def _read_summaries(self, reads: parallel_reads.ReadingContext,
+                        ) -> dict[str, placement_api.ProviderSummary]:
+        """Return the summaries of providers; none where Placement refuses the search."""
+        try:
+            summaries = reads.read_one(
+                _SERVICE, 'allocation candidates', self._placement.read_summaries)
+        except api.ApiError as exc:
+            if exc.unreachable:
+                raise
+            if exc.problem != self._refusal:
+                LOG.warning('Placement answers no search for allocation candidates: %s. The usages '
+                            'of each provider are read alone, by many more requests.', exc.problem)
+            self._refusal = exc.problem
+            return {}
+        self._refusal = ''
+        return summaries
 
 
 class _OneReading:
@@ -215,24 +231,39 @@ class _OneReading:
 
     def __init__(self, placement: placement_api.PlacementApi, allocations: bool,
                  sharing: ProviderSharing, wanted: Callable[[placement_api.ListedProvider], bool],
-                 kept: dict[str, RememberedContent]) -> None:
+                 kept: dict[str, ProviderContent]) -> None:
         self._placement = placement
         self._allocations = allocations
         self._sharing = sharing
         self._wanted = wanted
         self._remembered = kept
+        #: Providers whose generation was not read after, or with, the other parts.
+        self.unproven: set[str] = set()
 
-    def read_contents(self, reads: parallel_reads.ReadingContext,
-                      listed: Listing) -> dict[str, ProviderContent]:
-        """Return contents by UUID, without providers that are gone or change all the time."""
-        unchanged = {uuid: self._remembered[uuid] for uuid, provider in listed.items()
-                     if uuid in self._remembered and self._remembered[uuid].content.generation
-                     == provider.generation}
-        current = {uuid: unchanged[uuid].content
-                   for uuid in self._list_current_providers(reads, unchanged)}
-        read = reads.read_each(_SERVICE, _WHAT, self._read,
-                               [uuid for uuid in listed if uuid not in current])
-        return current | {uuid: content for uuid, content in read.items() if content is not None}
+    def read_contents(self, reads: parallel_reads.ReadingContext, listed: Listing,
+                      summaries: Mapping[str, placement_api.ProviderSummary],
+                      ) -> dict[str, ProviderContent]:
+        """Return contents by UUID, without providers that are gone or change all the time.
+
+        :param summaries: by UUID, read after ``listed``.
+        """
+        known = {uuid: self._remembered[uuid] for uuid, provider in listed.items()
+                 if uuid in self._remembered
+                 and self._remembered[uuid].generation == provider.generation}
+        current = {uuid: known[uuid]
+                   for uuid in self._list_current_providers(reads, known, summaries)}
+
+        def read(uuid: str) -> ProviderContent | None:
+            if uuid not in summaries:
+                return self._read(uuid)
+            if not summaries[uuid].used:
+                self.unproven.add(uuid)
+            return self._read(uuid, provider_contents.take_parts(
+                summaries[uuid], listed[uuid].generation))
+
+        new = reads.read_each(_SERVICE, _WHAT, read,
+                              [uuid for uuid in listed if uuid not in current])
+        return current | {uuid: content for uuid, content in new.items() if content is not None}
 
     def read_settled_tree(self, root: str, listed: Listing,
                           before: Mapping[str, ProviderContent]) -> ProviderTree:
@@ -262,17 +293,22 @@ class _OneReading:
             return known
         return self._read(provider.uuid)
 
-    def _read(self, uuid: str) -> ProviderContent | None:
-        """Read a provider; None when it is gone, or changes all the time."""
+    def _read(self, uuid: str,
+              parts: Mapping[str, tuple[Any, int]] | None = None) -> ProviderContent | None:
+        """Read a provider; None when it is gone, or changes all the time.
+
+        :param parts: those that were read already.
+        """
         try:
             content = provider_contents.read_provider(
-                self._placement, uuid, self._allocations, uuid in self._sharing.aggregates)
+                self._placement, uuid, self._allocations, uuid in self._sharing.aggregates, parts)
         except api.ApiError as exc:
             if exc.status not in (404, 409):
                 raise
             return None
         if content.whole:
-            self._remembered[uuid] = RememberedContent(content)
+            # Parts of a later generation than the content's do no harm: the next list names it.
+            self._remembered[uuid] = content
         return content
 
     def _is_content_current(self, uuid: str, known: ProviderContent) -> bool:
@@ -284,38 +320,27 @@ class _OneReading:
             return False
 
     def _list_current_providers(self, reads: parallel_reads.ReadingContext,
-                                remembered: Mapping[str, RememberedContent]) -> Iterator[str]:
-        """Yield the providers of the same generation whose remembered content still holds.
+                                known: Mapping[str, ProviderContent],
+                                summaries: Mapping[str, placement_api.ProviderSummary],
+                                ) -> Iterator[str]:
+        """Yield the providers whose remembered content still holds.
 
-        Each consumer needs one witness, so only so many providers of a tree are read. Providers
-        without consumers need no witness: they have no allocation that could go away unnoticed.
+        :param known: remembered contents of the same generation.
         """
-        def consumers_of(uuid: str) -> set[tuple[str | None, str, str]]:
-            """Return each consumer with those providers that are witnesses for each other."""
-            known = remembered[uuid]
-            return {(known.tree, '' if known.tree else uuid, consumer)
-                    for consumer in known.content.allocations}
-
-        undecided = sorted(remembered,
-                           key=lambda uuid: (-len(remembered[uuid].content.allocations), uuid))
-        untouched: set[tuple[str | None, str, str]] = set()
-        while undecided:
-            witnesses, covered = [], set(untouched)
-            for uuid in undecided:
-                consumers = consumers_of(uuid)
-                if not consumers <= covered:
-                    covered |= consumers
-                    witnesses.append(uuid)
-            if not witnesses:
-                yield from undecided
-                return
-            answers = reads.read_each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
-                uuid, remembered[uuid].content), witnesses)
-            for uuid, same in answers.items():
-                if same:
-                    untouched |= consumers_of(uuid)
-                    yield uuid
-            undecided = [uuid for uuid in undecided if uuid not in answers]
+        unseen = []
+        for uuid, content in known.items():
+            summary = summaries.get(uuid)
+            if not any(content.used.values()):
+                # No allocation could go away.
+                yield uuid
+            elif summary is None:
+                unseen.append(uuid)
+            elif summary.used == content.used:
+                self.unproven.add(uuid)
+                yield uuid
+        answers = reads.read_each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
+            uuid, known[uuid]), unseen)
+        yield from (uuid for uuid, is_current in answers.items() if is_current)
 
 
 def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.ListedProvider]]:
@@ -326,15 +351,19 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.ListedProvide
 
 
 def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
-                        contents: Mapping[str, ProviderContent]) -> Iterator[str]:
-    """Yield the roots of trees to read again: changed nested trees, and unknown ones.
+                        contents: Mapping[str, ProviderContent],
+                        unproven: Collection[str]) -> Iterator[str]:
+    """Yield the roots of trees to read again: unknown ones, and changed ones.
 
-    A generation equal to the content's is not enough: the list must be the same since the first
-    provider of the tree was read, because a removed allocation raises no generation.
+    A generation equal to the content's is not enough for a tree of several providers: the list must
+    be the same since the first one was read, because a removed allocation raises no generation. Nor
+    is it enough for a provider of which a summary alone was read: it names no generation.
+
+    :param unproven: UUIDs of these providers.
     """
     for root, tree in after.items():
-        several = len(tree) > 1 or len(before.get(root, tree)) > 1
-        if not tree.keys() <= contents.keys() or several and tree != before.get(root):
+        compared = len(tree) > 1 or len(before.get(root, tree)) > 1 or root in unproven
+        if not tree.keys() <= contents.keys() or compared and tree != before.get(root):
             yield root
 
 

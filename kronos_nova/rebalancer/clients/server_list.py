@@ -15,13 +15,13 @@
 Nova spends milliseconds on each server that it lists, and most servers do not change from one
 cycle to the next. So the reader remembers them, and queries Nova for the changes since.
 
-Such a query may miss a change. Nova compares ``instances.updated_at``, which a tag and a deletion of
-metadata do not touch, and which stays as it was when the row is deleted (oslo_db.sqlalchemy.orm,
-soft_delete); ``archive_deleted_rows`` takes the row away; and a query that fails in one cell leaves
-its servers out without an error. Three measures answer this. Each change is queried in two readings
-one after the other. Placement has a database of its own: a remembered server that has lost its
-allocations on its host is looked up alone. And all servers are listed again after an interval.
-Executors read an instance before they move it, opt-out included.
+Such a query may miss a change. Nova compares ``instances.updated_at``, which a tag and a deletion
+of metadata do not touch, and which stays as it was when the row is deleted
+(oslo_db.sqlalchemy.orm, soft_delete); ``archive_deleted_rows`` takes the row away; and a query that
+fails in one cell leaves its servers out without an error. Three measures answer this. Each change
+is queried in two readings one after the other. Placement has a database of its own: a remembered
+server that has lost its allocations on its host is looked up alone. And all servers are listed
+again after an interval. Executors read an instance before they move it, opt-out included.
 """
 
 from collections.abc import Collection

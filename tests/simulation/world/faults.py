@@ -71,6 +71,7 @@ FAULTS = {
     'Nova lists no changes of a cell': 0.05,
     'Placement answers 500': 0.01,
     'Placement changes between two reads': 0.1,
+    'Placement caps its candidates': 0.1,
     # The request for a migration.
     'POST is refused a connection': 0.1,
     'POST is lost on its way': 0.1,
@@ -172,7 +173,7 @@ ALONE = frozenset({
     'executor freezes before its POST arrives', 'executor freezes after its POST arrived',
     'Nova loses a request that it accepted', 'migration never ends',
     'abort puts the instance into ERROR', 'abort has no effect', 'abort gets 409',
-    'Nova lists no changes of a cell',
+    'Nova lists no changes of a cell', 'Placement caps its candidates',
     *(f'Nova leaves a migration in {status}' for status in LEFT),
     *(f'{action} an instance in mid-move' for action in MID_MOVE)})
 

@@ -338,6 +338,8 @@ class Placement(_Proxy):
                  'parent_provider_uuid': None, 'generation': self.cloud.count_generation(h)}
                 for h in self.cloud.hosts.values()
                 if not nobody and params.get('in_tree') in (None, h.uuid)]})
+        if path == '/allocation_candidates':
+            return self._search_candidates()
         kind, uuid, *rest = path.strip('/').split('/')
         if kind == 'allocations':
             return Response({'allocations': {
@@ -348,6 +350,17 @@ class Placement(_Proxy):
         if self.run.faults.hit('Placement changes between two reads'):
             host.generation += 1
         return self._of_provider(host, rest[0])
+
+    def _search_candidates(self) -> Response:
+        """Answer the providers with memory left; a cap on candidates may leave out one more."""
+        shown = [h for h in self.cloud.hosts.values()
+                 if self.cloud.used(h.name)['MEMORY_MB'] < cloud.MEMORY_MB]
+        if self.run.faults.hit('Placement caps its candidates'):
+            del shown[:1]
+        return Response({'provider_summaries': {h.uuid: {
+            'resources': {name: {'used': amount, 'capacity': 1}
+                          for name, amount in self.cloud.used(h.name).items()},
+            'traits': []} for h in shown}})
 
     def _of_provider(self, host: cloud.Host, what: str) -> Response:
         generation = {'resource_provider_generation': self.cloud.count_generation(host)}

@@ -32,6 +32,8 @@ class Placement:
         self.shares = shares
         self.generations = dict.fromkeys(parents, 0)
         self.totals = dict.fromkeys(parents, 10)
+        self.hidden: set[str] = set()
+        self.refused: int | None = None
         self.on: dict[str, dict[str, int]] = {name: {} for name in parents}
         self.before: Callable[[str, str | None], None] = lambda _path, _tree: None
         self.asked: list[str] = []
@@ -64,6 +66,15 @@ class Placement:
                 for name, parent in self.parents.items()
                 if ('required' not in params or name in self.shares)
                 and tree in (None, self.root(name))]})
+        if path == '/allocation_candidates':
+            if self.refused is not None:
+                return answers.Response({}, self.refused)
+            return answers.Response({'allocation_requests': [], 'provider_summaries': {
+                name: {'resources': {} if name not in self.totals else {'X': {
+                           'capacity': self.totals[name], 'used': sum(self.on[name].values())}},
+                       'traits': [], 'root_provider_uuid': self.root(name),
+                       'parent_provider_uuid': parent}
+                for name, parent in self.parents.items() if self.root(name) not in self.hidden}})
         _, _, name, part = path.split('/')
         if name not in self.parents:
             return answers.Response({}, 404)
@@ -76,8 +87,9 @@ class Placement:
     def _part(self, name: str, part: str) -> Any:
         match part:
             case 'inventories':
-                return {'X': {'total': self.totals[name], 'reserved': 0, 'allocation_ratio': 1.0,
-                              'min_unit': 1, 'max_unit': 9, 'step_size': 1}}
+                return {} if name not in self.totals else {'X': {
+                    'total': self.totals[name], 'reserved': 0, 'allocation_ratio': 1.0,
+                    'min_unit': 1, 'max_unit': 9, 'step_size': 1}}
             case 'usages':
                 return {'X': sum(self.on[name].values())}
             case 'allocations':

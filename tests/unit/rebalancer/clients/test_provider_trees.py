@@ -45,6 +45,7 @@ class Placement(answers.Answers):
                  'allocations': [of(3, allocations={'vm': {'resources': {'VCPU': 2}}})]}
         self.answers = {f'/resource_providers/u/{part}': found
                         for part, found in (usual | parts).items()}
+        self.answers['/allocation_candidates'] = [{'provider_summaries': {}}]
         self.api = placement_api.PlacementApi(self)
 
     def content(self) -> provider_contents.ProviderContent:
@@ -52,7 +53,8 @@ class Placement(answers.Answers):
 
     @property
     def parts(self) -> list[str]:
-        return [path.rsplit('/')[-1] for path, _params, _version in self.asked]
+        return [path.rsplit('/')[-1] for path, _params, _version in self.asked
+                if path != '/allocation_candidates']
 
 
 def test_only_parts_of_an_older_generation_are_read_again() -> None:

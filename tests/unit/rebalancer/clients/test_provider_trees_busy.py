@@ -33,21 +33,20 @@ from kronos_nova.rebalancer.executors import preflight_reader
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.clients import simulated_placement
 
-LIST = '/resource_providers'
-
-
-@pytest.fixture(autouse=True)
-def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_reads, 'CONCURRENCY', 1)
+LIST, SEARCH = '/resource_providers', '/allocation_candidates'
 
 
 class Cloud(simulated_placement.Placement):
     """Trees a and b of two providers, lone s, which shares, and lone h. ``v`` has something
     on both providers of a, and on s."""
 
+    #: Whether a search for candidates shows all trees, or none.
+    summarizes = False
+
     def __init__(self) -> None:
         super().__init__({'a0': None, 'a1': 'a0', 'b0': None, 'b1': 'b0', 's': None, 'h': None},
                          frozenset({'s'}))
+        self.hidden = set() if self.summarizes else {'a0', 'b0', 's', 'h'}
         self.sharing = provider_trees.ProviderSharing(
             {'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'a0', 'b0'})})
         self.allocate('v', {'a0': 1, 'a1': 1, 's': 1})
@@ -75,6 +74,18 @@ class Cloud(simulated_placement.Placement):
             return self.reader.read(reads, self.api.read_providers, self.sharing)
 
 
+@pytest.fixture(autouse=True)
+def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_reads, 'CONCURRENCY', 1)
+
+
+@pytest.fixture(params=[False, True])
+def summarizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run the test without summaries, and with those of all providers."""
+    monkeypatch.setattr(Cloud, 'summarizes', request.param)
+    return bool(request.param)
+
+
 def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
     return {f'host-{u}': nova_api.Hypervisor(u, u, f'host-{u}', 'QEMU') for u in uuids}
 
@@ -87,6 +98,7 @@ def hosts(forest: provider_trees.ProviderForest, *uuids: str) -> dict[str, model
 
 # Trees settle each by itself.
 
+@pytest.mark.usefixtures('summarizes')
 @pytest.mark.parametrize('name', ['a1', 'b0', 'h'])
 def test_one_boot_between_two_lists_leaves_the_forest_settled(name: str) -> None:
     cloud = Cloud()
@@ -98,6 +110,7 @@ def test_one_boot_between_two_lists_leaves_the_forest_settled(name: str) -> None
     assert forest.contents['a1'].allocations == {'v': {'X': 1}}
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_only_the_tree_that_never_rests_is_not_known() -> None:
     cloud = Cloud()
     cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
@@ -110,7 +123,8 @@ def test_only_the_tree_that_never_rests_is_not_known() -> None:
     assert found['host-b0'].sharing == {'s'} and found['host-h'].provider is not None
 
 
-def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> None:
+@pytest.mark.usefixtures('summarizes')
+def test_tree_that_did_not_rest_is_read_right_when_it_rests() -> None:
     """In the last round v leaves a0, which has been looked at, for a1, which has not."""
     cloud = Cloud()
     cloud.allocate('w', {'a1': 1})
@@ -130,9 +144,10 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
     assert cloud.read().map_allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
     cloud.read()
     asked = [path for path in cloud.asked if path.count('/') > 1]
-    assert asked == [f'{LIST}/a1/usages'], 'it rests: one is enough'
+    assert asked == ([] if cloud.summarizes else [f'{LIST}/a1/usages'])
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_an_instance_that_moves_during_a_reading_is_counted_once() -> None:
     """a1 has changed, so it is read again; meanwhile v leaves a0, whose generation stays."""
     cloud = Cloud()
@@ -152,6 +167,7 @@ def test_an_instance_that_moves_during_a_reading_is_counted_once() -> None:
     assert cloud.read().map_allocations() == {'v': {'a1': {'X': 2}}}
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_instances_of_a_constantly_changing_host_stay_with_a_warning() -> None:
     cloud = Cloud()
     cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
@@ -173,6 +189,7 @@ def test_instances_of_a_constantly_changing_host_stay_with_a_warning() -> None:
     assert pinned['away'].pinned is None, 'in flight it is not judged'
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_unwanted_providers_of_a_tree_stay_unread_in_a_second_listing() -> None:
     """A host of b that is not planned; b1 shares with others."""
     cloud = Cloud()
@@ -193,6 +210,7 @@ def test_unwanted_providers_of_a_tree_stay_unread_in_a_second_listing() -> None:
 
 # Providers that go, or never rest.
 
+@pytest.mark.usefixtures('summarizes')
 @pytest.mark.parametrize('name', ['a1', 'h', 's'])
 @pytest.mark.parametrize('warm', [True, False])
 def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
@@ -201,8 +219,9 @@ def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
     cloud.allocate('w', {'h': 1, 'a1': 1})
     if warm:
         cloud.read()
-    part = 'usages' if warm else 'traits'
-    asked = [f'{LIST}/{n}/{part}' for n in cloud.parents]
+    part = 'usages' if warm else 'inventories'
+    asked = [SEARCH] if warm and cloud.summarizes else [
+        f'{LIST}/{n}/{part}' for n in cloud.parents]
 
     def before(path: str, _tree: str | None) -> None:
         if path in asked and name in cloud.parents:
@@ -216,6 +235,7 @@ def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
     assert not collector.list_changing_hosts(nodes('a0', 'b0'), forest)
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_a_child_that_is_deleted_while_its_tree_is_read_again_is_gone() -> None:
     cloud = Cloud()
 
@@ -240,6 +260,7 @@ def test_deleted_providers_outside_nested_trees_need_no_new_list() -> None:
     assert cloud.asked.count(LIST) == 1
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_only_a_constantly_changing_host_is_unsettled() -> None:
     cloud = Cloud()
     cloud.busy('h', lambda path: path.startswith(f'{LIST}/h/'))
@@ -248,6 +269,7 @@ def test_only_a_constantly_changing_host_is_unsettled() -> None:
     assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-h']
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_a_constantly_changing_sharing_provider_is_used_and_not_kept() -> None:
     cloud = Cloud()
     cloud.busy('s', lambda path: path.startswith(f'{LIST}/s/'))
@@ -259,6 +281,7 @@ def test_a_constantly_changing_sharing_provider_is_used_and_not_kept() -> None:
     assert hosts(forest, 'a0')['host-a0'].sharing == {'s'}
 
 
+@pytest.mark.usefixtures('summarizes')
 def test_an_unread_sharing_provider_makes_its_hosts_unsettled() -> None:
     cloud = Cloud()
     forest = cloud.read()
@@ -267,7 +290,90 @@ def test_an_unread_sharing_provider_makes_its_hosts_unsettled() -> None:
     assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-a0', 'host-b0']
 
 
+# Summaries.
+
+@pytest.mark.usefixtures('summarizes')
+def test_instance_that_replaces_another_of_its_size_is_seen() -> None:
+    """v left h before the first list, which no generation shows; w comes before the summaries."""
+    cloud = Cloud()
+    cloud.allocate('v', {'h': 1})
+    cloud.read()
+    cloud.allocate('v', {})
+    cloud.once(SEARCH, lambda: cloud.allocate('w', {'h': 1}))
+    assert cloud.read().map_allocations() == {'w': {'h': {'X': 1}}}
+
+
+def test_summaries_spare_most_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cloud, 'summarizes', True)
+    cloud = Cloud()
+    forest = cloud.read()
+    used = ('a0', 'a1', 's')
+    assert sorted(path for path in cloud.asked if path.count('/') > 1) == sorted([
+        *(f'{LIST}/{name}/inventories' for name in cloud.parents),
+        *(f'{LIST}/{name}/allocations' for name in used)])
+    assert cloud.read() == forest
+    assert cloud.asked == [LIST, SEARCH, LIST]
+    cloud.hidden = {'a0'}
+    assert cloud.read() == forest
+    assert cloud.asked == [LIST, SEARCH, f'{LIST}/a0/usages', f'{LIST}/a1/usages', LIST]
+    cloud.hidden = set()
+    cloud.totals['b1'] = 20
+    cloud.generations['b1'] += 1
+    assert cloud.read().contents['b1'].inventories['X'].total == 20
+    assert cloud.asked == [LIST, SEARCH, f'{LIST}/b1/inventories', LIST]
+
+
+def test_provider_without_inventory_takes_no_request_of_its_own(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cloud, 'summarizes', True)
+    cloud = Cloud()
+    del cloud.totals['h']
+    assert cloud.read().contents['h'].inventories == {}
+    assert not any(path.startswith(f'{LIST}/h') for path in cloud.asked)
+
+
+def test_provider_known_by_its_summary_alone_is_of_the_generation_of_the_second_list(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cloud, 'summarizes', True)
+    cloud = Cloud()
+    del cloud.totals['h']
+    cloud.busy('h', lambda path: path == SEARCH)
+    assert cloud.read().contents['h'].generation == 1
+
+
+@pytest.mark.parametrize('status', [403, 500])
+def test_search_that_is_refused_is_named_once_and_spares_nothing(
+        status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud()
+    warned: list[str] = []
+    monkeypatch.setattr(provider_trees.LOG, 'warning', lambda text, *_args: warned.append(text))
+    forest = cloud.read()
+    cloud.refused = status
+    for _cycle in range(2):
+        assert cloud.read() == forest
+    assert len(warned) == 1 and 'no search for allocation candidates' in warned[0]
+    cloud.refused = None
+    cloud.read()
+    cloud.refused = status
+    cloud.read()
+    assert len(warned) == 2
+
+
 # A reading that breaks off.
+
+def test_content_from_summaries_outlives_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cloud, 'summarizes', True)
+    cloud = Cloud()
+
+    def fault() -> None:
+        raise api.ApiError('Placement', 'x', 'not read within 120 s')
+
+    cloud.once(f'{LIST}/h/inventories', fault)
+    with pytest.raises(api.ApiError, match='not read within'):
+        cloud.read()
+    assert cloud.read().contents.keys() == cloud.parents.keys()
+    assert [path for path in cloud.asked if path.count('/') > 1] == [f'{LIST}/h/inventories']
+
 
 def test_content_read_before_an_abort_is_not_read_again() -> None:
     cloud = Cloud()

@@ -77,6 +77,7 @@ def test_kept_content_equals_the_content_of_placement(seed: int,
     placement = placement_api.PlacementApi(found)
     remembers = provider_trees.TreeReader(placement, remembers=True)
     for _cycle in range(8):
+        found.hidden = {root for root in ('a0', 'b0', 's') if found.rng.random() < 0.3}
         for noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
             found.noise, found.faults = noise, found.rng.choice([0.0, 0.03]) if noise else 0.0
             try:
