@@ -16,9 +16,10 @@
 Every host has a root with VCPU, MEMORY_MB and DISK_GB, two children with VGPUs and 26
 instances, three of them with a VGPU. Everything is read for the first time (cold), again
 when nothing has changed, and when every tenth host has: a generation was raised, or an
-instance deleted, which raises none. Printed are requests, seconds by the clock and of this
-process, the least of several runs, and their part of the cold ones. Placement is simulated in
-another process that answers from memory: what is measured is ours::
+instance deleted, which raises none. Each is measured with the search for allocation candidates,
+and where it shows no provider, so that each is read by itself. Printed are requests,
+seconds by the clock and of this process, the least of several runs, and their part of the first.
+Placement is simulated in another process that answers from memory: what is measured is ours::
 
     python benchmarks/providers.py --hosts 1800 --json
 """
@@ -76,9 +77,10 @@ def cloud(hosts: int) -> Iterator[tuple[str, str | None, dict[str, int],
 
 
 class Simulated:
-    """Answers from memory; ``/change`` changes every tenth host."""
+    """Answers from memory; ``/change`` changes every tenth host, ``/deny`` empties the search."""
 
     def __init__(self, hosts: int) -> None:
+        self.denies = False
         self.records: dict[str, dict[str, Any]] = {}
         self.parts: dict[str, dict[str, Any]] = {}
         for number, (own, parent, totals, on) in enumerate(cloud(hosts)):
@@ -101,6 +103,28 @@ class Simulated:
                 allocations = self.parts[record['uuid']]['allocations']
                 allocations.pop(next(iter(allocations)))
 
+    def sum_allocations(self, own: str) -> dict[str, int]:
+        used = dict.fromkeys(self.parts[own]['inventories'], 0)
+        for allocation in self.parts[own]['allocations'].values():
+            for name, amount in allocation['resources'].items():
+                used[name] += amount
+        return used
+
+    def search(self) -> dict[str, Any]:
+        """Answer every provider, and the candidates, as Placement does."""
+        roots = [own for own, r in self.records.items() if r['parent_provider_uuid'] is None]
+        return {
+            'allocation_requests': [
+                {'allocations': {own: {'resources': {'MEMORY_MB': 1}}}, 'mappings': {'': [own]}}
+                for own in roots],
+            'provider_summaries': {own: {
+                'resources': {name: {'used': used, 'capacity': 2**20}
+                              for name, used in self.sum_allocations(own).items()},
+                'traits': self.parts[own]['traits'],
+                'root_provider_uuid': record['root_provider_uuid'],
+                'parent_provider_uuid': record['parent_provider_uuid']}
+                for own, record in self.records.items()}}
+
     def answer(self, path: str) -> dict[str, Any]:
         path, _, query = path.partition('?')
         if path == '/':
@@ -109,6 +133,11 @@ class Simulated:
         if path == '/change':
             self.change()
             return {}
+        if path == '/deny':
+            self.denies = True
+            return {}
+        if path == '/allocation_candidates':
+            return {'provider_summaries': {}} if self.denies else self.search()
         if path == '/resource_providers':
             return {'resource_providers': [] if query else list(self.records.values())}
         _, _, own, part = path.split('/')
@@ -116,11 +145,7 @@ class Simulated:
         found = self.parts[own]
         if part != 'usages':
             return {part: found[part], **generation}
-        used = dict.fromkeys(found['inventories'], 0)
-        for allocation in found['allocations'].values():
-            for name, amount in allocation['resources'].items():
-                used[name] += amount
-        return {'usages': used, **generation}
+        return {'usages': self.sum_allocations(own), **generation}
 
 
 def serve(hosts: int, pipe: multiprocessing.connection.Connection) -> None:
@@ -180,8 +205,9 @@ def measure(url: str, hosts: int, runs: int) -> dict[str, dict[str, float]]:
         with parallel_reads.ReadingContext(3600) as reads:
             forest = reader.read(reads, placement.read_providers,
                                  provider_trees.read_sharing(reads, placement))
-        if len(forest.map_trees()) != hosts or len(forest.map_allocations()) < hosts * (INSTANCES
-                                                                                        - runs):
+        # Each change deletes instances.
+        least_instances = hosts * (INSTANCES - 2 * runs)
+        if len(forest.map_trees()) != hosts or len(forest.map_allocations()) < least_instances:
             raise SystemExit('Something was not read.')
 
     def least(before: Callable[[], provider_trees.TreeReader]) -> dict[str, float]:
@@ -196,17 +222,23 @@ def measure(url: str, hosts: int, runs: int) -> dict[str, dict[str, float]]:
             best = {name: min(value, best.get(name, value)) for name, value in now.items()}
         return best
 
-    def changed() -> provider_trees.TreeReader:
-        found.session.get(f'{url}/change', authenticated=False)
-        return warm
-
     def fresh() -> provider_trees.TreeReader:
         return provider_trees.TreeReader(placement, remembers=True)
 
-    warm = fresh()
-    read(warm)
-    return {'cold': least(fresh), 'nothing has changed': least(lambda: warm),
-            'a tenth has changed': least(changed)}
+    def measure_all(beside: str) -> dict[str, dict[str, float]]:
+        def changed() -> provider_trees.TreeReader:
+            found.session.get(f'{url}/change', authenticated=False)
+            return warm
+
+        warm = fresh()
+        read(warm)
+        return {f'cold{beside}': least(fresh),
+                f'nothing has changed{beside}': least(lambda: warm),
+                f'a tenth has changed{beside}': least(changed)}
+
+    measured = measure_all('')
+    found.session.get(f'{url}/deny', authenticated=False)
+    return measured | measure_all(', no search')
 
 
 def main() -> None:
@@ -221,7 +253,7 @@ def main() -> None:
         print(json.dumps({'hosts': args.hosts, **found}))
         return
     for name, row in found.items():
-        print(f'{name:20} {row["requests"]:8.0f} requests {row["seconds"]:8.2f} s '
+        print(f'{name:30} {row["requests"]:8.0f} requests {row["seconds"]:8.2f} s '
               f'{row["cpu_seconds"]:8.2f} s of ours '
               f'{row["seconds"] / found["cold"]["seconds"]:6.1%} of cold')
 

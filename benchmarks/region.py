@@ -67,6 +67,8 @@ def main() -> None:
     parser.add_argument('--children', type=int, default=2,
                         help='nested providers of each host (default: 2)')
     parser.add_argument('--cycles', type=int, default=3, help='warm cycles of each kind')
+    parser.add_argument('--list-interval', type=int, default=900,
+                        help='[nova] server_list_interval (default: 900)')
     parser.add_argument('--scrape-seconds', type=int, default=60)
     parser.add_argument('--dir', type=pathlib.Path, default=CHECKOUT / '.sandbox-region')
     parser.add_argument('--json', action='store_true')
@@ -76,7 +78,7 @@ def main() -> None:
     layout = Layout(args.dir.absolute())
     run = up.up(layout, up.Size(hosts=1, host=HOST), progress)
     try:
-        prepare_region(run, region, args.scrape_seconds, progress)
+        prepare_region(run, region, args, progress)
         with keep_services_up(run):
             measured = measure_cycles(run, region, args.cycles, progress)
     finally:
@@ -87,9 +89,10 @@ def main() -> None:
         print_cycles(measured)
 
 
-def prepare_region(run: Run, region: shape.Shape, scrape_seconds: int,
+def prepare_region(run: Run, region: shape.Shape, args: argparse.Namespace,
                    progress: Progress) -> None:
     """Fill the databases, and let Prometheus scrape every host twice."""
+    scrape_seconds = args.scrape_seconds
     cloud = clients.Cloud(run.ports)
     image = cloud.find_image(up.IMAGE)
     templates = {
@@ -111,7 +114,7 @@ def prepare_region(run: Run, region: shape.Shape, scrape_seconds: int,
     rows.fill_databases(run, region, templates)
     progress.step('the databases are filled')
     mariadb.execute(run, ['CREATE DATABASE kronos CHARACTER SET utf8mb4'])
-    write_configuration(run)
+    write_configuration(run, args.list_interval)
     clients.poll(lambda: count_scored_hosts(run) == region.hosts,
                  'Prometheus has a score of every host', timeout=60 + 5 * scrape_seconds,
                  interval=scrape_seconds / 4)
@@ -127,7 +130,7 @@ def count_scored_hosts(run: Run) -> int:
         return 0
 
 
-def write_configuration(run: Run) -> None:
+def write_configuration(run: Run, list_interval: int) -> None:
     """Write kronos.conf: a preset as shipped, everything else as in production."""
     from kronos_nova import presets
 
@@ -137,7 +140,7 @@ def write_configuration(run: Run) -> None:
                    'planning_deadline': 60},
         'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 180, 'timeout': 300},
         'nova': {**config.password_auth(run.ports, 'admin', 'admin'),
-                 'collect_timeout': 700},
+                 'collect_timeout': 700, 'server_list_interval': list_interval},
         'database': {'connection': mariadb.url(run, 'kronos')},
     })
 
@@ -171,7 +174,7 @@ def measure_cycles(run: Run, region: shape.Shape, number: int,
         measured['nothing has changed'] = [engine.measure_cycle() for _ in range(number)]
         measured['a hundredth has changed'] = []
         for _ in range(number):
-            rows.change_providers(run, region, CHANGED)
+            rows.change_hosts(run, region, CHANGED)
             measured['a hundredth has changed'].append(engine.measure_cycle())
         progress.step('the warm cycles have ended')
     return measured

@@ -46,7 +46,7 @@ COLUMNS = {
     'placement.allocations': 'resource_provider_id, consumer_id, resource_class_id, used, '
                              'created_at, updated_at',
     'nova.instances': 'uuid, hostname, display_name, host, node, launched_on, compute_id, '
-                      'created_at, launched_at, user_id, project_id, vcpus',
+                      'created_at, updated_at, launched_at, user_id, project_id, vcpus',
     'nova.instance_extra': 'instance_uuid, flavor',
     'nova.instance_info_caches': 'instance_uuid, network_info',
     'nova.instance_system_metadata': 'instance_uuid, `key`, value',
@@ -160,11 +160,15 @@ def test_members_of_a_server_group_are_on_different_hosts(filled):
     assert all(counts == (rows.GROUP_MEMBERS, rows.GROUP_MEMBERS) for counts in stored)
 
 
-def test_changed_providers_are_those_of_each_second_generated_host(filled):
+def test_changed_hosts_are_each_second_generated_one(filled):
     mariadb.execute(filled, ['UPDATE placement.resource_providers SET generation = 5'])
-    rows.change_providers(filled, REGION, every=2)
+    rows.change_hosts(filled, REGION, every=2)
     stored = mariadb.execute(filled, [
         'SELECT name FROM placement.resource_providers WHERE generation = 6 ORDER BY name'])
+    assert [name for name, in stored] == ['compute-0002', 'compute-0004', 'compute-0006']
+    stored = mariadb.execute(filled, [
+        'SELECT DISTINCT host FROM nova.instances '
+        'WHERE updated_at > UTC_TIMESTAMP() - INTERVAL 1 MINUTE ORDER BY host'])
     assert [name for name, in stored] == ['compute-0002', 'compute-0004', 'compute-0006']
 
 
@@ -188,5 +192,6 @@ def test_benchmark_plans_a_small_region_behind_real_services(tmp_path):
     inventories = 'Placement /resource_providers/*/inventories'
     # One root for each host, two children for each generated one.
     assert requests['cold'][inventories] == 12 + 2 * 11
-    assert inventories not in requests['nothing has changed']
+    usages = 'Placement /resource_providers/*/usages'
+    assert not {inventories, usages} & requests['nothing has changed'].keys()
     assert requests['a hundredth has changed'][inventories] == 1

@@ -70,7 +70,7 @@ class ListedServers:
     """An answer of the list of servers.
 
     :ivar instances: by UUID.
-    :ivar deleted: UUIDs of those that are deleted.
+    :ivar deleted: UUIDs of deleted servers.
     :ivar has_unknown: whether Nova left out servers because their cell does not answer.
     """
 

@@ -357,9 +357,9 @@ def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listi
 
     A generation equal to the content's is not enough for a tree of several providers: the list must
     be the same since the first one was read, because a removed allocation raises no generation. Nor
-    is it enough for a provider of which a summary alone was read: it names no generation.
+    is it enough where a summary alone was read: it names no generation.
 
-    :param unproven: UUIDs of these providers.
+    :param unproven: UUIDs of providers of which a summary alone was read.
     """
     for root, tree in after.items():
         compared = len(tree) > 1 or len(before.get(root, tree)) > 1 or root in unproven

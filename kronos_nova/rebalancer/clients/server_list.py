@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The servers of the cloud: all of them now and then, and in between those that have changed.
+"""The list of servers: complete now and then, and in between the servers that have changed.
 
 Nova spends milliseconds on each server that it lists, and most servers do not change from one
 cycle to the next. So the reader remembers them, and queries Nova for the changes since.
@@ -45,7 +45,7 @@ class ServerList:
     """The servers of all projects, also those on no host.
 
     :ivar instances: by UUID.
-    :ivar remembered: UUIDs of those that Nova did not list in this reading.
+    :ivar remembered: UUIDs of servers that Nova did not list in this reading.
     :ivar deleted: UUIDs of servers that Nova listed as deleted in this reading.
     """
 

@@ -144,7 +144,8 @@ def _list_statements_of_instances(region: shape.Shape, flavor: str, uuid: str,
         'uuid': own, 'hostname': "CONCAT('vm-', n)", 'display_name': "CONCAT('vm-', n)",
         'host': host, 'node': host, 'launched_on': host, 'compute_id': f'{FIRST_ID} + h',
         'created_at': 'TIMESTAMP(t.created_at) - INTERVAL n SECOND',
-        'launched_at': 'TIMESTAMP(t.created_at) - INTERVAL n SECOND'}, f"t.uuid = '{uuid}'")
+        'launched_at': 'TIMESTAMP(t.created_at) - INTERVAL n SECOND',
+        'updated_at': 'TIMESTAMP(t.created_at) - INTERVAL 1 HOUR'}, f"t.uuid = '{uuid}'")
     for table in ('nova.instance_extra', 'nova.instance_info_caches',
                   'nova.instance_system_metadata', 'nova_api.instance_mappings',
                   'nova_api.request_specs'):
@@ -220,11 +221,14 @@ def report_services(run: Run) -> None:
                           "WHERE `binary` = 'nova-compute'"])
 
 
-def change_providers(run: Run, region: shape.Shape, every: int) -> None:
-    """Raise the generation of each N-th host's provider, as a boot there does.
+def change_hosts(run: Run, region: shape.Shape, every: int) -> None:
+    """Change each N-th host as boots there do: its provider's generation and its instances.
 
     The first host is the one with number 2.
     """
-    mariadb.execute(run, ['UPDATE placement.resource_providers SET generation = generation + 1 '
-                          f'WHERE id > {FIRST_ID} AND id <= {FIRST_ID} + {region.hosts} '
-                          f'AND (id - {FIRST_ID} - 2) % {every} = 0'])
+    numbers = f'FROM nova.seq_2_to_{region.hosts} WHERE (seq - 2) % {every} = 0'
+    mariadb.execute(run, [
+        'UPDATE placement.resource_providers SET generation = generation + 1 '
+        f'WHERE id IN (SELECT {FIRST_ID} + seq {numbers})',
+        'UPDATE nova.instances SET updated_at = UTC_TIMESTAMP() '
+        f'WHERE host IN (SELECT {_name_host("seq")} {numbers})'])

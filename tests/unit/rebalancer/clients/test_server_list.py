@@ -54,7 +54,7 @@ class Nova:
             *({'id': uuid, 'status': 'UNKNOWN'} for uuid in unknown)]}
 
     def read(self, seconds: float) -> server_list.ServerList:
-        """Read the list so many seconds after the start, and keep what was queried."""
+        """Read the list so many seconds after the start, and keep the queries."""
         self.connection.asked.clear()
         return self.reader.read(START + seconds)
 
