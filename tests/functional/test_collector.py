@@ -196,7 +196,8 @@ class FaultsTestCase(CollectorCase):
             self.assertRegex(str(error), 'from Placement: the endpoint cannot be reached')
         with self.subTest('Placement fails'):
             self.placement_api.door.answers.append(
-                (lambda method, path: path.endswith('/usages'), '500 Internal Server Error',
+                (lambda method, path: path.endswith(('/usages', '/allocation_candidates')),
+                 '500 Internal Server Error',
                  b'{"errors": [{"detail": "no database"}]}'))
             error = self.not_collected()
             self.assertRegex(str(error), 'from Placement: HTTP 500: no database')

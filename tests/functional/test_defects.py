@@ -56,7 +56,8 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
         server = self.boot(host='host1')
         task = self.task(server)
         self.pre_flight(task)
-        self.fail(self.placement_api.door, '/usages')
+        for part in ('/usages', '/allocation_candidates'):
+            self.fail(self.placement_api.door, part)
         self.assertRegex(str(self.not_collected()), 'from Placement: HTTP 500')
         error = self.assertRaises(exception.NovaClientError, self.pre_flight, task)
         self.assertIn('HTTP 500', str(error))

@@ -149,7 +149,7 @@ class CloudCollector:
 
     def _read_servers(self, reads: parallel_reads.ReadingContext, away: bool, now: float,
                       ) -> tuple[server_list.ServerList, list[dict[str, model.Service]]]:
-        """Read the servers, and then the services, all of them where a cell is silent.
+        """Read the servers, and then the services; read all servers where a cell is silent.
 
         :param away: a cell did not answer before.
         :returns: also the services as they were listed, one time after the other.

@@ -207,18 +207,19 @@ class TreeReader:
     def _read_summaries(self, reads: parallel_reads.ReadingContext,
                         ) -> dict[str, placement_api.ProviderSummary]:
         """Return the summaries of providers; none where Placement refuses the search."""
+        summaries: dict[str, placement_api.ProviderSummary] = {}
+        refusal = ''
         try:
             summaries = reads.read_one(
                 _SERVICE, 'allocation candidates', self._placement.read_summaries)
         except api.ApiError as exc:
             if exc.unreachable:
                 raise
-            if exc.problem != self._refusal:
-                LOG.warning('Placement answers no search for allocation candidates: %s. The usages '
-                            'of each provider are read alone, by many more requests.', exc.problem)
-            self._refusal = exc.problem
-            return {}
-        self._refusal = ''
+            refusal = exc.problem
+        if refusal and refusal != self._refusal:
+            LOG.info('Placement answers no search for allocation candidates: %s. The usages of '
+                     'each provider are read alone, by many more requests.', refusal)
+        self._refusal = refusal
         return summaries
 
 
