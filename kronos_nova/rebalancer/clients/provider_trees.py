@@ -165,7 +165,7 @@ class TreeReader:
         self._remembers = remembers
         self._allocations = allocations
         self._remembered: dict[str, ProviderContent] = {}
-        self._refusal = ''
+        self._refusals = 0
 
     def read(self, reads: parallel_reads.ReadingContext, listing: Callable[[], Listing],
              sharing: ProviderSharing | None = None,
@@ -206,9 +206,10 @@ class TreeReader:
 
     def _read_summaries(self, reads: parallel_reads.ReadingContext,
                         ) -> dict[str, placement_api.ProviderSummary]:
-        """Return the summaries of providers; none where Placement refuses the search."""
-        summaries: dict[str, placement_api.ProviderSummary] = {}
-        refusal = ''
+        """Return the summaries of providers; none where Placement refuses the search.
+
+        Warn at the second refusal in a row: a command reads once, and its user need not know.
+        """
         try:
             summaries = reads.read_one(
                 _SERVICE, 'allocation candidates', self._placement.read_summaries)
@@ -216,11 +217,14 @@ class TreeReader:
             if exc.unreachable:
                 raise
             refusal = exc.problem
-        if refusal and refusal != self._refusal:
-            LOG.info('Placement answers no search for allocation candidates: %s. The usages of '
-                     'each provider are read alone, by many more requests.', refusal)
-        self._refusal = refusal
-        return summaries
+        else:
+            self._refusals = 0
+            return summaries
+        self._refusals += 1
+        if self._refusals == 2:
+            LOG.warning('Placement answers no search for allocation candidates: %s. The usages of '
+                        'each provider are read alone, by many more requests.', refusal)
+        return {}
 
 
 class _OneReading:
