@@ -91,11 +91,11 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
 
 def _check_limits(visit: 'BrokerConnection') -> Iterator[base.CheckItem]:
     """Check the limits that a broker announces by MQTT 5."""
-    if getattr(visit.told, 'MaximumQoS', 1) < 1:
+    if getattr(visit.properties, 'MaximumQoS', 1) < 1:
         yield base.report_failure('mqtt: QoS',
                                   'the broker knows no QoS but 0: tasks and results are lost '
                                        'with a connection', 'Allow QoS 1 there.')
-    if not getattr(visit.told, 'RetainAvailable', 1):
+    if not getattr(visit.properties, 'RetainAvailable', 1):
         yield base.report_failure('mqtt: retain', 'the broker retains no messages, and refuses '
                                           'kronos-migfra, whose status is one',
                                   'Allow retained messages there.')
@@ -159,7 +159,7 @@ class BrokerConnection:
         # Short enough for every broker.
         self.name = f'kronos-test-{secrets.token_hex(5)}'
         #: Properties of the CONNACK; None until the broker sends some.
-        self.told: Any = None
+        self.properties: Any = None
         self._answers: dict[tuple[str, int], list[Any]] = {}
         self._client: Any = None
 
@@ -231,7 +231,7 @@ class BrokerConnection:
 
         try:
             # MQTT 5 starts a clean session and keeps none unless the client asks for it.
-            mqtt_client: Any = mqtt.make_client(self._conf, self.name, kept=False,
+            mqtt_client: Any = mqtt.make_client(self._conf, self.name, keeps_session=False,
                                                 reconnect_on_failure=False)
         except exception.ConfigError as e:
             raise BrokerFault(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
@@ -243,7 +243,7 @@ class BrokerConnection:
 
         def record_connection(client: Any, data: Any, flags: Any, reason: Any,
                               connack_properties: Any) -> None:
-            self.told = connack_properties
+            self.properties = connack_properties
             record_answer('connect', 0, reason)
 
         mqtt_client.on_connect = record_connection

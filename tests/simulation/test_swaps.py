@@ -47,7 +47,7 @@ class SwapRun(world.Run):
             self.store.plans.save_requested_plan(
                 self.store.plans.read_live_work(), model.Plan(scope, moves, swaps=(
                     model.Swap(one, other, parking),)), made, plan_id=plan_id, now=self.now,
-                instance_cooldown=900, said=SAID, verb='swapped')
+                instance_cooldown=900, decision=SAID, verb='swapped')
             self.plan_ids.append(plan_id)
 
     def found(self):

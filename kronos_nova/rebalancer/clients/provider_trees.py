@@ -230,18 +230,18 @@ class TreeReader:
 class _OneReading:
     """One reading of a :class:`TreeReader`.
 
-    :param kept: known contents by UUID. New content is added at once: it is known next time even
-        when this reading does not end.
+    :param remembered: known contents by UUID. New content is added at once: it is known next time
+        even when this reading does not end.
     """
 
     def __init__(self, placement: placement_api.PlacementApi, allocations: bool,
                  sharing: ProviderSharing, wanted: Callable[[placement_api.ListedProvider], bool],
-                 kept: dict[str, ProviderContent]) -> None:
+                 remembered: dict[str, ProviderContent]) -> None:
         self._placement = placement
         self._allocations = allocations
         self._sharing = sharing
         self._wanted = wanted
-        self._remembered = kept
+        self._remembered = remembered
         #: Providers whose generation was not read after, or with, the other parts.
         self.unproven: set[str] = set()
 

@@ -124,7 +124,7 @@ class Engine:
 
     def close(self) -> None:
         """Give the leases back and release connections."""
-        for scope in tuple(self._leases.held):
+        for scope in tuple(self._leases.leases):
             self._leases.give_back_lease(scope)
         self._source.close()
         self._store.close()
@@ -209,7 +209,7 @@ class Engine:
         taken_scopes = []
         planned = planning_settings.list_planned_scopes(self._conf, policy_set)
         self._tally.expect_scopes(planned, self._conf.engine.dry_run)
-        for scope in self._leases.held.keys() - planned:
+        for scope in self._leases.leases.keys() - planned:
             self._leases.give_back_lease(scope)
         for scope in planned:
             try:
@@ -220,7 +220,7 @@ class Engine:
                     taken_scopes.append(scope)
             else:
                 ours.append(scope)
-        self._leases.taken = frozenset(taken_scopes)
+        self._leases.foreign_scopes = frozenset(taken_scopes)
         if ours:
             rows += self._plan(ours, policy_set)
         self._purge_old_plans(policy_set.lookback_seconds)
@@ -357,7 +357,7 @@ class Engine:
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
         """Store the failure for kronos status; if the database itself fails, only the log has it.
         """
-        lease = self._leases.held.get(scope)
+        lease = self._leases.leases.get(scope)
         if lease is None or isinstance(error, exception.StoreError):
             return
         try:

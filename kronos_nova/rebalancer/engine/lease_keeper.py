@@ -40,9 +40,9 @@ class LeaseKeeper:
         self._store = store
         self._owner = owner
         self._report_loss = report_loss
-        self.held: dict[str, Any] = {}
+        self.leases: dict[str, Any] = {}
         #: Scopes that other engines plan.
-        self.taken: frozenset[str] = frozenset()
+        self.foreign_scopes: frozenset[str] = frozenset()
 
     def acquire_lease(self, scope: str, seconds: float, digest: str) -> Any:
         """Acquire or extend the scope's lease.
@@ -53,14 +53,14 @@ class LeaseKeeper:
         lease = self._store.leases.acquire_lease(
             scope, self._owner, LEASE_SECONDS + seconds, digest)
         if lease is None:
-            self.held.pop(scope, None)
+            self.leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
-        self.held[scope] = lease
+        self.leases[scope] = lease
         return lease
 
     def give_back_lease(self, scope: str) -> None:
         try:
-            self._store.leases.release_lease(self.held.pop(scope))
+            self._store.leases.release_lease(self.leases.pop(scope))
         except exception.StoreError as e:
             LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
@@ -69,7 +69,7 @@ class LeaseKeeper:
 
         :returns: whether a scope that another engine had is free now.
         """
-        for scope, lease in self.held.copy().items():
+        for scope, lease in self.leases.copy().items():
             # The next cycle acquires a lost lease again, or not; until then the
             # store refuses decisions under it.
             if self._store.leases.renew_lease(lease, LEASE_SECONDS):
@@ -78,15 +78,15 @@ class LeaseKeeper:
             if again is not None:
                 LOG.info('Scope %s: an operator has asked for moves; if a plan was being made, it '
                          'is dropped', scope)
-                if self.held.get(scope) is lease:
-                    self.held[scope] = again
+                if self.leases.get(scope) is lease:
+                    self.leases[scope] = again
             else:
                 LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
                             'the database was held up', scope)
-                if self.held.get(scope) is lease:
-                    del self.held[scope]
+                if self.leases.get(scope) is lease:
+                    del self.leases[scope]
                     self._report_loss(scope)
-        return bool(self.taken) and self._store.leases.has_free_scope(self.taken)
+        return bool(self.foreign_scopes) and self._store.leases.has_free_scope(self.foreign_scopes)
 
 
 def digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:

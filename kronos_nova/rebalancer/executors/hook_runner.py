@@ -74,7 +74,7 @@ class HooksResult(enum.Enum):
 class HookPoll:
     """Result of a poll, with the row's current marks; ``error``: why a hook failed."""
 
-    found: HooksResult
+    result: HooksResult
     marks: attempt_phases.Marks
     error: exception.HookFailed | None = None
 

@@ -164,8 +164,8 @@ class PreFlightCheck:
                   and m.updated_at > now - seconds - stale_scheduler_view.MARGIN]
         stale_scheduler_view.refuse_stale_view(
             task, cluster, engine_conf.build_options(self._conf),
-            left={m.instance_uuid for m in lately if m.from_host == task.to_host},
-            came={m.instance_uuid for m in lately if m.to_host == task.to_host})
+            departed={m.instance_uuid for m in lately if m.from_host == task.to_host},
+            arrived={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
 
 def _check_method(task: model.Task, instance: model.Instance) -> None:

@@ -34,25 +34,25 @@ MARGIN = 30.0
 
 
 def refuse_stale_view(task: model.Task, cluster: model.Cluster, options: model.PlanningOptions,
-                      left: Collection[str], came: Collection[str]) -> None:
+                      departed: Collection[str], arrived: Collection[str]) -> None:
     """Raise if nova-scheduler may judge the move by the old hosts of other instances.
 
-    :param left: the instances that lately left the destination by live migration.
-    :param came: the instances that lately came to it by live migration.
+    :param departed: UUIDs of the instances that lately left the destination by live migration.
+    :param arrived: UUIDs of the instances that lately came to it by live migration.
     :raises PreFlightError: the scheduler may see an instance on its old host.
     """
     here = {uuid for uuid, i in cluster.instances.items()
             if i.host == task.to_host} - {task.instance_uuid}
-    departed = set(left) & (cluster.instances.keys() - here) - {task.instance_uuid}
+    elsewhere = set(departed) & (cluster.instances.keys() - here) - {task.instance_uuid}
     for group in _list_limiting_groups(task, cluster):
-        members = departed & group.members
+        members = elsewhere & group.members
         if members and len(here & group.members) + len(members) >= group.max_server_per_host:
             raise _wait(task, min(members), 'left', f'apart from it (server group {group.uuid})',
                         rule='just-left')
-    for uuid in sorted(departed & _list_hinted_instances(task, cluster, options, hints.DIFFERENT)):
+    for uuid in sorted(elsewhere & _list_hinted_instances(task, cluster, options, hints.DIFFERENT)):
         raise _wait(task, uuid, 'left', 'apart from it (hint different_host)', rule='just-left')
     beside = _list_hinted_instances(task, cluster, options, hints.SAME) & here
-    if beside and beside <= set(came):
+    if beside and beside <= set(arrived):
         raise _wait(task, min(beside), 'come to', 'beside it (hint same_host)',
                     rule='just-came')
 

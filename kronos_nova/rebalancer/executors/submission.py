@@ -107,9 +107,9 @@ class TaskSubmission:
         row = dataclasses.replace(row, marks=look.marks)
         if look.error is not None:
             self._outcomes.record_failure(row, look.error)
-        elif look.found is hook_runner.HooksResult.LOST:
+        elif look.result is hook_runner.HooksResult.LOST:
             self._outcomes.record_loss(row.task)
-        if look.found is not hook_runner.HooksResult.DONE:
+        if look.result is not hook_runner.HooksResult.DONE:
             return
         row = dataclasses.replace(
             row,

@@ -107,17 +107,17 @@ class AlertmanagerHook(base.Hook):
                     and _find_state(silence) != 'expired'
                     and isinstance(silence.get('id'), str)
                     and _SILENCE.fullmatch(silence['id'])):
-                self._send_request('DELETE', f'/silence/{silence["id"]}', gone=True)
+                self._send_request('DELETE', f'/silence/{silence["id"]}', may_be_missing=True)
 
     def _list_matchers(self, call: base.HookCall) -> list[tuple[str, str]]:
         return [(name, getattr(call.task, value))
                 for name, value in sorted(self._conf.matchers.items())]
 
     def _send_request(self, method: str, path: str, body: Any = None, *, params: Any = None,
-                      gone: bool = False) -> Any:
+                      may_be_missing: bool = False) -> Any:
         """Send a request to Alertmanager; return the answer to a GET.
 
-        :param gone: accept HTTP 404: the silence has gone already.
+        :param may_be_missing: accept HTTP 404: the silence was deleted before.
         :raises StepFailed: Alertmanager did not answer as expected.
         """
         url = self._conf.url.rstrip('/') + '/api/v2' + path
@@ -136,7 +136,7 @@ class AlertmanagerHook(base.Hook):
         except (requests.RequestException, ValueError, OSError, RecursionError) as e:
             raise base.StepFailed(problem=secret_mask.mask_text(
                 f'could not {method} {path.split("/")[1]} ({type(e).__name__})')) from None
-        if not 200 <= status < 300 and not (gone and status == 404):
+        if not 200 <= status < 300 and not (may_be_missing and status == 404):
             raise base.StepFailed(
                 problem=f'was answered HTTP {status} by Alertmanager ({method})')
         return None

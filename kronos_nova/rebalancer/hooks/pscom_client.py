@@ -144,7 +144,8 @@ class PscomClient:
         self._count = 0
         # A message from the time when we were away answers no request of ours.
         self._connection = mqtt.MqttConnection(
-            conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._handle_message, kept=False)
+            conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._handle_message,
+            keeps_session=False)
         self._connection.subscribe_topics([self.response.topic_filter])
 
     def start(self) -> None:

@@ -67,18 +67,18 @@ class MqttConnection:
     :param heard: receives messages, on the connection's thread; it may block for a while.
     :param status: a topic that shows, retained, our state: ``online``: we receive all topics;
         ``partial``: the broker refuses some topics; or ``offline``.
-    :param kept: the broker keeps messages while we are away; then ``client_id`` must be ours
-        alone, and the same after a restart.
+    :param keeps_session: the broker keeps messages while we are away; then ``client_id`` must be
+        ours alone, and the same after a restart.
     :raises ConfigError: the options cannot be used.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, client_id: str,
                  heard: Callable[[ReceivedMessage], None],
-                 status: str | None = None, kept: bool = True) -> None:
+                 status: str | None = None, keeps_session: bool = True) -> None:
         self._conf = conf.mqtt
         self._heard = heard
         self._status = status
-        self._keeps_session = kept
+        self._keeps_session = keeps_session
         self._shown: str | None = None
         self._lock = threading.Lock()
         # paho calls us with locks of its own held, which its publish_message() takes: nothing is
@@ -97,7 +97,8 @@ class MqttConnection:
         self._client = self._make_client(client_id)
 
     def _make_client(self, client_id: str) -> paho.Client:
-        client = make_client(self._conf, client_id, kept=self._keeps_session, manual_ack=True)
+        client = make_client(
+            self._conf, client_id, keeps_session=self._keeps_session, manual_ack=True)
         if self._status is not None:
             client.will_set(self._status, 'offline', 1, True)
         client.reconnect_delay_set(1, 30)
@@ -150,7 +151,7 @@ class MqttConnection:
     def publish_message(self, topic: str, payload: str, on_answer: Callable[[bool], None]) -> None:
         """Publish a message; it waits for a broker that is away.
 
-        :param said: called on the connection's thread, with whether the broker has taken the
+        :param on_answer: called on the connection's thread, with whether the broker has taken the
             message.
         """
         self._publish_message(topic, payload, False, on_answer)
@@ -274,17 +275,17 @@ class MqttConnection:
                 self._publish_message(self._status, shown, True, lambda accepted: None)
 
 
-def make_client(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
+def make_client(conf: Any, client_id: str, *, keeps_session: bool, **more: Any) -> paho.Client:
     """Make paho's client, which is not connected yet.
 
     :param conf: the group ``mqtt``.
-    :param kept: the broker keeps a session; with MQTT 5 the connection requests this.
+    :param keeps_session: the broker keeps a session; with MQTT 5 the connection requests this.
     :param more: further arguments of the client.
     :raises ConfigError: the options cannot be used.
     """
     client = paho.Client(
         enums.CallbackAPIVersion.VERSION2, client_id=client_id,
-        clean_session=None if conf.protocol == '5' else not kept,
+        clean_session=None if conf.protocol == '5' else not keeps_session,
         protocol=_VERSIONS[conf.protocol], **more)
     if conf.username:
         client.username_pw_set(conf.username, conf.password or None)

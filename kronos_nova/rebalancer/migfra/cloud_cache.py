@@ -41,7 +41,7 @@ class CloudGlance(NamedTuple):
     not show that something cannot be done: take a new look then.
     """
 
-    seen: cloud_state.CloudState
+    state: cloud_state.CloudState
     old: bool
 
 

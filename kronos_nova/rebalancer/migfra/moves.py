@@ -62,14 +62,14 @@ ASKED = 'asked'
 class MigfraRequestPlan:
     """The plan for a request, and why some instances have no part in it.
 
-    ``named``: the client's names of the instances, else their names in Nova. ``kept``: instances
-    that the client may not move, with the reason. ``partner``: the instance that comes in exchange.
+    ``named``: the client's names of the instances, else their names in Nova. ``refusals``: by
+    instance, why the client may not move it. ``partner``: the instance that comes in exchange.
     """
 
     answer: requested_moves.RequestedPlan
     cluster: model.Cluster
     named: Mapping[str, str]
-    kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    refusals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     partner: str | None = None
 
 
@@ -154,12 +154,13 @@ class MoveHandler:
         request_plan = self._judge_by_cached_cloud(request, task, policies, projects)
         if request_plan is None:
             mark = self._store.plans.read_live_work()
-            cloud = self._looks.read_cloud(policies, new=True).seen
+            cloud = self._looks.read_cloud(policies, new=True).state
             request_plan = self._judge_by_cloud(request, task, policies, projects, cloud)
         plan = request_plan.answer.plan
         progress = {
             'named': dict(request_plan.named),
-            'refused': {uuid: request_plan.kept.get(uuid, f'{rejection.rule}: {rejection.detail}')
+            'refused': {uuid: request_plan.refusals.get(
+                            uuid, f'{rejection.rule}: {rejection.detail}')
                         for uuid, rejection in request_plan.answer.refused.items()}}
         if not plan.moves:
             return move_results.render_result(
@@ -189,7 +190,7 @@ class MoveHandler:
             return None
         glance = self._looks.read_cloud(policies)
         try:
-            request_plan = self._judge_by_cloud(request, task, policies, projects, glance.seen)
+            request_plan = self._judge_by_cloud(request, task, policies, projects, glance.state)
         except (request_handler.MigfraRequestRefusal, exception.PlanRefused) as e:
             if not glance.old or isinstance(e, _FinalRefusal):
                 raise

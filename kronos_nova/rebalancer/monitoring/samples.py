@@ -109,7 +109,7 @@ def list_tally_samples(reading: tallies.TallyCopy, driver: str,
     for ours, name in _DRIVEN_DURATIONS.items():
         for key, distribution in reading.durations.get(ours, {}).items():
             yield name, (driver, *key), distribution
-    for scope, scope_reading in reading.seen.items():
+    for scope, scope_reading in reading.readings.items():
         yield from _list_scope_samples(scope, scope_reading)
         if host_scores:
             for policy, scores in scope_reading.scores.items():

@@ -87,13 +87,13 @@ class ScopeReading:
 class TallyCopy:
     """A copy of a tally.
 
-    ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes whose last cycle failed,
+    ``planned_at`` in epoch seconds, by scope; ``readings`` lack the scopes whose last cycle failed,
     and those that another engine has now.
     """
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
-    seen: Mapping[str, ScopeReading]
+    readings: Mapping[str, ScopeReading]
     counts: Mapping[str, Mapping[Key, int]]
     durations: Mapping[str, Mapping[Key, ValueDistribution]]
 

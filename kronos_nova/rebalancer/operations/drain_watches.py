@@ -59,12 +59,12 @@ class WatchRow:
 class DrainState:
     """The host at one time.
 
-    ``left``: instances on the host. ``busy``: a task from or to it is not over. ``emptied``: an
-    engine empties it, disabled or not. ``holds``: why no move begins now, else ''.
+    ``remaining``: number of instances on the host. ``busy``: a task from or to it is not over.
+    ``emptied``: an engine empties it, disabled or not. ``holds``: why no move begins now, else ''.
     """
 
     rows: list[WatchRow]
-    left: int
+    remaining: int
     busy: bool = False
     enabled: bool = False
     emptied: bool = True
@@ -133,7 +133,7 @@ def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], 
                 say('It can be looked at again.')
             blind, last = None, now
             tell(now.rows)
-            if not now.left and not now.busy:
+            if not now.remaining and not now.busy:
                 return None, now.rows
             disabled |= not now.enabled
             if now.enabled and (disabled or not now.emptied):
@@ -148,7 +148,7 @@ def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], 
 
 
 def _format_end_reason(now: DrainState, disabled: bool) -> str:
-    remaining = plurals.count_with_verb(now.left, 'instance')
+    remaining = plurals.count_with_verb(now.remaining, 'instance')
     if disabled:
         return f'is enabled again: the drain is over, {remaining} left.'
     return (f'is enabled, and no engine empties it: {remaining} on it. kronos drain start disables '

@@ -194,7 +194,7 @@ def _build_result(answer: requested_moves.RequestedPlan,
 def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
                          plan: model.Plan,
                          cluster: model.Cluster, mark: plans.LiveWork,
-                         said: plan_approvals.OperatorDecision,
+                         decision: plan_approvals.OperatorDecision,
                          verb: str, *,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,
@@ -216,8 +216,8 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
         new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
     store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,
-                                    instance_cooldown=conf.engine.instance_cooldown, said=said,
-                                    verb=verb,
+                                    instance_cooldown=conf.engine.instance_cooldown,
+                                    decision=decision, verb=verb,
                                     also=lambda connection: also(connection, plan_id))
     return rows
 

@@ -68,7 +68,7 @@ class MoveGains:
         self._moves = {m.instance_uuid: m for m in moves}
         # Both ends of the move and an alternate are left out at once.
         self._extremes = extremes.ImbalanceExtremes(simulation.score, simulation.givers,
-                                                    simulation.takers, kept=4)
+                                                    simulation.takers, depth=4)
         self._weights = simulation.weights.tolist()
         self._thresholds = simulation.thresholds.tolist()
         self._rests: dict[str, _PlanRest] = {}

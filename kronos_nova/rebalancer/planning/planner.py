@@ -330,9 +330,9 @@ def _left_out(request: PlanningInput, simulation: sim.Simulation, unfinished: st
               unbegun: Sequence[str], moves_left: int) -> str:
     """Describe the parts that a plan that was cut off lacks."""
     over = simulation.compute_imbalances() > simulation.thresholds
-    return planning_holds.cut_off(
+    return planning_holds.describe_remainder(
         steps=_find_ending_steps(simulation), stopped=simulation.stopped,
-        unfinished=unfinished, unbegun=unbegun, left=moves_left,
+        unfinished=unfinished, unbegun=unbegun, unused_moves=moves_left,
         hosts=[h for h in _ordered_drains(request) if simulation.list_on_host(h).size],
         policies=[p.name for p, above in zip(simulation.policies, over, strict=True)
                   if above and simulation.trusted])

@@ -82,13 +82,14 @@ def describe_cut_off(steps: int | None, stopped: bool = False) -> str:
     return f'planning was cut off {how}'
 
 
-def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
-            hosts: list[str], policies: Sequence[str], stopped: bool = False) -> str:
+def describe_remainder(*, steps: int | None, unfinished: str, unbegun: Sequence[str],
+                       unused_moves: int, hosts: list[str], policies: Sequence[str],
+                       stopped: bool = False) -> str:
     """Describe the unfinished part of a plan whose work was bounded.
 
     :param steps: the count that ended it, or None for ``planning_deadline`` or a stop.
     :param stopped: a stop of the engine ended it.
-    :param left: moves of the budget that were not used.
+    :param unused_moves: how many moves of the budget were not used.
     :param hosts: still to be drained.
     :param policies: still above their thresholds.
     """
@@ -101,8 +102,8 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
         parts.append(f'still to be drained: {_format_first_hosts(hosts)}')
     if policies:
         parts.append(f'still above the threshold: {", ".join(policies)}')
-    parts.append(f'{plurals.count_noun(left, "move")} of the budget '
-                 f'{plurals.choose_form(left, "is", "are")} left; the next cycle goes on')
+    parts.append(f'{plurals.count_noun(unused_moves, "move")} of the budget '
+                 f'{plurals.choose_form(unused_moves, "is", "are")} left; the next cycle goes on')
     return '; '.join(parts)
 
 

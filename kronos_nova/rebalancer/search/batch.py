@@ -106,14 +106,14 @@ class _HostChoice:
     """A choice of a host for one instance, before the ``others`` choose.
 
     ``alike`` identifies, by host, the instances that it may take now; as bits, for there is
-    one choice for each instance. ``seen`` are kinds of hosts that were tried.
+    one choice for each instance. ``tried`` are kinds of hosts that were tried.
     """
 
     instance: int
     others: sim.Ints
     hosts: Iterator[int]
     alike: dict[int, bytes]
-    seen: set[bytes] = dataclasses.field(default_factory=set)
+    tried: set[bytes] = dataclasses.field(default_factory=set)
 
 
 class _BatchSearch:
@@ -179,14 +179,14 @@ class _BatchSearch:
         simulation = self._simulation
         for h in choice.hosts:
             kind = _build_host_key(simulation, h, choice.alike[h])
-            if kind in choice.seen:
+            if kind in choice.tried:
                 continue
             if self.tried >= self._most or simulation.is_cut_off():
                 return False
             self.tried += 1
             move = replay.apply_move(simulation, choice.instance, h, self._phase)
             if move is not None:
-                choice.seen.add(kind)
+                choice.tried.add(kind)
                 self.moves.append(move)
                 return True
         return False

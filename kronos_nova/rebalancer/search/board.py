@@ -66,20 +66,20 @@ class SearchBoard:
         self._movers: Counter[str] = Counter()
         self.price = _compute_bias(simulation, rows, columns)
         self.bias = self.price.copy()
-        self.need, self.left = _build_claim_arrays(simulation, rows, columns, budget)
+        self.need, self.free = _build_claim_arrays(simulation, rows, columns, budget)
         #: Whether claims can forbid a move at all.
         self.tight = self.need.size > 0
         #: Whether a destination may lack room for even one instance.
         self.scarce = self.tight and bool(
-            (self.left[:, columns].min(axis=1) < self.need.max(axis=1)).any())
+            (self.free[:, columns].min(axis=1) < self.need.max(axis=1)).any())
         if self.scarce:
             # Instances that find no room for their claims go to hosts with little load
             # capacity left: the plan must not count on moves that a ceiling refuses.
             self.need = np.concatenate([self.need, usage])
-            self.left = np.concatenate([self.left, np.minimum(
+            self.free = np.concatenate([self.free, np.minimum(
                 simulation.compute_headroom(np.unique(self.source)), ENDLESS)])
         #: The shortage of hosts at the start, and below the usual need of an instance.
-        self.lack: sim.Floats = np.minimum(self.left, 0.0)
+        self.lack: sim.Floats = np.minimum(self.free, 0.0)
         self._usual = _compute_usual_need(self.need, len(self.need) - len(usage) * self.scarce)
 
     @property
@@ -124,19 +124,19 @@ class SearchBoard:
         """Return whether the claims have room, and, where room is scarce, the ceilings."""
         if not self.tight:
             return True
-        need, room_left = self.need[:, row], self.left[:, self.columns[column]]
+        need, room_left = self.need[:, row], self.free[:, self.columns[column]]
         return bool(((need <= room_left) | (need == 0.0)).all())
 
     def mark_room(self, rows: sim.Ints | slice) -> sim.Bools:
         """Return :meth:`has_room` for columns x rows."""
-        need, room_left = self.need[:, None, rows], self.left[:, self.columns, None]
+        need, room_left = self.need[:, None, rows], self.free[:, self.columns, None]
         return np.asarray(((need <= room_left) | (need == 0.0)).all(axis=0))
 
     def is_crowded(self) -> bool:
         """Return whether a destination lacks room for its instances, all moves done."""
         if not self.tight:
             return False
-        room_left = self.left[:, self.columns[list(self.plan.values())]]
+        room_left = self.free[:, self.columns[list(self.plan.values())]]
         return bool(((room_left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
 
     def compute_overflow(self) -> float:
@@ -148,7 +148,7 @@ class SearchBoard:
     def compute_overflow_changes(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
         """Return the change of :meth:`compute_overflow` by each addition: columns x rows."""
         source = self.source[rows]
-        beyond = (self.lack - self.left) / self._usual[:, None]
+        beyond = (self.lack - self.free) / self._usual[:, None]
         need = self.need[:, rows] / self._usual[:, None]
         over = np.maximum(beyond, 0.0)
         here = (np.maximum(beyond[:, source] - need, 0.0) - over[:, source]).sum(axis=0)
@@ -172,7 +172,7 @@ class SearchBoard:
         needs = self.need[:, rows].T
         sources = self.source[rows]
         destinations = self.columns[[self.plan[row] for row in rows]]
-        room_left = self.left.copy()
+        room_left = self.free.copy()
         for need, source, destination in zip(needs, sources, destinations, strict=True):
             room_left[:, source] -= need
             room_left[:, destination] += need
@@ -194,15 +194,15 @@ class SearchBoard:
         return ordered_rows
 
     def _compute_shortage(self) -> sim.Floats:
-        return np.asarray(np.maximum(self.lack - self.left, 0.0))
+        return np.asarray(np.maximum(self.lack - self.free, 0.0))
 
     def _shift_load(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]
         self.score[:, source] -= sign * self.leaving[:, row]
         self.score[:, destination] += sign * self.share[:, column, row]
         if self.tight:
-            self.left[:, source] += sign * self.need[:, row]
-            self.left[:, destination] -= sign * self.need[:, row]
+            self.free[:, source] += sign * self.need[:, row]
+            self.free[:, destination] -= sign * self.need[:, row]
 
     def _update_bias(self, row: int, sign: int) -> None:
         self.bias[:, row] = np.inf if row in self.plan else self.price[:, row]

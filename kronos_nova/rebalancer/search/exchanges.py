@@ -127,7 +127,7 @@ class ExchangeSearch:
                       others: sim.Ints) -> None:
         """Set infinity where a host would lack room for the instance that it gets."""
         board = self._board
-        for need, room_left in zip(board.need, board.left, strict=True):
+        for need, room_left in zip(board.need, board.free, strict=True):
             mine_needs = need[mine][:, None, :, None]
             other_needs = need[others][None, :, None, :]
             more = mine_needs - other_needs

@@ -98,7 +98,7 @@ class PlanVariants:
         board, count = self._board, len(ruins)
         plans = [dict(board.plan) for _ in ruins]
         score = np.repeat(board.score[None], count, axis=0)
-        room_left = np.repeat(board.left[None], count, axis=0)
+        room_left = np.repeat(board.free[None], count, axis=0)
         who = np.repeat(np.arange(count), [len(ruin) for ruin in ruins])
         rows = np.array([row for ruin in ruins for row in ruin], dtype=np.intp)
         columns = np.array([plans[v].pop(row) for v, row in zip(who.tolist(), rows.tolist(),

@@ -205,7 +205,7 @@ class Simulation:
             raw[p] = arrays.make_float_array(map(self.scores.policies[policy.name].hosts.get,
                                                  self.hosts, itertools.repeat(0.0)))
         imbalances = extremes.ImbalanceExtremes(raw, self.givers, self.takers,
-                                                kept=1).compute_imbalances()
+                                                depth=1).compute_imbalances()
         return imbalances, self._sum_weighted_imbalances(imbalances)
 
     def has_comparable_hosts(self) -> bool:

@@ -39,7 +39,7 @@ import numpy as np
 
 from kronos_nova.rebalancer.simulation import arrays
 
-KEPT = 3
+DEPTH = 3
 
 
 class ImbalanceExtremes:
@@ -49,13 +49,13 @@ class ImbalanceExtremes:
 
     :param score: P x H, watched but not copied: call :meth:`drop_extremes` after a change of the
         scores, the givers or the takers.
-    :param kept: count of hosts in place of three.
+    :param depth: count of hosts in place of three.
     """
 
     def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools,
-                 kept: int = KEPT) -> None:
+                 depth: int = DEPTH) -> None:
         self._score = score
-        self._depth = kept
+        self._depth = depth
         self._who = givers, takers
         self._imbalances: list[float] | None = None
         self._extremes: list[list[tuple[list[float], list[int]] | None]] = [

@@ -77,7 +77,7 @@ class PlanRepository(transactions.Repository):
 
     def save_requested_plan(self, mark: plans.LiveWork, plan: model.Plan,
                             tasks: Sequence[model.Task], *, plan_id: str, now: float,
-                            instance_cooldown: float, said: plan_approvals.OperatorDecision,
+                            instance_cooldown: float, decision: plan_approvals.OperatorDecision,
                             verb: str, also: Callable[[sa.Connection], None]
                             = lambda connection: None) -> None:
         """Write a plan that an operator or ``migfra`` requested.
@@ -85,7 +85,7 @@ class PlanRepository(transactions.Repository):
         Plans of the scope's engine stay. The lease's epoch rises: the engine's current cycle does
         not know this plan, and must not write its own decision.
 
-        :param said: the requester and the reason; kept with the plan as ``verb``.
+        :param decision: the requester and the reason; kept with the plan as ``verb``.
         :param also: writes more, in the same transaction.
 
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
@@ -97,7 +97,7 @@ class PlanRepository(transactions.Repository):
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
             swaps.record_swaps(connection, plan, plan_id, now)
-            plan_approvals.record_decision(connection, plan_id, now, verb, said, len(tasks))
+            plan_approvals.record_decision(connection, plan_id, now, verb, decision, len(tasks))
             also(connection)
         self._runner.run_transaction(write_requested_plan)
 

@@ -257,7 +257,7 @@ def test_an_operators_plan_costs_the_engine_no_lease(world, caplog):
         world.store.plans.read_live_work(), model.Plan(
             scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
         plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
-        said=plan_approvals.OperatorDecision('me'), verb='retried')
+        decision=plan_approvals.OperatorDecision('me'), verb='retried')
     for _ in range(4):
         world.clock.now += 10
         engine.keep_leases()
@@ -362,7 +362,7 @@ def test_the_next_engine_notifies_a_decision_once(world):
         return world.engine(name, notify=lambda event, scope, payload: told.append((name, event)))
 
     def give_way(engine):
-        for scope in tuple(engine._leases.held):
+        for scope in tuple(engine._leases.leases):
             engine._leases.give_back_lease(scope)
         world.clock.now += 30
 
@@ -1394,13 +1394,13 @@ def test_the_tally_counts_each_cycle_with_any_result(world):
     assert found.counts['cycles'][scope, 'moves'] == 1
     assert found.counts['planned_moves'][scope, 'spread', 'live', 'false'] == 1
     assert found.planned_at == {scope: world.clock.now}
-    assert found.seen[scope].scores == {'cpu': {'a': 0.9, 'b': 0.1}}
+    assert found.readings[scope].scores == {'cpu': {'a': 0.9, 'b': 0.1}}
     world.collector.cluster = exception.CollectError('Nova is away')
     built.run_safe_cycle()
     world.collector.cluster = ZeroDivisionError()
     built.run_safe_cycle()
     found = tally.copy_tally()
-    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 2
+    assert not found.readings and found.counts['cycles'][scope, 'failed'] == 2
     failures = found.counts['cycle_failures']
     assert {key: n for key, n in failures.items() if n} == {
         (scope, 'kronos.collect'): 1, (scope, 'defect'): 1}
@@ -1415,7 +1415,7 @@ def test_the_tally_drops_a_scope_that_another_engine_took(world):
     world.engine('two').run_cycle()
     built.run_safe_cycle()
     found = tally.copy_tally()
-    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 0
+    assert not found.readings and found.counts['cycles'][scope, 'failed'] == 0
     assert scope in found.planned_at, 'when this one has planned it stays true'
 
 
@@ -1430,7 +1430,7 @@ def test_a_lease_that_a_cycle_acquired_again_is_not_lost(world, monkeypatch):
 
     monkeypatch.setattr(world.store.leases, 'renew_lease', late)
     built.keep_leases()
-    assert tally.copy_tally().seen
+    assert tally.copy_tally().readings
 
 
 @pytest.mark.parametrize('evacuates, reason, undrained', [
@@ -1446,7 +1446,7 @@ def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, re
     world.conf.set_override('evacuate_disabled_hosts', evacuates, 'engine')
     tally = tallies.DaemonTally()
     row, = world.engine(tally=tally).run_cycle()
-    seen, = tally.copy_tally().seen.values()
+    seen, = tally.copy_tally().readings.values()
     assert (row['moves'], seen.undrained) == ([], undrained)
 
 

@@ -84,10 +84,10 @@ def test_a_requested_new_view_is_shared_with_later_readers(bench):
 
 def test_flights_are_read_for_each_view(bench):
     looks, _cloud, store, _now = bench
-    assert looks.read_cloud(POLICIES).seen.cluster.flights == ()
+    assert looks.read_cloud(POLICIES).state.cluster.flights == ()
     _, (task,), _ = cases.save(store)
     found = looks.read_cloud(POLICIES)
-    assert found.old and [f.instance_uuid for f in found.seen.cluster.flights] == [
+    assert found.old and [f.instance_uuid for f in found.state.cluster.flights] == [
         task.instance_uuid]
 
 
@@ -133,7 +133,7 @@ def test_a_failed_sample_is_not_shared(bench):
     cloud.error = 'timed out'
     looks.read_cloud(POLICIES)
     cloud.error = None
-    assert looks.read_cloud(POLICIES).seen.samples['cpu'].imbalance.error is None
+    assert looks.read_cloud(POLICIES).state.samples['cpu'].imbalance.error is None
     looks.read_cloud(POLICIES)
     assert (cloud.collected, cloud.fetched) == (1, 2)
 

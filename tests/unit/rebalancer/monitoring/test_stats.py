@@ -72,16 +72,16 @@ def test_a_failed_scope_keeps_its_planning_time_and_drops_its_scores():
     tally.expect_scopes(['blue', 'red'])
     for name in ('blue', 'red'):
         tally.record_planned_cycle(row(name), scores('too old'), 7.0, False)
-    assert tally.copy_tally().seen['blue'].untrusted == {'cpu'}
+    assert tally.copy_tally().readings['blue'].untrusted == {'cpu'}
     tally.record_failed_cycle('blue', 'kronos.collect')
     found = tally.copy_tally()
-    assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
+    assert set(found.readings) == {'red'} and set(found.planned_at) == {'blue', 'red'}
     failures = found.counts['cycle_failures']
     assert {key: n for key, n in failures.items() if n} == {('blue', 'kronos.collect'): 1}
     tally.begin_cycle()
     tally.record_failed_cycle(None, 'defect')
     found = tally.copy_tally()
-    assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
+    assert not found.readings and found.counts['cycles']['red', 'failed'] == 1
 
 
 def test_an_aborted_cycle_counts_as_failed_for_unplanned_scopes_alone():
@@ -94,7 +94,7 @@ def test_an_aborted_cycle_counts_as_failed_for_unplanned_scopes_alone():
         tally.record_failed_cycle('green', 'kronos.collect')
         tally.record_failed_cycle(None, 'defect')
     found = tally.copy_tally()
-    assert set(found.seen) == {'blue'}
+    assert set(found.readings) == {'blue'}
     assert {key: n for key, n in found.counts['cycles'].items() if n} == {
         ('blue', 'nothing'): 2, ('green', 'failed'): 2, ('grey', 'failed'): 2}
 
@@ -106,10 +106,10 @@ def test_scopes_of_other_engines_are_hidden_and_removed_ones_dropped():
         tally.record_planned_cycle(row(name), scores(), 7.0, False)
     tally.drop_scope('blue')
     found = tally.copy_tally()
-    assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
+    assert set(found.readings) == {'red'} and set(found.planned_at) == {'blue', 'red'}
     tally.expect_scopes(['blue'])
     found = tally.copy_tally()
-    assert found.scopes == ('blue',) and not found.seen and set(found.planned_at) == {'blue'}
+    assert found.scopes == ('blue',) and not found.readings and set(found.planned_at) == {'blue'}
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():

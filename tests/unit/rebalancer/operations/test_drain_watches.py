@@ -60,11 +60,11 @@ class Watch:
 
 
 def look(**fields):
-    return drain_watches.DrainState(**{'rows': [ROW], 'left': 1, **fields})
+    return drain_watches.DrainState(**{'rows': [ROW], 'remaining': 1, **fields})
 
 
 def test_it_looks_until_the_host_is_empty_and_nothing_is_under_way():
-    watch = Watch(HERE, look(rows=[], left=0, busy=True), EMPTY)
+    watch = Watch(HERE, look(rows=[], remaining=0, busy=True), EMPTY)
     assert watch.run() == (None, [])
     assert watch.waited == [10.0, 10.0] and len(watch.told) == 3 and not watch.said
 
@@ -124,7 +124,7 @@ def test_a_host_that_is_enabled_again_ends_it_at_once():
 def test_a_host_that_no_engine_drains_ends_the_watch_at_once():
     why, _rows = Watch(look(enabled=True, emptied=False), EMPTY).run()
     assert why.startswith('is enabled, and no engine empties it: 1 instance is on it')
-    assert Watch(look(rows=[], left=0, enabled=True, emptied=False)).run() == (None, [])
+    assert Watch(look(rows=[], remaining=0, enabled=True, emptied=False)).run() == (None, [])
 
 
 def test_a_host_that_pack_empties_is_enabled_and_watched_all_the_same():
@@ -195,7 +195,7 @@ DISABLED = served.service('h1', 'disabled', 'change 7')
 
 def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
     found = seen(conf, store, [DISABLED])
-    assert (found.left, found.busy, found.enabled, found.holds) == (1, False, False, '')
+    assert (found.remaining, found.busy, found.enabled, found.holds) == (1, False, False, '')
     assert [(row.instance_uuid, row.state) for row in found.rows] == [('vm', 'waits')]
 
 
@@ -238,7 +238,7 @@ def test_host_that_is_empty_in_nova_s_list_alone_is_no_empty_host(conf, store, m
         raise hidden_servers.make_hidden_error('vm', host)
 
     monkeypatch.setattr(hidden_servers, 'refuse_hidden_servers', refuse)
-    assert seen(conf, store, [DISABLED]).left == 1 and not looked_up
+    assert seen(conf, store, [DISABLED]).remaining == 1 and not looked_up
     with pytest.raises(client_api.ApiError, match='its list lacks server vm, which is on h1'):
         seen(conf, store, [DISABLED], left=())
     assert looked_up == [('h1', 1)]

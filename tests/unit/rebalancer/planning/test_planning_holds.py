@@ -134,15 +134,15 @@ def test_the_hold_is_as_long_as_samples_are_old():
 
 @pytest.mark.mutant
 def test_a_cut_off_plan_names_its_unfinished_parts():
-    text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'],
-                                  left=3,
-                                  hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
+    text = planning_holds.describe_remainder(
+        steps=50, unfinished='evacuate', unbegun=['repair', 'spread'], unused_moves=3,
+        hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
     assert text == (
         'planning was cut off after 50 steps; evacuate was not finished; repair, spread was not '
         'begun; still to be drained: d1, d2, d3, ...; still above the threshold: cpu, net; '
         '3 moves of the budget are left; the next cycle goes on')
-    text = planning_holds.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[],
-                                  policies=[])
+    text = planning_holds.describe_remainder(
+        steps=None, unfinished='', unbegun=[], unused_moves=0, hosts=[], policies=[])
     assert text == ('planning was cut off by planning_deadline; 0 moves of the budget are left; '
                     'the next cycle goes on')
 

@@ -47,7 +47,7 @@ def trades(board):
         if np.isinf(board.bias[column[d], i] + board.bias[column[s], j]):
             continue
         lacks = False
-        for need, left in zip(board.need, board.left, strict=True):
+        for need, left in zip(board.need, board.free, strict=True):
             lacks |= need[i] > 0 and need[i] - need[j] > left[d]
             lacks |= need[j] > 0 and need[j] - need[i] > left[s]
         if not lacks:
@@ -143,7 +143,7 @@ def test_where_claims_are_scarce_a_board_has_room_for_what_ceilings_permit(knobs
         return
     claims = len(board.need) - len(state.policies)
     room = np.ones((len(columns), len(rows)), dtype=bool)
-    for need, left in zip(board.need[claims:], board.left[claims:], strict=True):
+    for need, left in zip(board.need[claims:], board.free[claims:], strict=True):
         room &= (need[None, :] <= left[columns][:, None]) | (need[None, :] == 0.0)
     over = state.mark_overfilling(rows, columns).T
     assert not (over & room).any() or (state.fill[:, np.unique(board.source)] > 1.0).any()

@@ -37,7 +37,7 @@ def ask(store, mark, scope='blue', **kw):
     plan = model.Plan(scope, (model.Move(task.instance_uuid, 'h1', 'h2', task.phase),))
     store.plans.save_requested_plan(mark, plan, [task], plan_id=plan_id, now=NOW,
                                     instance_cooldown=900,
-                                    said=SAID, verb='reverted')
+                                    decision=SAID, verb='reverted')
     return plan_id, task
 
 

@@ -232,7 +232,7 @@ def test_a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
     def save(worker):
         store.plans.save_requested_plan(
             mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=9,
-            said=plan_approvals.OperatorDecision('migfra', 'r1'), verb='asked',
+            decision=plan_approvals.OperatorDecision('migfra', 'r1'), verb='asked',
             also=lambda c: requests.record_progress(c, 'r1', worker, NOW, {'named': {}}, plan_id))
 
     with pytest.raises(exception.StoreError, match='another process has taken over'):

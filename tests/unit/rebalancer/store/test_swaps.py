@@ -48,7 +48,7 @@ def begun(store, parking=None, **kw):
         for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid, parking),))
     store.plans.save_requested_plan(store.plans.read_live_work(), plan, [a, b], plan_id=plan_id,
                                     now=NOW,
-                                    instance_cooldown=900, said=SAID, verb='swapped')
+                                    instance_cooldown=900, decision=SAID, verb='swapped')
     return plan_id, a, b
 
 
