@@ -285,8 +285,11 @@ class LibvirtHypervisor:
         for process in processes.list_with_variable('TMPDIR', str(directory)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        names = ('libvirtd', 'sshd', 'nova-compute', 'node-exporter', 'libvirt-exporter')
-        run.forget(host, *(f'{name}-{host}' for name in names))
+        # sshd writes its title over its environment.
+        daemons = ('libvirtd', 'sshd', 'nova-compute', 'node-exporter', 'libvirt-exporter')
+        names = {host, *(f'{name}-{host}' for name in daemons)}
+        for name in [p.name for p in run.state.processes if p.name in names]:
+            run.kill(name)
         shutil.rmtree(self.find_directory(run, host) / 'run', ignore_errors=True)
 
     # -- guests ----------------------------------------------------------------
