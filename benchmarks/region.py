@@ -68,7 +68,7 @@ def main() -> None:
                         help='nested providers of each host (default: 2)')
     parser.add_argument('--cycles', type=int, default=3, help='warm cycles of each kind')
     parser.add_argument('--list-interval', type=int, default=900,
-                        help='[nova] server_list_interval (default: 900)')
+                        help='[nova] full_list_interval (default: 900)')
     parser.add_argument('--scrape-seconds', type=int, default=60)
     parser.add_argument('--dir', type=pathlib.Path, default=CHECKOUT / '.sandbox-region')
     parser.add_argument('--json', action='store_true')
@@ -140,7 +140,7 @@ def write_configuration(run: Run, list_interval: int) -> None:
                    'planning_deadline': 60},
         'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 180, 'timeout': 300},
         'nova': {**config.password_auth(run.ports, 'admin', 'admin'),
-                 'collect_timeout': 700, 'server_list_interval': list_interval},
+                 'collect_timeout': 700, 'full_list_interval': list_interval},
         'database': {'connection': mariadb.url(run, 'kronos')},
     })
 

@@ -69,12 +69,13 @@ OPTS: list[cfg.Opt] = [
                help='Seconds in which everything a planning cycle reads from Nova and Placement '
                     'must have been read. A cycle that takes longer is given up and moves '
                     'nothing. A single request is bounded by timeout (default here: 60).'),
-    cfg.IntOpt('server_list_interval', default=900, min=0,
-               help='Seconds after which a planning cycle lists all servers again. In between it '
-                    'lists the servers that Nova has written since, and remembers the others: Nova '
-                    'spends about 5 ms on each server that it lists. What Nova does not show as a '
+    cfg.IntOpt('full_list_interval', default=900, min=0,
+               help='Seconds after which a planning cycle lists all servers and hypervisors again. '
+                    'In between it lists the servers that Nova has written since, and remembers '
+                    'the others, and the hypervisors while the nova-compute services are the same: '
+                    'Nova spends about 5 ms on each that it lists. What Nova does not show as a '
                     'change, such as a tag, is seen after this time; an executor reads it before '
-                    'it moves the instance. 0: each cycle lists all servers.'),
+                    'it moves the instance. 0: each cycle lists all.'),
 ]
 
 

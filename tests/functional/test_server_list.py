@@ -121,6 +121,23 @@ class ChangesTestCase(ServerListCase):
     def allocations_of(self, server: dict[str, Any]) -> Any:
         return self._get_allocations_by_server_uuid(server['id'])
 
+    def test_hypervisors_are_listed_when_hosts_differ_or_one_lacks_its_provider(self) -> None:
+        def lists() -> int:
+            return self.nova_api.door.ours.count(('GET', '/v2.1/os-hypervisors/detail'))
+
+        self.read()
+        self.read()
+        self.assertEqual(1, lists())
+        [service] = self.admin_api.get_services(host='host3', binary='nova-compute')
+        self.admin_api.api_delete(f'/os-services/{service["id"]}')
+        self.assertEqual({'host1', 'host2'}, set(self.read().hosts))
+        self.assertEqual(2, lists())
+        provider = self._get_provider_uuid_by_host('host2')
+        self.placement.delete(f'/resource_providers/{provider}')
+        for number in (2, 3):
+            self.assertIsNone(self.read().hosts['host2'].provider)
+            self.assertEqual(number, lists())
+
     def test_unchanged_servers_are_listed_after_the_interval_only(self) -> None:
         """Nova writes a tag, or a deletion of metadata, without a change of the server's record."""
         tagged, freed = (self.boot(host='host1') for _ in range(2))
@@ -131,7 +148,7 @@ class ChangesTestCase(ServerListCase):
         self.admin_api.api_put(f'/servers/{tagged["id"]}/tags/stays', {},
                                check_response_status=[201])
         self.admin_api.api_delete(f'{path}/stay')
-        later = time.time() + self.conf.nova.server_list_interval
+        later = time.time() + self.conf.nova.full_list_interval
         for cluster, opted_out in (
                 (self.read(), {tagged['id']: False, freed['id']: True}),
                 (self.remembering.collect_cluster(later),

@@ -68,7 +68,7 @@ class CloudCollector:
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
-        self._servers = server_list.ServerListReader(self._nova, conf.nova.server_list_interval)
+        self._servers = server_list.ServerListReader(self._nova, conf.nova.full_list_interval)
         self._hidden = hidden_servers.HiddenServers(self._nova)
         self._reported: frozenset[str] = frozenset()
         #: By instance, the UUIDs of its server groups, while a cell does not answer.
@@ -100,7 +100,8 @@ class CloudCollector:
         named = reads.read_one('Nova', 'aggregates', self._nova.read_aggregates) if away else {}
         key = self._conf.engine.cell_metadata_key
         cells.find_unreadable_hosts((first,), named, key)
-        listed = reads.start(self._hypervisors.read)
+        listed = reads.start(lambda: self._hypervisors.read_again(
+            first, now, self._conf.nova.full_list_interval))
         aggregates = reads.start(self._nova.read_aggregates)
         groups = None if away else reads.start(self._nova.server_groups)
         migrations = reads.read_one(
@@ -114,6 +115,8 @@ class CloudCollector:
         unreadable = cells.find_unreadable_hosts((first, *later), named, key)
         services = cells.hide_services(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
+        if notes:
+            self._hypervisors.forget()
         notes += cells.warn_about_unreadable_hosts(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
@@ -122,6 +125,9 @@ class CloudCollector:
         if not unreadable:
             servers = self._compare_with_placement(
                 reads, servers, hosts, resources_by_consumer, migrations, now)
+        if any(host.provider is None for host in hosts.values()):
+            # A compute node that was deleted and created again has another UUID.
+            self._hypervisors.forget()
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.list_cell_warnings(hosts.values(), key)

@@ -13,9 +13,11 @@
 """Hypervisors, also while a cell does not answer.
 
 Nova then fails every list of hypervisors, because it reads its cells one after the other. A
-hypervisor's fields do not change, so the last good answer serves meanwhile.
+hypervisor's fields do not change, so the last good answer serves meanwhile. It also serves while
+the hosts with a nova-compute are the same, for a time: Nova spends about 5 ms on each hypervisor.
 """
 
+from collections.abc import Collection
 import threading
 
 from kronos_nova import model
@@ -31,6 +33,28 @@ class HypervisorReader:
         self._by_host: dict[str, list[nova_api.Hypervisor]] = {}
         self._lock = threading.Lock()
         self._has_all = False
+        #: The hosts that the services named before the last list, and when it was read.
+        self._listed_for: tuple[frozenset[str], float] | None = None
+
+    def read_again(self, hosts: Collection[str], now: float,
+                   interval: float) -> list[nova_api.Hypervisor]:
+        """Return all hypervisors; list them only for other hosts, or after an interval.
+
+        :param hosts: names of the hosts with a nova-compute.
+        :param now: epoch seconds.
+        :param interval: seconds; 0: list them always.
+        :raises ApiError: as :meth:`read`.
+        """
+        known = self._listed_for
+        if known is not None and known[0] == set(hosts) and 0.0 <= now - known[1] < interval:
+            return self._list_remembered()
+        hypervisors = self.read()
+        self._listed_for = frozenset(hosts), now
+        return hypervisors
+
+    def forget(self) -> None:
+        """Let the next :meth:`read_again` list the hypervisors."""
+        self._listed_for = None
 
     def read(self) -> list[nova_api.Hypervisor]:
         """Return all hypervisors.
@@ -42,9 +66,12 @@ class HypervisorReader:
         except api.ApiError as exc:
             if not self._by_host or not self._misses_cell(exc):
                 raise
-            return [h for of_host in self._by_host.values() for h in of_host]
+            return self._list_remembered()
         self._remember_by_host(hypervisors)
         return hypervisors
+
+    def _list_remembered(self) -> list[nova_api.Hypervisor]:
+        return [h for of_host in self._by_host.values() for h in of_host]
 
     def read_host_hypervisors(self, host: str) -> list[nova_api.Hypervisor]:
         """Return the hypervisors of a host; read all others as well unless that has been done.

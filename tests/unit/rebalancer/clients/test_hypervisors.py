@@ -62,6 +62,30 @@ def test_a_silent_cell_keeps_its_earlier_hypervisors(nova: Nova,
         reader.read_host_hypervisors('host3')
 
 
+def test_known_hypervisors_serve_while_the_hosts_are_the_same_for_a_time(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    hosts = ['host1', 'host2']
+    for now, names, interval, lists in (
+            (1000.0, hosts, 900.0, 1), (1899.0, hosts[::-1], 900.0, 1), (1900.0, hosts, 900.0, 2),
+            (1901.0, hosts, 900.0, 2), (1902.0, [*hosts, 'host3'], 900.0, 3),
+            (1903.0, hosts, 900.0, 4), (1902.0, hosts, 900.0, 5), (1902.0, hosts, 0.0, 6)):
+        assert reader.read_again(names, now, interval) == [ONE, TWO]
+        assert nova.lists == lists, (now, names)
+    assert reader.read_again(hosts, 1903.0, 900.0) == [ONE, TWO] and nova.lists == 6
+    reader.forget()
+    reader.read_again(hosts, 1904.0, 900.0)
+    assert nova.lists == 7
+
+
+def test_failed_list_is_tried_again_in_the_next_reading(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    nova.status = 403
+    with pytest.raises(api.ApiError):
+        reader.read_again(['host1'], 1000.0, 900.0)
+    nova.status = None
+    assert reader.read_again(['host1'], 1060.0, 900.0) == [ONE, TWO]
+
+
 def test_first_read_of_a_host_reads_all_once(
         nova: Nova, reader: hypervisors.HypervisorReader) -> None:
     nova.status = 500
