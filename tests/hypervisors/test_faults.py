@@ -170,7 +170,10 @@ def test_task_ends_and_guest_runs_once_after_a_daemon_died(empty_lab, death):
 def assert_one_place(lab, guest, death, ended):
     """Assert that Nova, libvirt and Placement name one place of the guest, soon at least.
 
-    :param ended: Nova has ended the migration; else it keeps what the migration has allocated.
+    Nova keeps what the migration has allocated where it never ends the migration, and where it
+    fails to roll back and leaves the instance in ERROR. An operator has to act then, and knows.
+
+    :param ended: the task ended without an operator.
     """
     if death.point in COLD:
         lab.wait(lambda: guest.read()['OS-EXT-STS:task_state'] is None, 'Nova has ended its work')
@@ -181,7 +184,11 @@ def assert_one_place(lab, guest, death, ended):
         lab.wait(lambda: list_running(lab, guest) == [guest.find_host()],
                  'the guest runs where Nova says, and nowhere else')
         host = guest.find_host()
-    if ended:
+    if guest.read()['status'] == 'ERROR':
+        assert guest.uuid in lab.ask('quarantine', 'list')
+        print(f'{death}: Nova left the instance in ERROR; allocations on '
+              f'{sorted(lab.list_allocations(guest.uuid))}, the guest on {host}')
+    elif ended:
         lab.wait(lambda: lab.list_allocations(guest.uuid) == {host},
                  'Placement has one allocation')
     else:
