@@ -85,7 +85,7 @@ class Guest:
         """Return the hosts whose libvirt knows the guest, and the state there."""
         answers = {host: self._lab.hypervisor.run_virsh(self._lab.run, host, 'domstate',
                                                         self.domain)
-                   for host in self._lab.run.state.hosts}
+                   for host in self._lab.list_hosts_up()}
         return {host: done.stdout.strip() for host, done in answers.items()
                 if done.returncode == 0}
 
@@ -186,6 +186,11 @@ class Lab:
     @property
     def hosts(self) -> list[str]:
         return self.run.state.hosts
+
+    def list_hosts_up(self) -> list[str]:
+        """Return the hosts that were not killed."""
+        started = {process.name for process in self.run.state.processes}
+        return [host for host in self.hosts if host in started]
 
     def configure(self, more: config.Sections) -> None:
         """Write kronos.conf with further options; daemons read it when they start."""
