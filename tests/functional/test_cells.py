@@ -225,6 +225,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         cluster = engine.collect_cluster(time.time())
         self.assertEqual([None, None], [self.holds(cluster, s) for s in ('far', 'mixed')])
         self.assertIsNone(cluster.instances[here['id']].pinned)
+        self.assertIn(there['id'], cluster.instances, 'the servers of the cell are listed again')
 
     def add_member(self, group: str, server: dict[str, Any]) -> None:
         """Make a server of another cell a member, as a scheduler without the filter does."""

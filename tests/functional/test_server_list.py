@@ -158,6 +158,20 @@ class ChangesTestCase(ServerListCase):
                 for uuid, instance in cluster.instances.items()})
 
 
+    def test_changes_of_many_pages_are_read_past_deleted_servers(self) -> None:
+        """The last server of a page, after which the next one begins, is deleted."""
+        servers = [self.boot(host='host1') for _ in range(5)]
+        self.read()
+        for server in servers[:4]:
+            self.admin_api.delete_server(server['id'])
+            self._wait_until_deleted(server)
+        self.flags(max_limit=1, group='api')
+        requests = self.nova_api.door.ours
+        requests.clear()
+        self.assertEqual({servers[4]['id']}, set(self.read().instances))
+        self.assertLessEqual(5, requests.count(('GET', '/v2.1/servers/detail')))
+
+
 class MissedChangesTestCase(ServerListCase):
     """Changes that Nova's list of changes does not have."""
 

@@ -170,6 +170,9 @@ class CloudCollector:
             # The servers of the cell are remembered ones.
             servers = reads.read_one('Nova', 'servers', lambda: self._servers.read_all(now))
             listed_services.append(read_services())
+        if away or len(listed_services) > 1:
+            # Servers of the cell may be missing.
+            self._servers.forget()
         return servers, listed_services
 
     def _compare_with_placement(
