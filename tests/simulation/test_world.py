@@ -198,7 +198,7 @@ def test_thawed_engine_writes_nothing_after_takeover():
         assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
             two.name}
         changes = database.version(run.raw)
-        lease = next(iter(one.engine._leases.held.values()))
+        lease = next(iter(one.engine._leases.leases.values()))
         assert not one.engine._store.leases.renew_lease(lease, 30)
         assert database.version(run.raw) == changes
     assert lease_keeper.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
