@@ -142,6 +142,8 @@ class ChangesTestCase(ServerListCase):
         """Nova writes a tag, or a deletion of metadata, without a change of the server's record."""
         tagged, freed = (self.boot(host='host1') for _ in range(2))
         path = f'/servers/{freed["id"]}/metadata'
+        self.read()
+        self.age(tagged, freed)
         self.admin_api.api_post(path, {'metadata': {'stay': 'yes'}})
         self.assertIsNotNone(self.assert_seen('metadata').instances[freed['id']].opted_out)
         self.age(tagged, freed)
@@ -170,6 +172,22 @@ class ChangesTestCase(ServerListCase):
         requests.clear()
         self.assertEqual({servers[4]['id']}, set(self.read().instances))
         self.assertLessEqual(5, requests.count(('GET', '/v2.1/servers/detail')))
+
+
+    def test_server_that_waits_for_its_deletion_is_no_instance(self) -> None:
+        """Its allocations stay; a list of all servers lacks it, a list of changes does not."""
+        self.flags(reclaim_instance_interval=3600)
+        kept, server = self.boot(host='host1'), self.boot(host='host1')
+        self.read()
+        self.admin_api.delete_server(server['id'])
+        self._wait_for_state_change(server, 'SOFT_DELETED')
+        self.write_records([server], launched_at=datetime.datetime(2001, 1, 1))
+        cluster = self.assert_seen('soft-deleted')
+        self.assertEqual({kept['id']}, set(cluster.instances))
+        self.assertEqual(2, cluster.hosts['host1'].provider.used['VCPU'])
+        self.admin_api.post_server_action(server['id'], {'restore': {}})
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual({kept['id'], server['id']}, set(self.assert_seen('restored').instances))
 
 
 class MissedChangesTestCase(ServerListCase):

@@ -404,15 +404,21 @@ def list_flights(migrations: Iterable[nova_api.Migration],
 def list_displaced(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
                    by_consumer: Mapping[str, allocations.Allocations],
                    migrations: Iterable[nova_api.Migration]) -> list[str]:
-    """Return UUIDs of instances without an allocation on the host that Nova names.
+    """Return UUIDs of instances whose allocations are not those of the host that Nova names.
 
-    Leave out instances under way, and those on hosts whose providers are not known.
+    They have none in its provider tree, or some in another host's, as after an evacuation. Leave
+    out instances under way, and trees that are not known.
     """
     moving = {migration.instance_uuid for migration in migrations}
-    trees = {name: {provider.uuid for provider in host.tree} for name, host in hosts.items()}
-    return [uuid for uuid, instance in instances.items()
-            if uuid not in moving and trees.get(instance.host)
-            and trees[instance.host].isdisjoint(by_consumer.get(uuid, {}))]
+    owners = {provider.uuid: name for name, host in hosts.items() for provider in host.tree}
+    known = set(owners.values())
+    displaced = []
+    for uuid, instance in instances.items():
+        places = {owners[provider] for provider in by_consumer.get(uuid, ()) if provider in owners}
+        expected = {instance.host} & known
+        if uuid not in moving and places != expected:
+            displaced.append(uuid)
+    return displaced
 
 
 def _is_left_behind(migration: nova_api.Migration, instance: model.Instance,

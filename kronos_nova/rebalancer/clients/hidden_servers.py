@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 
@@ -68,7 +69,9 @@ class HiddenServers:
             self._no_servers.add(uuid)
             return None
         launched = instance.launched_at
-        if not instance.host or launched is None or launched > began - YOUNG_SECONDS:
+        if instance.status in nova_records.DELETED or not instance.host:
+            return None
+        if launched is None or launched > began - YOUNG_SECONDS:
             return None
         return instance.host
 
@@ -89,7 +92,7 @@ def refuse_hidden_servers(nova: nova_api.NovaApi, placement: placement_api.Place
                     if exc.status != 404:  # Else a migration, or left over.
                         raise
                     continue
-                if instance.host == host:
+                if instance.host == host and instance.status not in nova_records.DELETED:
                     raise make_hidden_error(consumer, host)
 
 

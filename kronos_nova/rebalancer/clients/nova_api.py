@@ -70,7 +70,7 @@ class ListedServers:
     """An answer of the list of servers.
 
     :ivar instances: by UUID.
-    :ivar deleted: UUIDs of deleted servers.
+    :ivar deleted: UUIDs of servers that are deleted, or wait to be.
     :ivar has_unknown: whether Nova left out servers because their cell does not answer.
     """
 
@@ -183,7 +183,7 @@ class NovaApi:
         for data in self._list_servers('servers', params):
             if data.get('status') == model.UNKNOWN:
                 has_unknown = True
-            elif data.get('status') == nova_records.DELETED:
+            elif data.get('status') in nova_records.DELETED:
                 deleted.add(str(data['id']))
             else:
                 instance = nova_records.parse_instance(data, self._opt_out, shared)

@@ -35,8 +35,9 @@ ENDED = frozenset({
 #: migration copies, Nova writes to its record every few seconds.
 UNCHANGED_SECONDS = 3000.0
 
-#: The status of a server that is deleted; a list of changes shows such servers.
-DELETED = 'DELETED'
+#: The statuses of servers that are deleted, or wait to be. The list of all servers lacks those that
+#: wait; a list of changes shows both.
+DELETED = frozenset({'DELETED', 'SOFT_DELETED'})
 #: The start of the names of Nova's policies.
 POLICY = 'os_compute_api:'
 #: The field of a server's host.

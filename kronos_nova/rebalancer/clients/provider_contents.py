@@ -68,7 +68,7 @@ def read_provider(placement: placement_api.PlacementApi, uuid: str,
         'usages': placement.read_usages}
     if allocations:
         read['allocations'] = placement.allocations_on
-    part_readings = dict(known or {})
+    part_readings = {name: part for name, part in (known or {}).items() if name in read}
     newest = max((generation for _value, generation in part_readings.values()), default=-1)
     doubted = False
     for attempt in range(1, ATTEMPTS + 1):

@@ -22,7 +22,8 @@ generation and usages are the same, all the rest is.
 
 One search for allocation candidates shows the usages and traits of nearly all providers. It shows
 no generations: they are listed before and after. A provider whose generation is the same both times
-had its usages and traits at that generation. Trees that the search leaves out, because they have no
+had its usages and traits at that generation, if the nodes of Placement's database agree; where one
+lags, the next search shows the difference. Trees that the search leaves out, because they have no
 memory free or because Placement caps the candidates, are read provider by provider.
 
 Source: placement.objects.allocation, delete_all and _set_allocations, which raises the generations
@@ -335,13 +336,15 @@ class _OneReading:
         unseen = []
         for uuid, content in known.items():
             summary = summaries.get(uuid)
-            if not any(content.used.values()):
-                # No allocation could go away.
-                yield uuid
-            elif summary is None:
+            if summary is not None:
+                # What an earlier search said wrongly, of a database that lagged, ends here.
+                if (summary.used, summary.traits) == (content.used, content.traits):
+                    self.unproven.add(uuid)
+                    yield uuid
+            elif any(content.used.values()):
                 unseen.append(uuid)
-            elif summary.used == content.used:
-                self.unproven.add(uuid)
+            else:
+                # No allocation could go away.
                 yield uuid
         answers = reads.read_each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
             uuid, known[uuid]), unseen)
@@ -367,7 +370,8 @@ def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listi
     :param unproven: UUIDs of providers of which a summary alone was read.
     """
     for root, tree in after.items():
-        compared = len(tree) > 1 or len(before.get(root, tree)) > 1 or root in unproven
+        compared = len(tree) > 1 or len(before.get(root, tree)) > 1 or (
+            not tree.keys().isdisjoint(unproven))
         if not tree.keys() <= contents.keys() or compared and tree != before.get(root):
             yield root
 

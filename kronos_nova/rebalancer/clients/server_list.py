@@ -30,7 +30,9 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import server_constraints
 
@@ -38,6 +40,9 @@ from kronos_nova.rebalancer.clients import server_constraints
 CLOCK_SECONDS = 60.0
 #: Servers to look up alone in one reading, at most; where more are doubtful, all are listed.
 MOST_LOOKUPS = 10
+#: Remembered servers to look up that a list of all servers lacks, at most: as many are deleted in a
+#: cycle of a busy cloud.
+MOST_MISSING = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,11 +52,13 @@ class ServerList:
     :ivar instances: by UUID.
     :ivar remembered: UUIDs of servers that Nova did not list in this reading.
     :ivar deleted: UUIDs of servers that Nova listed as deleted in this reading.
+    :ivar missing: UUIDs of remembered servers that a list of all servers lacks.
     """
 
     instances: Mapping[str, model.Instance]
     remembered: frozenset[str] = frozenset()
     deleted: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +67,8 @@ class _Memory:
 
     :ivar listed_at: when the reading of all servers began, epoch seconds.
     :ivar latest: when the last two readings began, the older one first.
-    :ivar displaced: UUIDs of servers that had no allocation on their host when they were read.
+    :ivar displaced: UUIDs of servers whose allocations were not on their host alone when they were
+        read.
     """
 
     instances: Mapping[str, model.Instance]
@@ -115,9 +123,12 @@ class ServerListReader:
         """
         shared = server_constraints.SharedMappings()
         listed = self._nova.list_servers(shared=shared)
+        before = self._memory
         self._memory = None if listed.has_unknown else _Memory(
             listed.instances, now, (now, now), shared)
-        return ServerList(listed.instances, deleted=listed.deleted)
+        missing = frozenset() if before is None else frozenset(
+            before.instances.keys() - listed.instances.keys() - listed.deleted)
+        return ServerList(listed.instances, deleted=listed.deleted, missing=missing)
 
     def forget(self) -> None:
         """Let the next reading list all servers."""
@@ -125,17 +136,19 @@ class ServerListReader:
 
     def confirm(self, reads: parallel_reads.ReadingContext, servers: ServerList,
                 displaced: Collection[str], now: float) -> ServerList:
-        """Look up remembered servers that have newly lost the allocations on their host.
+        """Look up remembered servers that have newly other allocations than their host's.
 
         Nova has moved or deleted them, and did not list the change; or their allocations alone have
-        gone, which is remembered.
+        changed, which is remembered. Look up remembered servers, too, that a list of all servers
+        lacks: they were deleted since, or the list is incomplete.
 
         :param servers: of this reading.
-        :param displaced: UUIDs of all servers that have no allocation on their host.
+        :param displaced: UUIDs of all servers whose allocations are not on their host alone.
         :param now: when this reading began, epoch seconds.
         :returns: the servers as they are.
-        :raises ApiError: one could not be read.
+        :raises ApiError: one could not be read, or the list of all servers lacks one.
         """
+        self._refuse_incomplete_list(reads, servers.missing)
         memory = self._memory
         if memory is None:
             return servers
@@ -158,11 +171,27 @@ class ServerListReader:
                 displaced=frozenset(servers.instances.keys() & displaced))
         return servers
 
+    def _refuse_incomplete_list(self, reads: parallel_reads.ReadingContext,
+                                missing: Collection[str]) -> None:
+        """Check that servers that were remembered, and are not listed, are gone.
+
+        :raises ApiError: one is not.
+        """
+        if len(missing) > MOST_MISSING:
+            self.forget()
+            return
+        looked_up = reads.read_each('Nova', 'servers', self._find_server, sorted(missing))
+        for uuid, instance in looked_up.items():
+            if instance is not None:
+                self.forget()
+                raise hidden_servers.make_hidden_error(uuid, instance.host)
+
     def _find_server(self, uuid: str) -> model.Instance | None:
         """Return a server; None when Nova has none."""
         try:
-            return self._nova.read_server(uuid).instance
+            instance = self._nova.read_server(uuid).instance
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
             return None
+        return None if instance.status in nova_records.DELETED else instance

@@ -34,6 +34,9 @@ class Placement:
         self.totals = dict.fromkeys(parents, 10)
         self.hidden: set[str] = set()
         self.refused: int | None = None
+        self.traits: dict[str, list[str]] = {}
+        #: Answers of a database that lags: an earlier one to the search.
+        self.lags: answers.Response | None = None
         self.on: dict[str, dict[str, int]] = {name: {} for name in parents}
         self.before: Callable[[str, str | None], None] = lambda _path, _tree: None
         self.asked: list[str] = []
@@ -69,10 +72,12 @@ class Placement:
         if path == '/allocation_candidates':
             if self.refused is not None:
                 return answers.Response({}, self.refused)
+            if self.lags is not None:
+                return self.lags
             return answers.Response({'allocation_requests': [], 'provider_summaries': {
                 name: {'resources': {} if name not in self.totals else {'X': {
                            'capacity': self.totals[name], 'used': sum(self.on[name].values())}},
-                       'traits': [], 'root_provider_uuid': self.root(name),
+                       'traits': self.traits.get(name, []), 'root_provider_uuid': self.root(name),
                        'parent_provider_uuid': parent}
                 for name, parent in self.parents.items() if self.root(name) not in self.hidden}})
         _, _, name, part = path.split('/')
@@ -95,4 +100,4 @@ class Placement:
             case 'allocations':
                 return {consumer: {'resources': {'X': amount}}
                         for consumer, amount in self.on[name].items()}
-        return []
+        return self.traits.get(name, [])

@@ -62,8 +62,9 @@ def test_server_that_the_list_lacks_is_refused_with_its_host() -> None:
 
 @pytest.mark.parametrize('server', [
     show('vm', launched='2026-11-26T10:59:30.000000'), show('vm', launched=None),
-    show('vm', host=None)])
-def test_server_that_came_since_is_no_gap(server: Any) -> None:
+    show('vm', host=None), {'server': answers.server('vm', 'h1', status='SOFT_DELETED', **{
+        'OS-SRV-USG:launched_at': LAUNCHED})}])
+def test_server_that_came_since_or_waits_for_its_deletion_is_no_gap(server: Any) -> None:
     assert Nova(vm=server).check('vm') == ['vm']
 
 

@@ -74,11 +74,12 @@ def test_changed_servers_are_listed_apart_from_deleted_and_unreadable_ones(
         nova: answers.Answers) -> None:
     nova.answers['/servers/detail'] = [{'servers': [
         answers.server('a'), answers.server('b', host=None, status='DELETED'),
-        {'id': 'c', 'status': 'UNKNOWN'}]}, {'servers': [answers.server('a')]}]
+        answers.server('d', status='SOFT_DELETED'), {'id': 'c', 'status': 'UNKNOWN'}]},
+        {'servers': [answers.server('a')]}]
     changes = nova_api.NovaApi(nova).list_servers(100.7)
     assert nova.asked[-1][1] == {'all_tenants': '1', 'changes-since': '1970-01-01T00:01:40Z'}
     assert list(changes.instances) == ['a']
-    assert (changes.deleted, changes.has_unknown) == ({'b'}, True)
+    assert (changes.deleted, changes.has_unknown) == ({'b', 'd'}, True)
     servers = nova_api.NovaApi(nova).list_servers()
     assert nova.asked[-1][1] == {'all_tenants': '1'}
     assert (servers.deleted, servers.has_unknown) == (frozenset(), False)

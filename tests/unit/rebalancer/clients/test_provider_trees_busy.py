@@ -341,6 +341,42 @@ def test_provider_known_by_its_summary_alone_is_of_the_generation_of_the_second_
     assert cloud.read().contents['h'].generation == 1
 
 
+def test_search_of_a_database_that_lags_misleads_for_one_reading(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cloud, 'summarizes', True)
+    cloud = Cloud()
+    earlier = cloud.get(SEARCH, {})
+    cloud.allocate('w', {'h': 1})
+    cloud.traits['b1'] = ['CUSTOM_T']
+    cloud.generations['b1'] += 1
+    cloud.lags = earlier
+    cloud.read()
+    cloud.lags = None
+    forest = cloud.read()
+    assert forest.map_allocations()['w'] == {'h': {'X': 1}}
+    assert forest.contents['b1'].traits == {'CUSTOM_T'}
+    assert cloud.read() == forest and cloud.asked == [LIST, SEARCH, LIST]
+
+
+@pytest.mark.usefixtures('summarizes')
+def test_unplanned_root_hides_no_change_of_a_provider_below(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """b1 shares with others; the other providers of its tree are not read."""
+    cloud = Cloud()
+    cloud.allocate('v', {'b1': 1})
+
+    def read() -> provider_trees.ProviderForest:
+        with parallel_reads.ReadingContext(60) as reads:
+            return cloud.reader.read(
+                reads, lambda: {u: p for u, p in cloud.api.read_providers().items() if u != 'b0'},
+                cloud.sharing, lambda provider: provider.uuid != 'b0')
+
+    read()
+    cloud.allocate('v', {})
+    cloud.once(SEARCH, lambda: cloud.allocate('w', {'b1': 1}))
+    assert read().map_allocations() == {'w': {'b1': {'X': 1}}}
+
+
 @pytest.mark.parametrize('status', [403, 500])
 def test_search_that_is_refused_is_named_once_and_spares_nothing(
         status: int, monkeypatch: pytest.MonkeyPatch) -> None:

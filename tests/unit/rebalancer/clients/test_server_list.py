@@ -87,7 +87,7 @@ def test_servers_that_nova_does_not_list_as_changed_are_remembered() -> None:
     nova.answer({'b': 'h2', 'd': 'h2'}, deleted='c')
     servers = nova.read(60)
     assert map_hosts(servers) == {'a': 'h1', 'b': 'h2', 'd': 'h2'}
-    assert (servers.remembered, servers.deleted) == ({'a'}, {'c'})
+    assert (servers.remembered, servers.deleted, servers.missing) == ({'a'}, {'c'}, frozenset())
     nova.answer({})
     assert map_hosts(nova.read(120)) == {'a': 'h1', 'b': 'h2', 'd': 'h2'}
 
@@ -169,6 +169,44 @@ def test_remembered_server_without_allocations_on_its_host_is_looked_up() -> Non
     assert map_hosts(servers) == {'moved': 'h2', 'bare': 'h1', 'still': 'h1'}
     nova.confirm(servers, ['bare'], 120)
     assert nova.looked_up == [], 'it lacks allocations as before'
+
+
+def test_looked_up_server_that_is_being_deleted_is_gone() -> None:
+    nova = Nova(vm='h1')
+    nova.read(0)
+    nova.answer({})
+    nova.connection.answers['/servers/vm'] = [
+        {'server': answers.server('vm', 'h1', status='DELETED')}]
+    assert map_hosts(nova.confirm(nova.read(60), ['vm'], 60)) == {}
+
+
+def test_list_of_all_servers_that_lacks_a_remembered_one_is_refused() -> None:
+    nova = Nova(a='h1', b='h1', c='h1')
+    nova.read(0)
+    nova.connection.answers |= {
+        '/servers/b': [{'server': answers.server('b', 'h1')}], '/servers/c': [GONE]}
+    nova.answer({'a': 'h1'})
+    servers = nova.read(INTERVAL)
+    assert servers.missing == {'b', 'c'}
+    with pytest.raises(api.ApiError, match='its list lacks server b, which is on h1'):
+        nova.confirm(servers, [], INTERVAL)
+    nova.answer({'a': 'h1', 'b': 'h1'})
+    assert map_hosts(nova.read(INTERVAL + 60)) == {'a': 'h1', 'b': 'h1'}
+    assert nova.since == [None]
+
+
+@pytest.mark.parametrize(('number', 'again'), [(100, False), (101, True)])
+def test_list_that_lacks_many_servers_is_read_again(number: int, again: bool) -> None:
+    uuids = [f's{n:03}' for n in range(number)]
+    nova = Nova(**dict.fromkeys(uuids, 'h1'))
+    nova.read(0)
+    nova.connection.answers |= {f'/servers/{uuid}': [GONE] for uuid in uuids}
+    nova.answer({})
+    servers = nova.read(INTERVAL)
+    assert map_hosts(nova.confirm(servers, [], INTERVAL)) == {}
+    assert len(nova.looked_up) == (0 if again else number)
+    nova.read(INTERVAL + 60)
+    assert (nova.since == [None]) is again
 
 
 def test_server_that_has_them_again_and_loses_them_again_is_looked_up_again() -> None:
