@@ -23,8 +23,10 @@ from nova import objects
 from nova.db.main import api as main_api
 from nova.db.main import models
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.clients import hidden_servers
 from tests.functional import test_collector
 
 
@@ -226,6 +228,19 @@ class MissedChangesTestCase(ServerListCase):
             counts.append(requests.count(lookup))
         # The collector without a memory looks at one server, for the rights of its user.
         self.assertEqual([3, 2, 2], counts)
+
+    def test_list_that_was_refused_is_not_remembered(self) -> None:
+        server = self.boot(host='host1')
+        self.age(server)
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            raise test_collector.db_exception.DBError()
+
+        with mock.patch.object(main_api, 'instance_get_all_by_filters_sort', fail), (
+                mock.patch.object(hidden_servers, 'YOUNG_SECONDS', 0.0)):
+            error = self.assertRaises(exception.CollectError, self.read)
+        self.assertIn(f'its list lacks server {server["id"]}', str(error))
+        self.assertEqual({server['id']}, set(self.read().instances))
 
     def test_query_that_fails_in_its_cell_hides_no_move_and_no_change_for_long(self) -> None:
         """Nova answers 200 then, with an empty list of changes."""
