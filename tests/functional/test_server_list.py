@@ -230,17 +230,23 @@ class MissedChangesTestCase(ServerListCase):
         self.assertEqual([3, 2, 2], counts)
 
     def test_list_that_was_refused_is_not_remembered(self) -> None:
-        server = self.boot(host='host1')
-        self.age(server)
+        """Nova shows no UNKNOWN server when the query of a later page fails."""
+        older, newer = self.boot(host='host1'), self.boot(host='host1')
+        self.age(older, newer)
+        self.flags(max_limit=1, group='api')
+        query = main_api.instance_get_all_by_filters_sort
 
-        def fail(*args: Any, **kwargs: Any) -> Any:
-            raise test_collector.db_exception.DBError()
+        def fail_after_first_page(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get('marker') is not None:
+                raise test_collector.db_exception.DBError()
+            return query(*args, **kwargs)
 
-        with mock.patch.object(main_api, 'instance_get_all_by_filters_sort', fail), (
+        with mock.patch.object(
+                main_api, 'instance_get_all_by_filters_sort', fail_after_first_page), (
                 mock.patch.object(hidden_servers, 'YOUNG_SECONDS', 0.0)):
             error = self.assertRaises(exception.CollectError, self.read)
-        self.assertIn(f'its list lacks server {server["id"]}', str(error))
-        self.assertEqual({server['id']}, set(self.read().instances))
+        self.assertIn(f'its list lacks server {older["id"]}', str(error))
+        self.assertEqual({older['id'], newer['id']}, set(self.read().instances))
 
     def test_query_that_fails_in_its_cell_hides_no_move_and_no_change_for_long(self) -> None:
         """Nova answers 200 then, with an empty list of changes."""
