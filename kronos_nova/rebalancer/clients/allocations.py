@@ -69,6 +69,28 @@ def find_flight_claims(instance: model.Instance, own: Allocations,
     return _attach_allocations(instance, holders[0], holders[0]) if holders else instance
 
 
+def list_displaced(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
+                   by_consumer: Mapping[str, Allocations], moving: Collection[str]) -> list[str]:
+    """Return UUIDs of instances whose allocations are not those of the host that Nova names.
+
+    They have none in its provider tree, or some in another host's, as after an evacuation. Trees
+    that are not known do not count.
+
+    :param instances: by UUID.
+    :param hosts: by name.
+    :param by_consumer: all allocations.
+    :param moving: UUIDs of instances under way, to leave out.
+    """
+    owners = {provider.uuid: name for name, host in hosts.items() for provider in host.tree}
+    known = set(owners.values())
+    displaced = []
+    for uuid, instance in instances.items():
+        places = {owners[provider] for provider in by_consumer.get(uuid, ()) if provider in owners}
+        if uuid not in moving and places != {instance.host} & known:
+            displaced.append(uuid)
+    return displaced
+
+
 def _attach_allocations(instance: model.Instance, held_resources: Allocations,
                         providers: Collection[str]) -> model.Instance:
     """Return the instance with the allocations that are on the providers."""

@@ -116,7 +116,7 @@ class CloudCollector:
         services = cells.hide_services(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
         if notes:
-            self._hypervisors.forget()
+            self._hypervisors.forget_list()
         notes += cells.warn_about_unreadable_hosts(unreadable)
         forest = parallel_reads.read_with_retry(
             lambda: self._read_forest(reads, nodes, hypervisors))
@@ -127,7 +127,7 @@ class CloudCollector:
                 reads, servers, hosts, resources_by_consumer, migrations, now)
         if any(host.provider is None for host in hosts.values()):
             # A compute node that was deleted and created again has another UUID.
-            self._hypervisors.forget()
+            self._hypervisors.forget_list()
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.list_cell_warnings(hosts.values(), key)
@@ -163,16 +163,16 @@ class CloudCollector:
         def read_services() -> dict[str, model.Service]:
             return reads.read_one('Nova', 'compute services', self._nova.services_of_all_cells)
 
-        read = self._servers.read_all if away else self._servers.read
+        read = self._servers.read_all_servers if away else self._servers.read_servers
         servers = reads.read_one('Nova', 'servers', lambda: read(now))
         listed_services = [read_services()]
         if has_silent_cell(listed_services[0]) and not away:
             # The servers of the cell are remembered ones.
-            servers = reads.read_one('Nova', 'servers', lambda: self._servers.read_all(now))
+            servers = reads.read_one('Nova', 'servers', lambda: self._servers.read_all_servers(now))
             listed_services.append(read_services())
         if away or len(listed_services) > 1:
             # Servers of the cell may be missing.
-            self._servers.forget()
+            self._servers.forget_servers()
         return servers, listed_services
 
     def _compare_with_placement(
@@ -183,14 +183,15 @@ class CloudCollector:
 
         :raises ApiError: the list lacks a server; or one could not be looked up.
         """
-        servers = self._servers.confirm(
-            reads, servers, list_displaced(servers.instances, hosts, by_consumer, migrations), now)
+        displaced = allocations.list_displaced(
+            servers.instances, hosts, by_consumer, {m.instance_uuid for m in migrations})
+        servers = self._servers.look_up_doubtful(reads, servers, displaced, now)
         try:
             self._hidden.refuse_incomplete_list(
                 reads, by_consumer.keys() - servers.instances.keys() - servers.deleted
                 - {migration.uuid for migration in migrations}, now)
         except api.ApiError:
-            self._servers.forget()
+            self._servers.forget_servers()
             raise
         return servers
 
@@ -399,26 +400,6 @@ def list_flights(migrations: Iterable[nova_api.Migration],
     flights += [model.InFlightMove(i.uuid, i.host, None) for i in instances.values()
                 if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
-
-
-def list_displaced(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
-                   by_consumer: Mapping[str, allocations.Allocations],
-                   migrations: Iterable[nova_api.Migration]) -> list[str]:
-    """Return UUIDs of instances whose allocations are not those of the host that Nova names.
-
-    They have none in its provider tree, or some in another host's, as after an evacuation. Leave
-    out instances under way, and trees that are not known.
-    """
-    moving = {migration.instance_uuid for migration in migrations}
-    owners = {provider.uuid: name for name, host in hosts.items() for provider in host.tree}
-    known = set(owners.values())
-    displaced = []
-    for uuid, instance in instances.items():
-        places = {owners[provider] for provider in by_consumer.get(uuid, ()) if provider in owners}
-        expected = {instance.host} & known
-        if uuid not in moving and places != expected:
-            displaced.append(uuid)
-    return displaced
 
 
 def _is_left_behind(migration: nova_api.Migration, instance: model.Instance,

@@ -52,7 +52,7 @@ class HypervisorReader:
         self._listed_for = frozenset(hosts), now
         return hypervisors
 
-    def forget(self) -> None:
+    def forget_list(self) -> None:
         """Let the next :meth:`read_again` list the hypervisors."""
         self._listed_for = None
 

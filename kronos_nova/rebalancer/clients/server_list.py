@@ -20,8 +20,9 @@ of metadata do not touch, and which stays as it was when the row is deleted
 (oslo_db.sqlalchemy.orm, soft_delete); ``archive_deleted_rows`` takes the row away; and a query that
 fails in one cell leaves its servers out without an error. Three measures answer this. Each change
 is queried in two readings one after the other. Placement has a database of its own: a remembered
-server that has lost its allocations on its host is looked up alone. And all servers are listed
-again after an interval. Executors read an instance before they move it, opt-out included.
+server whose allocations do not fit its host is looked up alone. And all servers are listed again
+after an interval. A list of all servers may be incomplete in the same way: remembered servers that
+it lacks are looked up. Executors read an instance before they move it, opt-out included.
 """
 
 from collections.abc import Collection
@@ -69,6 +70,7 @@ class _Memory:
     :ivar latest: when the last two readings began, the older one first.
     :ivar displaced: UUIDs of servers whose allocations were not on their host alone when they were
         read.
+    :ivar missing: UUIDs of servers that the list of all servers lacked; they were not looked up.
     """
 
     instances: Mapping[str, model.Instance]
@@ -76,6 +78,7 @@ class _Memory:
     latest: tuple[float, float]
     shared: server_constraints.SharedMappings
     displaced: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 class ServerListReader:
@@ -92,7 +95,7 @@ class ServerListReader:
         self._interval = interval
         self._memory: _Memory | None = None
 
-    def read(self, now: float) -> ServerList:
+    def read_servers(self, now: float) -> ServerList:
         """Read the servers, from the memory where it holds.
 
         :param now: before this reading began, epoch seconds.
@@ -101,11 +104,8 @@ class ServerListReader:
         memory = self._memory
         if memory is None or not 0.0 <= now - memory.listed_at < self._interval or (
                 now < memory.latest[1]):
-            return self.read_all(now)
+            return self.read_all_servers(now)
         changes = self._nova.list_servers(memory.latest[0] - CLOCK_SECONDS, memory.shared)
-        if changes.has_unknown:
-            # A query has failed in one cell, and its other changes are missing.
-            return self.read_all(now)
         instances = {uuid: instance for uuid, instance in memory.instances.items()
                      if uuid not in changes.deleted}
         instances.update(changes.instances)
@@ -113,9 +113,9 @@ class ServerListReader:
             memory, instances=instances, latest=(memory.latest[1], now),
             displaced=memory.displaced - changes.instances.keys())
         return ServerList(instances, frozenset(instances.keys() - changes.instances.keys()),
-                          changes.deleted)
+                          changes.deleted, memory.missing - instances.keys() - changes.deleted)
 
-    def read_all(self, now: float) -> ServerList:
+    def read_all_servers(self, now: float) -> ServerList:
         """Read all servers; leave out those in cells that do not answer, and do not remember then.
 
         :param now: before this reading began, epoch seconds.
@@ -124,18 +124,20 @@ class ServerListReader:
         shared = server_constraints.SharedMappings()
         listed = self._nova.list_servers(shared=shared)
         before = self._memory
+        missing: frozenset[str] = frozenset()
+        if before is not None:
+            missing = frozenset((before.instances.keys() | before.missing)
+                                - listed.instances.keys() - listed.deleted)
         self._memory = None if listed.has_unknown else _Memory(
-            listed.instances, now, (now, now), shared)
-        missing = frozenset() if before is None else frozenset(
-            before.instances.keys() - listed.instances.keys() - listed.deleted)
+            listed.instances, now, (now, now), shared, missing=missing)
         return ServerList(listed.instances, deleted=listed.deleted, missing=missing)
 
-    def forget(self) -> None:
+    def forget_servers(self) -> None:
         """Let the next reading list all servers."""
         self._memory = None
 
-    def confirm(self, reads: parallel_reads.ReadingContext, servers: ServerList,
-                displaced: Collection[str], now: float) -> ServerList:
+    def look_up_doubtful(self, reads: parallel_reads.ReadingContext, servers: ServerList,
+                         displaced: Collection[str], now: float) -> ServerList:
         """Look up remembered servers that have newly other allocations than their host's.
 
         Nova has moved or deleted them, and did not list the change; or their allocations alone have
@@ -154,7 +156,7 @@ class ServerListReader:
             return servers
         doubtful = sorted(set(displaced).intersection(servers.remembered) - memory.displaced)
         if len(doubtful) > MOST_LOOKUPS:
-            servers = reads.read_one('Nova', 'servers', lambda: self.read_all(now))
+            servers = reads.read_one('Nova', 'servers', lambda: self.read_all_servers(now))
         elif doubtful:
             looked_up = reads.read_each('Nova', 'servers', self._find_server, doubtful)
             instances = dict(servers.instances)
@@ -167,7 +169,7 @@ class ServerListReader:
         memory = self._memory
         if memory is not None:
             self._memory = dataclasses.replace(
-                memory, instances=servers.instances,
+                memory, instances=servers.instances, missing=frozenset(),
                 displaced=frozenset(servers.instances.keys() & displaced))
         return servers
 
@@ -178,12 +180,12 @@ class ServerListReader:
         :raises ApiError: one is not.
         """
         if len(missing) > MOST_MISSING:
-            self.forget()
+            self.forget_servers()
             return
         looked_up = reads.read_each('Nova', 'servers', self._find_server, sorted(missing))
         for uuid, instance in looked_up.items():
             if instance is not None:
-                self.forget()
+                self.forget_servers()
                 raise hidden_servers.make_hidden_error(uuid, instance.host)
 
     def _find_server(self, uuid: str) -> model.Instance | None:

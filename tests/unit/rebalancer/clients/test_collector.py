@@ -116,25 +116,6 @@ def test_an_instance_in_flight_has_what_its_migration_holds_for_it() -> None:
     assert str(found['away'].pinned).startswith('host-not-planned: ')
 
 
-def test_instances_are_displaced_whose_allocations_are_elsewhere_or_nowhere() -> None:
-    """Host2 is not planned; host3 has no provider."""
-    hosts = {'host1': model.Host('host1', uuid='u1', provider=model.Provider('u1')),
-             'host4': model.Host('host4', uuid='u4', provider=model.Provider('u4'),
-                                 nested=(model.Provider('n4', parent_uuid='u4'),)),
-             'host3': model.Host('host3', uuid='u3')}
-    vcpu = {'VCPU': 1}
-    places = {
-        'there': ('host1', {'u1': vcpu}), 'nested': ('host4', {'n4': vcpu}),
-        'sharing': ('host1', {'u1': vcpu, 'nfs': vcpu}), 'unplanned': ('host2', {}),
-        'unknown': ('host3', {}), 'none': ('host1', {}), 'moved': ('host1', {'u4': vcpu}),
-        'evacuated': ('host1', {'u1': vcpu, 'u4': vcpu}), 'came': ('host2', {'u4': vcpu}),
-        'booted': ('', {'u1': vcpu}), 'vm': ('host1', {'u4': vcpu})}
-    instances = {uuid: model.Instance(uuid, host) for uuid, (host, _own) in places.items()}
-    assert set(collector.list_displaced(
-        instances, hosts, {uuid: own for uuid, (_host, own) in places.items()},
-        [migration(1)])) == {'none', 'moved', 'evacuated', 'came', 'booted'}, 'vm is under way'
-
-
 def test_hosts_of_a_silent_cell_belong_to_their_scopes_and_are_not_planned() -> None:
     services = {h: model.Service(h, zone='az1') for h in 'ab'} | {
         h: model.Service(h, status=model.UNKNOWN, state=model.UNKNOWN) for h in 'cde'}

@@ -72,7 +72,7 @@ def test_known_hypervisors_serve_while_the_hosts_are_the_same_for_a_time(
         assert reader.read_again(names, now, interval) == [ONE, TWO]
         assert nova.lists == lists, (now, names)
     assert reader.read_again(hosts, 1903.0, 900.0) == [ONE, TWO] and nova.lists == 6
-    reader.forget()
+    reader.forget_list()
     reader.read_again(hosts, 1904.0, 900.0)
     assert nova.lists == 7
 

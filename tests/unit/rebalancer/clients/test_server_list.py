@@ -56,13 +56,13 @@ class Nova:
     def read(self, seconds: float) -> server_list.ServerList:
         """Read the list so many seconds after the start, and keep the queries."""
         self.connection.asked.clear()
-        return self.reader.read(START + seconds)
+        return self.reader.read_servers(START + seconds)
 
-    def confirm(self, servers: server_list.ServerList, displaced: Iterable[str],
+    def look_up_doubtful(self, servers: server_list.ServerList, displaced: Iterable[str],
                 seconds: float) -> server_list.ServerList:
         self.connection.asked.clear()
         with parallel_reads.ReadingContext(30.0) as reads:
-            return self.reader.confirm(reads, servers, list(displaced), START + seconds)
+            return self.reader.look_up_doubtful(reads, servers, list(displaced), START + seconds)
 
     @property
     def since(self) -> list[str | None]:
@@ -130,17 +130,27 @@ def test_reading_that_fails_changes_nothing() -> None:
     assert nova.since == ['1970-01-12T13:45:40Z']
 
 
-def test_server_that_nova_cannot_read_makes_it_list_all_and_remember_none() -> None:
+def test_list_with_a_server_that_nova_cannot_read_is_not_remembered() -> None:
+    nova = Nova()
+    nova.answer({'a': 'h1'}, unknown='b')
+    assert map_hosts(nova.read(0)) == {'a': 'h1'}
+    nova.answer({'a': 'h1', 'b': 'h1'})
+    assert map_hosts(nova.read(60)) == {'a': 'h1', 'b': 'h1'}
+    assert nova.since == [None]
+
+
+def test_missing_servers_are_looked_up_after_a_reading_that_failed() -> None:
+    """Placement does not answer in the reading that lists all servers."""
     nova = Nova(a='h1', b='h1')
     nova.read(0)
-    nova.connection.answers['/servers/detail'] = [
-        nova.make_page({}, unknown='b'), nova.make_page({'a': 'h1'}, unknown='b')]
-    servers = nova.read(60)
-    assert (map_hosts(servers), servers.remembered) == ({'a': 'h1'}, frozenset())
-    assert nova.since == ['1970-01-12T13:45:40Z', None]
-    nova.answer({'a': 'h1', 'b': 'h1'})
-    assert map_hosts(nova.read(120)) == {'a': 'h1', 'b': 'h1'}
-    assert nova.since == [None]
+    nova.connection.answers['/servers/b'] = [{'server': answers.server('b', 'h1')}]
+    nova.answer({'a': 'h1'})
+    nova.read(INTERVAL)
+    nova.answer({})
+    servers = nova.read(INTERVAL + 60)
+    assert servers.missing == {'b'}
+    with pytest.raises(api.ApiError, match='its list lacks server b'):
+        nova.look_up_doubtful(servers, [], INTERVAL + 60)
 
 
 def test_instances_of_one_flavor_share_its_extra_specs_with_remembered_ones() -> None:
@@ -162,12 +172,12 @@ def test_remembered_server_without_allocations_on_its_host_is_looked_up() -> Non
     nova.connection.answers |= {
         '/servers/moved': [{'server': answers.server('moved', 'h2')}], '/servers/deleted': [GONE],
         '/servers/bare': [{'server': answers.server('bare', 'h1')}]}
-    servers = nova.confirm(servers, ['moved', 'deleted', 'bare'], 60)
+    servers = nova.look_up_doubtful(servers, ['moved', 'deleted', 'bare'], 60)
     assert nova.looked_up == ['bare', 'deleted', 'moved']
     assert map_hosts(servers) == {'moved': 'h2', 'bare': 'h1', 'still': 'h1'}
     servers = nova.read(120)
     assert map_hosts(servers) == {'moved': 'h2', 'bare': 'h1', 'still': 'h1'}
-    nova.confirm(servers, ['bare'], 120)
+    nova.look_up_doubtful(servers, ['bare'], 120)
     assert nova.looked_up == [], 'it lacks allocations as before'
 
 
@@ -177,7 +187,7 @@ def test_looked_up_server_that_is_being_deleted_is_gone() -> None:
     nova.answer({})
     nova.connection.answers['/servers/vm'] = [
         {'server': answers.server('vm', 'h1', status='DELETED')}]
-    assert map_hosts(nova.confirm(nova.read(60), ['vm'], 60)) == {}
+    assert map_hosts(nova.look_up_doubtful(nova.read(60), ['vm'], 60)) == {}
 
 
 def test_list_of_all_servers_that_lacks_a_remembered_one_is_refused() -> None:
@@ -189,7 +199,7 @@ def test_list_of_all_servers_that_lacks_a_remembered_one_is_refused() -> None:
     servers = nova.read(INTERVAL)
     assert servers.missing == {'b', 'c'}
     with pytest.raises(api.ApiError, match='its list lacks server b, which is on h1'):
-        nova.confirm(servers, [], INTERVAL)
+        nova.look_up_doubtful(servers, [], INTERVAL)
     nova.answer({'a': 'h1', 'b': 'h1'})
     assert map_hosts(nova.read(INTERVAL + 60)) == {'a': 'h1', 'b': 'h1'}
     assert nova.since == [None]
@@ -203,7 +213,7 @@ def test_list_that_lacks_many_servers_is_read_again(number: int, again: bool) ->
     nova.connection.answers |= {f'/servers/{uuid}': [GONE] for uuid in uuids}
     nova.answer({})
     servers = nova.read(INTERVAL)
-    assert map_hosts(nova.confirm(servers, [], INTERVAL)) == {}
+    assert map_hosts(nova.look_up_doubtful(servers, [], INTERVAL)) == {}
     assert len(nova.looked_up) == (0 if again else number)
     nova.read(INTERVAL + 60)
     assert (nova.since == [None]) is again
@@ -216,7 +226,7 @@ def test_server_that_has_them_again_and_loses_them_again_is_looked_up_again() ->
                                           (180, ['vm'], ['vm'])):
         servers = nova.read(seconds)
         nova.answer({})
-        nova.confirm(servers, displaced, seconds)
+        nova.look_up_doubtful(servers, displaced, seconds)
         assert nova.looked_up == looked_up, seconds
 
 
@@ -224,7 +234,7 @@ def test_changed_server_without_allocations_is_as_nova_says() -> None:
     nova = Nova(vm='h1')
     nova.read(0)
     servers = nova.read(60)
-    assert nova.confirm(servers, ['vm'], 60) is not None
+    assert nova.look_up_doubtful(servers, ['vm'], 60) is not None
     assert nova.looked_up == []
 
 
@@ -232,11 +242,11 @@ def test_change_in_a_reading_that_failed_later_is_not_forgotten() -> None:
     """The server lacked allocations on its first host, moved, and then lost those as well."""
     nova = Nova(vm='h1')
     nova.connection.answers['/servers/vm'] = [GONE]
-    nova.confirm(nova.read(0), ['vm'], 0)
+    nova.look_up_doubtful(nova.read(0), ['vm'], 0)
     nova.answer({'vm': 'h2'})
     nova.read(60)  # Placement did not answer then: nothing was confirmed.
     nova.answer({})
-    assert map_hosts(nova.confirm(nova.read(120), ['vm'], 120)) == {}
+    assert map_hosts(nova.look_up_doubtful(nova.read(120), ['vm'], 120)) == {}
     assert nova.looked_up == ['vm']
 
 
@@ -250,10 +260,10 @@ def test_all_servers_are_listed_when_many_are_doubtful(number: int, lists_all: b
     servers = nova.read(60)
     servers = dataclasses.replace(servers, remembered=frozenset(uuids))
     nova.answer(dict.fromkeys(uuids[5:], 'h1'))
-    servers = nova.confirm(servers, uuids[:number], 60)
+    servers = nova.look_up_doubtful(servers, uuids[:number], 60)
     assert nova.since == ([None] if lists_all else [])
     assert nova.looked_up == ([] if lists_all else uuids[:number])
     assert len(servers.instances) == (15 if lists_all else 20)
     nova.answer({})
-    nova.confirm(nova.read(120), uuids[:number], 120)
+    nova.look_up_doubtful(nova.read(120), uuids[:number], 120)
     assert nova.looked_up == []
