@@ -232,9 +232,9 @@ class MissedChangesTestCase(ServerListCase):
     def test_list_that_was_refused_is_not_remembered(self) -> None:
         """Nova shows no UNKNOWN server when the query of a later page fails."""
         older, newer = self.boot(host='host1'), self.boot(host='host1')
-        self.age(older, newer)
         # Nova lists the newest first; both were created in one second.
         self.write_records([older], created_at=datetime.datetime(2001, 1, 1))
+        self.age(older, newer)
         self.flags(max_limit=1, group='api')
         query = main_api.instance_get_all_by_filters_sort
 
