@@ -131,6 +131,24 @@ def test_instance_outside_its_one_place_is_named(changed, hosts, words):
     assert (words in found[0]) if words else found == []
 
 
+def test_instance_in_error_is_ours_if_we_sent_the_newest_request():
+    class Nova:
+        def call(self, method, service, path):
+            users = {'i1': ['us', 'alice'], 'i2': ['alice', 'us']}[path.split('/')[3]]
+            return {'instanceActions': [
+                {'start_time': f'2026-11-26T10:0{n}:00', 'user_id': user}
+                for n, user in enumerate(users)]}
+
+    servers = [{'id': uuid, 'status': status, 'OS-EXT-STS:task_state': None,
+                'OS-EXT-SRV-ATTR:host': 'h1'}
+               for uuid, status in (('i0', 'ACTIVE'), ('i1', 'ERROR'), ('i2', 'ERROR'))]
+    failed = moves.list_failed_for_users(Nova(), servers, 'us')
+    assert failed == ['i1']
+    places = {server['id']: frozenset({'h1'}) for server in servers}
+    [found] = moves.judge_places(servers, places, failed)
+    assert found.startswith('instance i2 is in ERROR')
+
+
 def make_samples(hours, growth, restarts=0, name='kronos-engine-1'):
     """A sample each minute of a daemon that grows, in MiB per hour, and is restarted."""
     count = int(hours * 60)

@@ -187,9 +187,11 @@ class Soak:
 
     def _judge(self) -> verdict.Verdict:
         cloud = self._people.cloud
-        asked = moves.read_migrations(self._run, moves.find_account(cloud))
+        account, servers = moves.find_account(cloud), self._people.list_servers()
+        asked = moves.read_migrations(self._run, account)
         wrong = moves.judge_moves(moves.read_tasks(self._run), asked)
-        wrong += moves.judge_places(self._people.list_servers(), moves.read_allocations(cloud))
+        failed_for_users = moves.list_failed_for_users(cloud, servers, account)
+        wrong += moves.judge_places(servers, moves.read_allocations(cloud), failed_for_users)
         if self._upgrade is not None:
             wrong += self._upgrade.failures
         found = verdict.judge(
@@ -197,6 +199,7 @@ class Soak:
             [name for name in self._daemons.names
              if 'Traceback' in self._run.log(name).read_text(errors='replace')])
         found.numbers['migrations'] = len(asked)
+        found.numbers['failed_for_users'] = failed_for_users
         found.numbers['faults'] = _count(name for _, name in self._struck)
         found.numbers['given_up'] = self._given_up
         if self._upgrade is not None:

@@ -12,6 +12,7 @@
 
 """Tasks of the database beside migrations of Nova: no move is lost or happens twice."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -105,11 +106,12 @@ def find_account(cloud: Cloud) -> str:
     return str(user['id'])
 
 
-def judge_places(servers: Iterable[Mapping[str, Any]],
-                 allocations: Mapping[str, frozenset[str]]) -> list[str]:
+def judge_places(servers: Iterable[Mapping[str, Any]], allocations: Mapping[str, frozenset[str]],
+                 failed_for_users: Collection[str] = ()) -> list[str]:
     """Return instances that Nova and Placement do not have in one and the same place, in words.
 
     :param allocations: hosts on which Placement has something for each instance.
+    :param failed_for_users: instances in ERROR by a request of a user, which prove nothing.
     """
     found = []
     for server in servers:
@@ -118,6 +120,8 @@ def judge_places(servers: Iterable[Mapping[str, Any]],
             # A request to build it was lost with a dead service of Nova.
             continue
         places = allocations.get(uuid, frozenset())
+        if uuid in failed_for_users:
+            continue
         if server['status'] == 'ERROR':
             found.append(f'instance {uuid} is in ERROR: '
                          f'{server.get("fault", {}).get("message", "no reason given")}')
@@ -127,6 +131,23 @@ def judge_places(servers: Iterable[Mapping[str, Any]],
             found.append(f'instance {uuid} is on {host} and has allocations on '
                          f'{", ".join(sorted(places)) or "no host"}')
     return found
+
+
+def list_failed_for_users(cloud: Cloud, servers: Iterable[Mapping[str, Any]],
+                          account: str) -> list[str]:
+    """Return instances in ERROR whose newest request to Nova did not come from our daemons.
+
+    :param account: ID of the user as which the daemons speak.
+    """
+    failed = []
+    for server in servers:
+        if server['status'] == 'ERROR':
+            actions = cloud.call('GET', 'nova',
+                                 f'/v2.1/servers/{server["id"]}/os-instance-actions')
+            newest = max(actions['instanceActions'], key=lambda action: action['start_time'])
+            if newest['user_id'] != account:
+                failed.append(str(server['id']))
+    return failed
 
 
 def read_allocations(cloud: Cloud) -> dict[str, frozenset[str]]:
