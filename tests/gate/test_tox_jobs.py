@@ -184,7 +184,7 @@ def test_job_inherits_tox_playbooks_that_exist(name):
     assert job['variables']['tox_envlist'] == {
         'kolla-ansible-config': 'deploy'}.get(expected, expected)
     assert job['variables']['enable_fips'] is False
-    assert job['required_projects'][:1] == ['opendev.org/openstack/requirements']
+    assert 'opendev.org/openstack/requirements' in job['required_projects']
 
 
 def select_tests(*tests: str) -> str:
