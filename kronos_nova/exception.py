@@ -48,6 +48,18 @@ class ConfigError(KronosException):
     code = 'kronos.config'
 
 
+class NotFoundError(ConfigError):
+    """A plan, task or other record that was named does not exist."""
+
+    code = 'kronos.not_found'
+
+
+class ConflictError(ConfigError):
+    """A record is not in a state for the request."""
+
+    code = 'kronos.conflict'
+
+
 class PolicyFileError(ConfigError):
     code = 'kronos.policy_file'
 
@@ -101,6 +113,12 @@ class PlanRefused(KronosException):
 class StoreError(KronosException):
     msg_fmt = 'The database %(problem)s. %(remedy)s'
     code = 'kronos.store'
+
+
+class DecisionRefused(StoreError):
+    """A decision does not fit the tasks of its plan: nothing was written."""
+
+    code = 'kronos.decision_refused'
 
 
 class LeaseLost(StoreError):

@@ -23,31 +23,35 @@ import sys
 import tempfile
 
 TOP = Path(__file__).resolve().parent.parent
-# generator configuration -> sample
+CONFIG_GENERATOR, POLICY_GENERATOR = 'oslo-config-generator', 'oslopolicy-sample-generator'
+# configuration of a generator -> (the generator, the sample)
 SAMPLES = {
-    TOP / 'tools/config/kronos.conf': TOP / 'etc/kronos/kronos.conf.sample',
-    TOP / 'tools/config/nova-scheduler.conf': TOP / 'etc/kronos/nova-scheduler.conf.sample',
+    TOP / 'tools/config/kronos.conf': (
+        CONFIG_GENERATOR, TOP / 'etc/kronos/kronos.conf.sample'),
+    TOP / 'tools/config/nova-scheduler.conf': (
+        CONFIG_GENERATOR, TOP / 'etc/kronos/nova-scheduler.conf.sample'),
+    TOP / 'tools/config/policy.conf': (POLICY_GENERATOR, TOP / 'etc/kronos/policy.yaml.sample'),
 }
 
 
-def generate(config: Path) -> str:
-    """What oslo-config-generator makes of one of its configuration files."""
+def generate(program: str, config: Path) -> str:
+    """Return the sample that a generator makes of one of its configuration files."""
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / 'sample'
         done = subprocess.run(
-            [Path(sys.executable).with_name('oslo-config-generator'),
+            [Path(sys.executable).with_name(program),
              f'--config-file={config}', f'--output-file={output}'],
             check=False, cwd=TOP, stderr=subprocess.PIPE, text=True)
         # A namespace that cannot be loaded is only a warning there.
         if done.returncode or 'Could not load' in done.stderr:
-            sys.exit(f'oslo-config-generator failed on {config.relative_to(TOP)}:\n{done.stderr}')
+            sys.exit(f'{program} failed on {config.relative_to(TOP)}:\n{done.stderr}')
         return output.read_text()
 
 
 def main() -> int:
     stale = 0
-    for config, sample in SAMPLES.items():
-        wanted = generate(config)
+    for config, (program, sample) in SAMPLES.items():
+        wanted = generate(program, config)
         found = sample.read_text() if sample.exists() else ''
         if wanted == found:
             continue

@@ -30,6 +30,7 @@ extensions = [
     'cliff.sphinxext',
     'openstackdocstheme',
     'oslo_config.sphinxext',
+    'oslo_policy.sphinxext',
     'program_help',
     'sphinx.ext.autodoc',
     'sphinx.ext.graphviz',

@@ -19,6 +19,7 @@ from oslo_config import cfg
 
 from kronos_nova import conf as groups
 from kronos_nova import exception
+from kronos_nova.conf import api
 from kronos_nova.conf import channel
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
@@ -42,7 +43,7 @@ class _OptionGroup(Protocol):
 
 _MODULES: tuple[_OptionGroup, ...] = (
     engine, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring, mqtt,
-    migfra, nova, repin)
+    migfra, nova, repin, api)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

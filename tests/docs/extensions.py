@@ -267,5 +267,29 @@ def hear_of_plan() -> dict[str, Any]:
     return heard_payload
 
 
+#: An instance with a stored task.
+INSTANCE = '6f1c2d3e-0000-4000-8000-000000000001'
+
+
+def ask_api(address: str) -> dict[str, Any]:
+    """Ask kronos-api, with all endpoints that are registered, as an administrator."""
+    from kronos_nova.api import application
+    from kronos_nova.api import policies
+    from tests.fixtures import stores
+    from tests.unit.rebalancer.store import cases
+
+    conf = configure('[database]', f'connection = sqlite:///{pathlib.Path.cwd()}/kronos.sqlite')
+    store = stores.in_file('kronos.sqlite')
+    cases.save(store, [lambda plan_id, scope: cases.make_task(plan_id, scope,
+                                                              instance_uuid=INSTANCE)])
+    store.close()
+    client = application.make_routes(conf).test_client()
+    answer = client.get(address, headers={
+        'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin', 'X-User-Id': 'u',
+        'X-Project-Id': 'p'})
+    return {'status': answer.status_code, 'document': answer.get_json(),
+            'paths': list(client.get('/v1/openapi.json').get_json()['paths']),
+            'rules': [rule.name for rule in policies.list_rules()]}
+
 if __name__ == '__main__':
     print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

@@ -51,7 +51,7 @@ def test_implied_arrows_are_dropped():
 
 
 WALKS = re.findall(r'^(.+)\n-+\n((?:(?!^-+$).*\n)+?)(?=^.+\n[-=]+\n)',
-                   PAGE.partition('Five walks\n')[2], re.MULTILINE)
+                   PAGE.partition('Six walks\n')[2], re.MULTILINE)
 #: Rooms, in which the names of a walk begin.
 ROOMS = sorted(path.stem for path in (TOP / 'kronos_nova').iterdir() if path.name[0] != '_')
 NAME = re.compile(rf'``((?:{"|".join(ROOMS)})(?:\.\w+)+)``')
@@ -71,11 +71,11 @@ def find(name):
     raise AttributeError(name)
 
 
-def test_page_has_five_walks_of_ten_steps():
+def test_page_has_six_walks_of_ten_steps():
     assert [(title, len(re.findall('^#\\. ', text, re.MULTILINE))) for title, text in WALKS] == [
         ('From a score to a boot', 10), ('From a score to a migration', 10),
         ('A task through the executor', 10), ("An operator's command", 10),
-        ('A request over MQTT', 10)]
+        ('A request to kronos-api', 10), ('A request over MQTT', 10)]
 
 
 FAILED = PAGE.partition('Follow a failed migration\n')[2].partition('One truth for rules\n')[0]

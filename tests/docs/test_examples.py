@@ -15,6 +15,8 @@
 from pathlib import Path
 import re
 
+from keystoneauth1 import loading
+from keystonemiddleware import opts as auth_token_opts
 from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 import promql_parser
@@ -44,12 +46,18 @@ def _blocks(language: str) -> list[object]:
     ]
 
 
+def token_options():
+    """Return the options of [keystone_authtoken], with those of a login by password."""
+    return [*auth_token_opts.list_auth_token_opts(), ('keystone_authtoken', [
+        *loading.get_auth_common_conf_options(), *loading.get_auth_plugin_conf_options('password')])]
+
+
 def _known_options() -> set[tuple[str, str]]:
     """(group, name) of every option of ours, and Nova's that we tell people to set."""
     known = {('filter_scheduler', name)
              for name in ('available_filters', 'enabled_filters', 'weight_classes')}
     for group, options in (*opts.list_opts(), *scheduler.list_opts(),
-                           *messaging_opts.list_opts()):
+                           *messaging_opts.list_opts(), *token_options()):
         known.update((str(group or 'DEFAULT'), option.dest) for option in options)
     return known
 

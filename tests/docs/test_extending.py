@@ -126,7 +126,8 @@ def test_files_named_on_page_exist():
     named = re.findall(r'``((?:kronos_nova|tests)/[\w/]+\.py)``', PAGE)
     assert len(named) > 8
     assert [name for name in named if not (TOP / name).is_file()] == [
-        f'kronos_nova/constraints/{name}.py' for name in RULES]
+        'kronos_nova/api/handlers/instance_tasks.py',
+        *(f'kronos_nova/constraints/{name}.py' for name in RULES)]
 
 
 def test_page_shows_every_file_of_example():
@@ -248,3 +249,16 @@ def test_diff_touches_three_files_at_most(kind):
     named = [re.sub('(NAME|GROUP)', r'\\w+', name) for name in files_of(dict(ROWS)[kind])]
     if kind != 'option':  # the file that reads it is any
         assert all(any(re.fullmatch(name, one) for name in named) for one in touched)
+
+
+def test_endpoint_answers_and_is_in_the_document(tmp_path):
+    shutil.copy(EXAMPLE / 'instance_tasks.py', tmp_path)
+    answers = run("""
+import json
+import instance_tasks
+from tests.docs import extensions
+print(json.dumps(extensions.ask_api('/v1/instances/%s/tasks?limit=5' % extensions.INSTANCE)))
+""", first=tmp_path)
+    assert answers['status'] == 200 and len(answers['document']['tasks']) == 1
+    assert '/v1/instances/{instance_id}/tasks' in answers['paths']
+    assert 'kronos:instance:list_tasks' in answers['rules']

@@ -24,6 +24,7 @@ SERVICES = {
     'placement': ('placement', ''),
     'glance': ('image', ''),
     'neutron': ('network', ''),
+    'kronos': ('rebalance', ''),
 }
 
 

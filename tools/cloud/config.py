@@ -92,13 +92,14 @@ def cache(ports: Mapping[str, int]) -> dict[str, object]:
     }
 
 
-def _token_check(cloud: Cloud, user: str) -> dict[str, object]:
-    auth = password_auth(cloud.ports, user)
+def build_token_check(ports: Mapping[str, int], user: str) -> dict[str, object]:
+    """Return keystonemiddleware's options for a service that speaks as the account."""
+    auth = password_auth(ports, user)
     del auth['region_name']
     return {
         **auth,
-        'www_authenticate_uri': f'{cloud.url("keystone")}/v3',
-        'memcached_servers': f'127.0.0.1:{cloud.ports["memcached"]}',
+        'www_authenticate_uri': auth['auth_url'],
+        'memcached_servers': f'127.0.0.1:{ports["memcached"]}',
         'service_token_roles_required': 'true',
         'service_token_roles': 'service',
     }
@@ -122,7 +123,7 @@ def placement(cloud: Cloud) -> str:
         'DEFAULT': {'use_stderr': 'true'},
         'placement_database': {'connection': cloud.database['placement']},
         'api': {'auth_strategy': 'keystone'},
-        'keystone_authtoken': _token_check(cloud, 'placement'),
+        'keystone_authtoken': build_token_check(cloud.ports, 'placement'),
     })
 
 
@@ -147,7 +148,7 @@ def glance(cloud: Cloud) -> str:
             'config_file': cloud.venv / 'etc/glance/glance-api-paste.ini',
         },
         'oslo_concurrency': {'lock_path': cloud.data / 'locks'},
-        'keystone_authtoken': _token_check(cloud, 'glance'),
+        'keystone_authtoken': build_token_check(cloud.ports, 'glance'),
     })
 
 
@@ -209,7 +210,7 @@ def nova(cloud: Cloud, kronos: Sections | None) -> str:
         'quota': dict.fromkeys(
             ('instances', 'cores', 'ram', 'server_groups', 'server_group_members'), -1
         ),
-        'keystone_authtoken': _token_check(cloud, 'nova'),
+        'keystone_authtoken': build_token_check(cloud.ports, 'nova'),
     }
     for section, options in (kronos or {}).items():
         sections.setdefault(section, {}).update(options)

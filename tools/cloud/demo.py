@@ -94,6 +94,7 @@ class Demo:
         self._compare(before, self._stage.settled())
         snapshot()
         self._look(place, next(iter(report['moves']))['instance_uuid'])
+        self._ask_api(report['moves'])
         self._check('kronos-record wrote a snapshot', len(list(place.glob('*/meta.json'))) == 1)
         self._progress.say('\nSeen to be true')
         self._progress.say(tables.table(
@@ -274,6 +275,14 @@ class Demo:
         page = place / 'report.html'
         self._check('kronos report wrote a page',
                     page.is_file() and page.stat().st_size > 10_000)
+
+    def _ask_api(self, moves: list[dict[str, Any]]) -> None:
+        """Ask kronos-api with a token of Keystone, at the address in its catalog."""
+        answer = self._cloud.session.get('/v1/tasks?state=completed', endpoint_filter={
+            'service_type': 'rebalance', 'interface': 'public'}).json()
+        self._check('kronos-api lists the completed task of each move', {
+            task['instance_id'] for task in answer['tasks']} >= {
+            move['instance_uuid'] for move in moves})
 
     def _place(self, report: dict[str, Any]) -> pathlib.Path:
         """A directory that outlives the sandbox, with the engine's report in it."""

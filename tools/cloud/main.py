@@ -88,6 +88,7 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
             host=base.HostSize(migration_seconds=arguments.migration_seconds),
             base_port=arguments.base_port,
             kronos=not arguments.stock_scheduler,
+            api=not arguments.stock_scheduler,
             hypervisor=arguments.hypervisor,
             disks=arguments.disks,
         )
@@ -99,7 +100,8 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
 
         if arguments.hosts < 2:
             raise errors.NotPossibleHere('a demo needs 2 hosts at least')
-        if not demo.demo(layout, up.Size(hosts=arguments.hosts), arguments.keep, progress):
+        size = up.Size(hosts=arguments.hosts, api=True)
+        if not demo.demo(layout, size, arguments.keep, progress):
             raise errors.SandboxError('not everything happened that should have (see above)')
         progress.step('the demo is over')
     elif arguments.command == 'burst':

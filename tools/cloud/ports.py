@@ -31,6 +31,7 @@ NAMES = (
     'glance',
     'nova',
     'neutron',
+    'kronos',
     'exporter',
     'prometheus',
 )

@@ -28,6 +28,8 @@ from tools.cloud.run import Run
 from tools.cloud.run import tail
 
 EXECUTOR = 'kronos-executor'
+#: Name of the API's process, its port and its account.
+API = 'kronos'
 
 
 def database(run: Run) -> str:
@@ -63,6 +65,7 @@ def build_sections(run: Run) -> config.Sections:
         'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
         'nova': keystone,
         'database': {'connection': database(run)},
+        'keystone_authtoken': config.build_token_check(run.ports, 'kronos'),
         'cache': config.cache(run.ports),
     }
 
@@ -122,6 +125,15 @@ def ask(run: Run, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
         env=run.environment(), cwd=run.layout.data, check=False)
     return done.returncode, done.stdout
+
+
+def start_api(run: Run) -> None:
+    """Make the database, and start kronos-api; it answers when it has read its configuration."""
+    run.task('kronos-manage', command(run, 'kronos-manage', 'db', 'sync'))()
+    run.spawn(API, [sys.executable, '-m', 'tools.cloud.wsgi', str(run.ports[API]),
+                    'kronos_nova.api.wsgi'],
+              env={'OS_KRONOS_CONFIG_FILES': str(run.layout.kronos_conf)})
+    run.wait_http(API)
 
 
 def start_executor(run: Run) -> None:

@@ -58,6 +58,8 @@ class Size:
     host: HostSize = HostSize()
     base_port: int | None = None
     kronos: bool = True
+    #: Whether kronos-api is started, on the database of kronos.conf.
+    api: bool = False
     hypervisor: str = 'fake'
     disks: str = 'shared'
     #: Worker processes of nova-scheduler, and how often each asks Prometheus.
@@ -183,6 +185,9 @@ def _start(run: Run, size: Size, hypervisor: Hypervisor, progress: Progress) -> 
     hypervisor.ensure_image(client, run, IMAGE)
     for flavor in FLAVORS:
         client.ensure_flavor(*flavor)
+    if size.kronos and size.api:
+        rebalancer.start_api(run)
+        progress.step('kronos-api answers')
     run.check_alive()
     progress.step('image and flavors are there: UP')
 

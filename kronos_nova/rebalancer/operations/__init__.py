@@ -37,8 +37,10 @@ _MODULES = {
         'report_pages': ('render_report',),
         'simulations': ('PolicyComparison', 'SimulationQuestion', 'simulate_policies'),
         'snapshot_copies': ('anonymise_snapshot',),
-        'stored_views': ('list_pauses', 'list_plans', 'list_quarantines', 'list_scope_states',
-                         'list_tasks', 'read_plan', 'read_task'),
+        'stored_views': ('list_pauses', 'list_plan_page', 'list_plans', 'list_quarantines',
+                         'list_scope_states', 'list_task_page', 'list_tasks', 'read_plan',
+                         'read_task'),
+        'sessions': ('SharedDatabase',),
     }.items() for name in names}
 
 __all__ = tuple(_MODULES)

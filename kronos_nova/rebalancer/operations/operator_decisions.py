@@ -12,6 +12,7 @@
 
 """Decisions of operators on plans, tasks, pauses and quarantines; the database keeps each one."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 
 from kronos_nova import exception
@@ -23,6 +24,7 @@ from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import rows
 
 
 def approve_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str = '',
@@ -84,13 +86,14 @@ def _check_moves(session: sessions.DatabaseSession, plan_id: str, reason: str,
                  instances: Sequence[str]) -> plan_approvals.OperatorDecision:
     """Return the decision on the moves of the instances.
 
-    :raises ConfigError: the plan has moves, but does not move one of the instances.
+    :raises NotFoundError: the plan has moves, but does not move one of the instances.
     """
     known = {row.task.instance_uuid for row in session.store.tasks.list_plan_tasks(plan_id)}
     for uuid in instances:
         if known and uuid not in known:
-            raise _make_config_error(uuid, f'plan {plan_id} has no move of such an instance',
-                                     'kronos plan show lists them.')
+            raise stored_views.make_not_found_error(
+                uuid, f'plan {plan_id} has no move of such an instance',
+                'kronos plan show lists them.')
     return plan_approvals.OperatorDecision(session.operator, reason, instances or None)
 
 
@@ -103,14 +106,14 @@ def _make_no_task_error(session: sessions.DatabaseSession, plan_id: str,
                         for w in store.approvals.list_waiting_plans(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
-        return _make_config_error(plan_id, 'no such plan', remedy)
+        return stored_views.make_not_found_error(plan_id, 'no such plan', remedy)
     if row.dry_run:
-        return _make_config_error(plan_id,
-                                  'it was made in a dry run, of which nothing is carried out',
-                                  remedy)
-    states = stored_views.count_task_states(store.tasks.list_plan_tasks(plan_id)).get(plan_id)
-    return _make_config_error(plan_id, 'it has no moves' if states is None else
-                              f'it has no move that {about}; its tasks are: {states}', remedy)
+        return stored_views.make_conflict_error(
+            plan_id, 'it was made in a dry run, of which nothing is carried out', remedy)
+    counts = stored_views.count_plan_tasks(store.tasks.list_plan_tasks(plan_id)).get(plan_id)
+    return stored_views.make_conflict_error(
+        plan_id, 'it has no moves' if counts is None else f'it has no move that {about}; its '
+        f'tasks are: {stored_views.format_task_states(counts)}', remedy)
 
 
 def cancel_task(session: sessions.DatabaseSession, task_id: str, *,
@@ -126,8 +129,8 @@ def cancel_task(session: sessions.DatabaseSession, task_id: str, *,
                                     instance_cooldown=session.conf.engine.instance_cooldown)
     if ended is None:
         row = store.tasks.find_task(task_id)
-        raise _make_config_error(
-            task_id, 'no such task' if row is None else f'it is {row.task.state}',
+        raise _make_task_error(
+            task_id, row, lambda state: f'it is {state}',
             'kronos task list shows tasks that are not over. Abort a migration that Nova has begun '
             'in Nova: openstack server migration abort. When Nova refuses that, kronos task show '
             'has the next step')
@@ -148,12 +151,19 @@ def resolve_task(session: sessions.DatabaseSession, task_id: str, state: model.T
         session.conf.engine.instance_cooldown)
     if cancelled is None:
         row = store.tasks.find_task(task_id)
-        raise _make_config_error(
-            task_id, 'no such task' if row is None
-            else f'it is {row.task.state}, not submitted or unknown',
+        raise _make_task_error(
+            task_id, row, lambda state: f'it is {state}, not submitted or unknown',
             'kronos task list shows the states of tasks; kronos task cancel ends a task that has '
             'not begun')
     return cancelled
+
+
+def _make_task_error(task_id: str, row: rows.TaskRow | None, describe: Callable[[str], str],
+                     remedy: str) -> exception.ConfigError:
+    """Return the error for a task that does not exist, or whose state forbids the request."""
+    if row is None:
+        return stored_views.make_not_found_error(task_id, 'no such task', remedy)
+    return stored_views.make_conflict_error(task_id, describe(str(row.task.state)), remedy)
 
 
 def pause_scope(session: sessions.DatabaseSession, scope: str | None, *, reason: str,
@@ -183,8 +193,8 @@ def resume_scope(session: sessions.DatabaseSession, scope: str | None) -> list[p
     if not store.pauses.resume_scope(scope, now, session.operator):
         paused = ', '.join(format_paused(p.scope)
                            for p in store.pauses.list_pauses(now)) or 'nothing'
-        raise _make_config_error('--scope', f'{format_paused(scope)} is not paused',
-                                 f'Paused is: {paused}')
+        raise stored_views.make_not_found_error('--scope', f'{format_paused(scope)} is not paused',
+                                                f'Paused is: {paused}')
     return [p for p in store.pauses.list_pauses(now) if p.scope is None or scope is None]
 
 
@@ -199,9 +209,6 @@ def lift_quarantine(session: sessions.DatabaseSession, kind: str, name: str) -> 
     """
     store = session.existing_store
     if not store.quarantine.lift_quarantine(kind, name, store.now(), session.operator):
-        raise _make_config_error(f'{kind} {name}', 'it is not in quarantine',
-                                 'kronos quarantine list shows those that are')
+        raise stored_views.make_not_found_error(f'{kind} {name}', 'it is not in quarantine',
+                                                'kronos quarantine list shows those that are')
 
-
-def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -14,8 +14,10 @@
 
 import functools
 import os
+import threading
 from typing import Any
 
+from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova.conf import config_sessions
@@ -83,3 +85,34 @@ class DatabaseSession(config_sessions.ConfigSession):
                          '/etc/kronos/kronos.conf.')
         self._notify(f'The database file {path} does not exist, and is shown as an empty database. '
                      'The first daemon makes it; if one runs, correct [database] connection.')
+
+
+class SharedDatabase:
+    """One database for the sessions of a process with many threads; opened at its first use.
+
+    A process that forks afterwards must make its own.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._lock = threading.Lock()
+        self._opener = DatabaseSession(configure=_refuse_configuration)
+        self._opener.conf = conf
+
+    def make_session(self, operator: str) -> DatabaseSession:
+        """Return a session for one request; it need not be closed.
+
+        :param operator: the name that is stored with each decision.
+        :raises StoreError: the database cannot be used; the next call tries again.
+        """
+        session = DatabaseSession(operator=operator, configure=_refuse_configuration)
+        session.conf = self._opener.conf
+        with self._lock:
+            session.store = self._opener.existing_store
+        return session
+
+    def close(self) -> None:
+        self._opener.close()
+
+
+def _refuse_configuration(conf: cfg.ConfigOpts, files: object) -> None:
+    raise TypeError('a session of a shared database has its configuration')

@@ -13,8 +13,10 @@
 """Views of the database for operators: plans, tasks, pauses and quarantines."""
 
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 
 from oslo_utils import uuidutils
@@ -23,6 +25,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_approvals
@@ -34,14 +38,19 @@ from kronos_nova.rebalancer.store import swaps
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedPlan:
-    """A plan of a list; ``task_states`` counts its tasks by state, as text.
+    """A plan of a list; ``tasks`` counts its tasks by state.
 
-    ``asked_by``: the operator's decision that made the plan, '' for a plan of an engine.
+    ``asked_by``: the operator who ordered the plan, '' for a plan of an engine.
     """
 
     row: rows.PlanRow
-    task_states: str
+    tasks: Mapping[TaskState, int]
     asked_by: str
+
+    @property
+    def task_states(self) -> str:
+        """The numbers of tasks by state, as text."""
+        return format_task_states(self.tasks)
 
 
 def list_plans(session: sessions.DatabaseSession, scope: str | None = None,
@@ -54,11 +63,64 @@ def list_plans(session: sessions.DatabaseSession, scope: str | None = None,
     plans = store.plans.list_plans(limit, scope)
     if not plans and scope is not None:
         check_scope(session, scope)
+    return _list_plans_with_tasks(store, plans)
+
+
+def _list_plans_with_tasks(store: api.Store, plans: Sequence[rows.PlanRow]) -> list[ListedPlan]:
     uuids = [plan.plan_id for plan in plans]
-    states, requesters = count_task_states(
+    counts, requesters = count_plan_tasks(
         store.tasks.list_tasks_of_plans(uuids)), store.approvals.find_requesters(uuids)
-    return [ListedPlan(plan, states.get(plan.plan_id, ''), requesters.get(plan.plan_id, ''))
+    return [ListedPlan(plan, counts.get(plan.plan_id, {}), requesters.get(plan.plan_id, ''))
             for plan in plans]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanPage:
+    """A page of plans; ``marker``: that of the next page, None: it is the last page."""
+
+    plans: Sequence[ListedPlan]
+    marker: str | None
+
+
+def list_plan_page(session: sessions.DatabaseSession, page: pages.PageRequest) -> PlanPage:
+    """List a page of plans, newest first.
+
+    :raises NotFoundError: no plan has the UUID of the marker.
+    """
+    store = session.store
+    with _explain_marker(page):
+        plans = store.pages.list_plan_page(page.ask_one_more())
+    return PlanPage(_list_plans_with_tasks(store, plans[:page.limit]),
+                    plans[page.limit - 1].plan_id if len(plans) > page.limit else None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskPage:
+    """A page of tasks; ``marker``: that of the next page, None: it is the last page."""
+
+    tasks: Sequence[rows.TaskRow]
+    marker: str | None
+
+
+def list_task_page(session: sessions.DatabaseSession, page: pages.PageRequest,
+                   task_filter: pages.TaskFilter) -> TaskPage:
+    """List a page of tasks, those of the newest plan first.
+
+    :raises NotFoundError: no task has the UUID of the marker.
+    """
+    with _explain_marker(page):
+        tasks = session.store.pages.list_task_page(page.ask_one_more(), task_filter)
+    return TaskPage(tasks[:page.limit],
+                    tasks[page.limit - 1].task.task_id if len(tasks) > page.limit else None)
+
+
+@contextlib.contextmanager
+def _explain_marker(page: pages.PageRequest) -> Iterator[None]:
+    try:
+        yield
+    except pages.UnknownMarker:
+        raise make_not_found_error('marker', f'{page.marker} is not known',
+                                   'It may have been purged: begin with the first page') from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +135,12 @@ class StoredPlan:
     realised: float | None
     decisions: Sequence[plan_approvals.StoredDecision]
     swaps: Sequence[swaps.StoredSwap]
+    asked_by: str
+
+    def summarise(self) -> ListedPlan:
+        """Return the plan as a list shows it."""
+        return ListedPlan(self.row, count_plan_tasks(self.tasks).get(self.row.plan_id, {}),
+                          self.asked_by)
 
 
 def read_plan(session: sessions.DatabaseSession, plan_id: str) -> StoredPlan:
@@ -83,12 +151,13 @@ def read_plan(session: sessions.DatabaseSession, plan_id: str) -> StoredPlan:
     store = session.store
     row = store.plans.find_plan(plan_id)
     if row is None:
-        raise _make_config_error(plan_id, 'no such plan',
+        raise make_not_found_error(plan_id, 'no such plan',
                                  'kronos plan list shows the newest; [engine] keep_days is how '
                                  'long they are kept')
     return StoredPlan(row, store.tasks.list_tasks_of_plans([plan_id]),
                       store.outcomes.find_measured_imbalances([plan_id]).get(plan_id),
-                      store.approvals.list_decisions(plan_id), store.tasks.list_swaps(plan_id))
+                      store.approvals.list_decisions(plan_id), store.tasks.list_swaps(plan_id),
+                      store.approvals.find_requesters([plan_id]).get(plan_id, ''))
 
 
 def list_tasks(session: sessions.DatabaseSession, ended: int = 0) -> list[rows.TaskRow]:
@@ -110,7 +179,7 @@ def read_task(session: sessions.DatabaseSession,
     store = session.store
     row = store.tasks.find_task(task_id)
     if row is None:
-        raise _make_config_error(task_id, 'no such task',
+        raise make_not_found_error(task_id, 'no such task',
                                  'kronos task list --all shows tasks, kronos instance show those '
                                  'of an instance')
     return row, store.hooks.list_task_hooks(task_id)
@@ -226,13 +295,17 @@ def _choose_last_cycle(cycle: rows.CycleRecord, plan: rows.PlanRow | None) -> ro
         policies=plan.plan.policies)
 
 
-def count_task_states(tasks: Sequence[rows.TaskRow]) -> dict[str, str]:
-    """Count each plan's tasks by state; return the counts as text, by plan."""
-    numbers: dict[str, Counter[str]] = {}
+def count_plan_tasks(tasks: Sequence[rows.TaskRow]) -> dict[str, Counter[TaskState]]:
+    """Count each plan's tasks by state, by plan."""
+    counts: dict[str, Counter[TaskState]] = {}
     for row in tasks:
-        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
-    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(counts.items()))
-            for plan_id, counts in numbers.items()}
+        counts.setdefault(row.task.plan_id, Counter())[row.task.state] += 1
+    return counts
+
+
+def format_task_states(counts: Mapping[TaskState, int]) -> str:
+    """Format numbers of tasks by state, as in ``2 completed, 1 failed``."""
+    return ', '.join(f'{number} {state}' for state, number in sorted(counts.items()))
 
 
 def check_scope(session: sessions.DatabaseSession, scope: str) -> None:
@@ -240,14 +313,22 @@ def check_scope(session: sessions.DatabaseSession, scope: str) -> None:
 
     A pause of a misspelt scope would hold nothing, and its lists would be empty.
 
-    :raises ConfigError: no engine has planned the scope, and the configuration does not name it;
+    :raises NotFoundError: no engine has planned the scope, and the configuration does not name it;
         the text names the known ones.
     """
     known = {*session.conf.engine.aggregates, *session.store.leases.list_scopes(), model.UNASSIGNED}
     if scope not in known:
-        raise _make_config_error('--scope', f'no engine has planned {scope!r}',
-                                 f'Known are: {", ".join(sorted(known))}')
+        raise make_not_found_error('--scope', f'no engine has planned {scope!r}',
+                                   f'Known are: {", ".join(sorted(known))}')
 
 
-def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)
+def make_not_found_error(field: str, problem: str, remedy: str) -> exception.NotFoundError:
+    """Return the error for a record that does not exist."""
+    return exception.NotFoundError(path='command line', field=field, problem=problem,
+                                   remedy=remedy)
+
+
+def make_conflict_error(field: str, problem: str, remedy: str) -> exception.ConflictError:
+    """Return the error for a record whose state does not allow the request."""
+    return exception.ConflictError(path='command line', field=field, problem=problem,
+                                   remedy=remedy)

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import history
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
+from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_approvals
@@ -84,6 +85,7 @@ class Store:
         self.executors = executor_heartbeats.ExecutorRepository(self)
         self.hooks = pending_hooks.HookRepository(self)
         self.plans = plan_repository.PlanRepository(self)
+        self.pages = pages.PageRepository(self)
         self.history = history.HistoryRepository(self)
         self.tasks = task_repository.TaskRepository(self)
 

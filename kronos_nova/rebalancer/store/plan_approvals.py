@@ -126,8 +126,8 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
     :param begin_within: seconds, by phase; others, and second halves of swaps, have
         rows.BEGIN_WITHIN.
     :returns: the approved tasks.
-    :raises StoreError: a move requires one that still waits, or its swap has another that still
-        waits; nothing was written.
+    :raises DecisionRefused: a move requires one that still waits, or its swap has another that
+        still waits; nothing was written.
     """
     decided_rows = _list_decided_tasks(connection, plan_id, {TaskState.PENDING}, decision, now)
     meant = {row.task.instance_uuid for row in decided_rows}
@@ -135,7 +135,7 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
         connection, _task.c.plan_id == plan_id, _task.c.state == TaskState.PENDING.value)} - meant
     for row in decided_rows:
         if missing := others.intersection(row.task.requires):
-            raise exception.StoreError(
+            raise exception.DecisionRefused(
                 problem=f'says that the move of instance {row.task.instance_uuid} requires those '
                         f'of {", ".join(sorted(missing))} first',
                 remedy='Nothing was approved; approve these, too.')
@@ -143,7 +143,7 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
     if apart := sorted(row.task.instance_uuid for row in tasks.list_tasks(
             connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
             _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
-        raise exception.StoreError(
+        raise exception.DecisionRefused(
             problem=f'says that instances {", ".join(apart)} move together with some others, or '
                     'not at all',
             remedy='Nothing was approved; approve these, too.')
@@ -226,7 +226,7 @@ def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collect
     """Return the tasks that a decision concerns.
 
     :param now: leave out tasks that have lapsed at this time; None: include them, too.
-    :raises StoreError: only a part of the named instances has such a task.
+    :raises DecisionRefused: only a part of the named instances has such a task.
     """
     of = (sa.true() if decision.instances is None
           else _task.c.instance_uuid.in_(sorted(decision.instances)))
@@ -235,7 +235,7 @@ def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collect
                                     _task.c.state.in_([state.value for state in states]))
     others = set(decision.instances or ()) - {row.task.instance_uuid for row in decided_rows}
     if others and decided_rows:
-        raise exception.StoreError(
+        raise exception.DecisionRefused(
             problem=f'has nothing to decide of the moves of {", ".join(sorted(others))}',
             remedy='Nothing was written; leave them out. kronos plan show has their states.')
     return decided_rows
@@ -317,7 +317,7 @@ class ApprovalRepository(transactions.Repository):
                      instance_cooldown: float) -> list[model.Task]:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
 
-        :raises StoreError: one requires another that still waits; nothing was written.
+        :raises DecisionRefused: one requires another that still waits; nothing was written.
         """
         return self._runner.run_transaction(lambda c: approve_plan(
             c, plan_id, now, decision, begin_within=begin_within, cooldown=cooldown,

@@ -1,0 +1,65 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A request as its handler sees it: the configuration, the session, and the address."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+from oslo_context import context
+
+from kronos_nova.rebalancer.operations import sessions
+
+#: Characters that the database keeps of an operator's name.
+OPERATOR_LENGTH = 255
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a handler. ``url``: the URL of its path, without the query."""
+
+    conf: cfg.ConfigOpts
+    session: sessions.DatabaseSession
+    url: str
+
+
+def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:
+    """Return the identity that keystonemiddleware has confirmed; None: it has confirmed no identity.
+
+    The middleware removes the headers of an identity from the request of a client.
+    """
+    if environ.get('HTTP_X_IDENTITY_STATUS') != 'Confirmed':
+        return None
+    return context.RequestContext.from_environ(
+        {name: _decode_header(value) if name.startswith('HTTP_X_') else value
+         for name, value in environ.items()}, request_id=environ.get('openstack.request_id'))
+
+
+def _decode_header(value: Any) -> Any:
+    """Return a header's value; WSGI decodes its bytes as Latin-1, and Keystone sends UTF-8."""
+    try:
+        return value.encode('latin-1').decode() if isinstance(value, str) else value
+    except UnicodeError:
+        return value
+
+
+def format_operator(identity: context.RequestContext) -> str:
+    """Return the name that the database keeps with each decision of the identity.
+
+    The IDs come first: they alone identify. Their owners choose the names, which may be cut. A
+    name from the command line begins with a user of the machine, which has no colon.
+    """
+    text = (f'keystone:{identity.user_id} project {identity.project_id or "none"} '
+            f'({identity.user_name}, roles {", ".join(sorted(identity.roles))})')
+    return ''.join(c if c.isprintable() else '?' for c in text)[:OPERATOR_LENGTH]

@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-api by its uWSGI file, with tokens of a real Keystone."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import openstack
+import pytest
+
+from kronos_nova.api import endpoints
+from kronos_nova.api import handlers
+from tests.fixtures import free_ports
+from tests.fixtures import keystone_server
+from tests.fixtures import stores
+from tests.unit.api import test_access
+from tests.unit.api import test_requests
+
+ROOT = pathlib.Path(__file__).parents[2]
+PATIENCE = 120
+PASSWORD = keystone_server.PASSWORD
+#: User -> (role, project, the accesses that it has by the default rules).
+USERS = {
+    'reader': ('reader', 'operators', {'reader'}),
+    'member': ('member', 'operators', {'reader'}),
+    'manager': ('manager', 'operators', {'reader', 'manager'}),
+    'admin-of-operators': ('admin', 'operators', {'reader', 'manager', 'admin'}),
+    'tenant-manager': ('manager', 'tenant', set()),
+    'tenant-admin': ('admin', 'tenant', {'reader', 'manager', 'admin'})}
+
+
+class Service:
+    """The service, its database, and a token for each user."""
+
+    def __init__(self, url, store, tokens):
+        self.url, self.store, self.tokens = url, store, tokens
+
+    def send(self, method, path, user=None, body=None, headers=None):
+        """Return (status, document, headers) of the answer."""
+        request = urllib.request.Request(
+            f'{self.url}{path}', None if body is None else json.dumps(body).encode(), {
+                'Content-Type': 'application/json',
+                **({} if user is None else {'X-Auth-Token': self.tokens[user]}),
+                **(headers or {})}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read() or b'null'), answer.headers
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, json.loads(e.read()), e.headers
+
+
+def make_accounts(keystone):
+    """Make projects and users; return (ID of the operators' project, token by user)."""
+    admin = openstack.connect(
+        auth_url=keystone.url, username=keystone_server.USER, password=PASSWORD,
+        project_name='admin', user_domain_id='default', project_domain_id='default',
+        region_name=keystone_server.REGION).identity
+    projects = {name: admin.create_project(name=name, domain_id='default')
+                for name in ('operators', 'tenant')}
+    roles = {role.name: role for role in admin.roles()}
+    tokens = {}
+    for name, (role, project, _accesses) in USERS.items():
+        user = admin.create_user(name=name, password=PASSWORD, domain_id='default')
+        admin.assign_project_role_to_user(projects[project], user, roles[role])
+        tokens[name] = openstack.connect(
+            auth_url=keystone.url, username=name, password=PASSWORD, project_name=project,
+            user_domain_id='default', project_domain_id='default').auth_token
+    return projects['operators'].id, tokens
+
+
+@pytest.fixture(scope='module')
+def service(tmp_path_factory):
+    directory = tmp_path_factory.mktemp('api')
+    store = stores.in_file(directory / 'kronos.sqlite')
+    with keystone_server.Keystone() as keystone:
+        operators, tokens = make_accounts(keystone)
+        conf = directory / 'kronos.conf'
+        conf.write_text(
+            f'[database]\nconnection = sqlite:///{directory}/kronos.sqlite\n'
+            f'[kronos_api]\noperator_projects = {operators}\n[cors]\nallowed_origin = https://ui.example\n'
+            f'[keystone_authtoken]\nauth_type = password\nauth_url = {keystone.url}\n'
+            f'www_authenticate_uri = {keystone.url}\nusername = {keystone_server.USER}\n'
+            f'password = {PASSWORD}\nproject_name = admin\nuser_domain_id = default\n'
+            'project_domain_id = default\nservice_token_roles_required = true\n')
+        port = free_ports.reserve_port()
+        shipped = (ROOT / 'etc/kronos/kronos-api.ini').read_text()
+        ini = directory / 'kronos-api.ini'
+        ini.write_text(shipped.replace('127.0.0.1:9588', f'127.0.0.1:{port}'))
+        with open(directory / 'api.log', 'wb') as log:
+            process = subprocess.Popen(
+                [pathlib.Path(sys.executable).with_name('uwsgi'), '--ini', str(ini)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, 'OS_KRONOS_CONFIG_FILES': str(conf)})
+        try:
+            made = Service(f'http://127.0.0.1:{port}', store, tokens)
+            wait_until_it_answers(made, process, directory / 'api.log')
+            yield made
+        finally:
+            process.terminate()
+            process.wait(60)
+            store.close()
+
+
+def wait_until_it_answers(service, process, log):
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return service.send('GET', '/healthcheck', headers={'Accept': 'application/json'})
+        except (OSError, ValueError):
+            if process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(log.read_text()[-3000:]) from None
+            time.sleep(0.1)
+
+
+def test_each_role_of_keystone_has_its_verbs_and_no_other(service):
+    handlers.load_handlers()
+    granted = {}
+    for name, (_role, _project, accesses) in USERS.items():
+        for endpoint in endpoints.ENDPOINTS:
+            body = {} if endpoint.body is not None else None
+            status, _document, _headers = service.send(
+                endpoint.method, endpoint.path.format_map(test_access.ADDRESS), name, body)
+            assert status < 500
+            granted[name, endpoint.rule] = status not in (401, 403)
+            assert granted[name, endpoint.rule] is (endpoint.access.value in accesses), (
+                name, endpoint.rule, status)
+    assert len(granted) == 15 * 6
+
+
+@pytest.mark.parametrize('headers', [
+    {}, {'X-Auth-Token': 'x'},
+    {'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin', 'X-User-Id': 'u', 'X-Project-Id': 'p'}])
+def test_request_without_a_valid_token_is_401(service, headers):
+    for endpoint in endpoints.ENDPOINTS:
+        status, document, answered = service.send(
+            endpoint.method, endpoint.path.format_map(test_access.ADDRESS), headers=headers)
+        assert status == 401 and document['errors'][0]['code'] == 'kronos.api.unauthenticated'
+        assert 'WWW-Authenticate' in answered
+        assert document['errors'][0]['request_id'] == answered['X-Openstack-Request-Id']
+
+
+def test_decision_names_the_user_of_the_token(service):
+    plan_id, tasks = test_requests.save_waiting_plan(service.store)
+    status, approved, _headers = service.send(
+        'POST', f'/v1/plans/{plan_id}/approve', 'manager', {'reason': 'night shift'})
+    assert status == 200 and len(approved['tasks']) == len(tasks)
+    (decision,) = service.send('GET', f'/v1/plans/{plan_id}', 'reader')[1]['decisions']
+    assert decision['decided_by'].startswith('keystone:')
+    assert '(manager, roles manager, member, reader)' in decision['decided_by']
+
+
+def test_another_origin_may_read_only_where_the_operator_allows_it(service):
+    for origin, allowed in (('https://ui.example', 'https://ui.example'),
+                            ('https://evil.example', None)):
+        headers = service.send('GET', '/v1/pauses', 'reader', headers={'Origin': origin})[2]
+        assert headers['Access-Control-Allow-Origin'] == allowed

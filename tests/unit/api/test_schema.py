@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Generated requests: every answer fits the OpenAPI document, and no status is above 499.
+
+Half of the identifiers of plans and tasks exist. Requests change the database, so that later ones
+meet other states. The middleware that judges tokens is not here (tests/integration/test_api.py has
+it), so the document says that no request needs one.
+"""
+
+import hypothesis
+from oslo_config import cfg
+import pytest
+import schemathesis
+
+from kronos_nova.api import application
+from kronos_nova.conf import opts
+from tests.fixtures import stores
+from tests.unit.api import test_requests
+from tests.unit.rebalancer.store import cases
+
+HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
+           'X-Project-Id': 'p', 'X-Roles': 'admin'}
+OPERATIONS = 16
+
+
+@pytest.fixture(scope='module')
+def known(tmp_path_factory):
+    """Return (the routes, UUIDs of plans and tasks by the name of the path)."""
+    path = tmp_path_factory.mktemp('schema') / 'kronos.sqlite'
+    store = stores.in_file(path)
+    plans, tasks = [], []
+    for _number in range(20):
+        plan_id, of_plan = test_requests.save_waiting_plan(store)
+        plans.append(plan_id)
+        tasks += [task.task_id for task in of_plan]
+        plan_id, of_plan, _plan = cases.save(store, 2, now=store.now())
+        cases.claim(store, now=store.now() + 60)
+        plans.append(plan_id)
+        tasks += [task.task_id for task in of_plan]
+    store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='x')
+    store.quarantine.count_refusal('h1', store.now(), limit=1, seconds=600, reason='full')
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', f'sqlite:///{path}', group='database')
+    yield application.make_routes(conf), {'plan_id': plans, 'task_id': tasks}
+    store.close()
+
+
+def send_requests(known, number):
+    """Send so many requests to each operation; return the statuses of all answers."""
+    routes, identifiers = known
+    document = routes.test_client().get('/v1/openapi.json').get_json()
+    for methods in document['paths'].values():
+        for operation in methods.values():
+            operation['security'] = []
+    schema = schemathesis.openapi.from_dict(document)
+    schema.app = routes
+    statuses = []
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        cases_of_both_kinds = operation.as_strategy() | operation.as_strategy(
+            generation_mode=schemathesis.GenerationMode.NEGATIVE)
+
+        @hypothesis.settings(max_examples=number, deadline=None, database=None, derandomize=True,
+                             suppress_health_check=list(hypothesis.HealthCheck))
+        @hypothesis.given(case=cases_of_both_kinds, data=hypothesis.strategies.data())
+        def send(case, data):
+            for name in set(case.path_parameters or ()) & set(identifiers):
+                if data.draw(hypothesis.strategies.booleans()):
+                    case.path_parameters[name] = data.draw(
+                        hypothesis.strategies.sampled_from(identifiers[name]))
+            answer = case.call(headers=HEADERS)
+            case.validate_response(answer)
+            statuses.append(answer.status_code)
+
+        send()
+    return statuses
+
+
+def check_statuses(statuses, number):
+    assert len(statuses) >= number and max(statuses) < 500
+    assert {200, 400, 404, 409} <= set(statuses), 'requests succeed and fail'
+
+
+def test_answers_to_generated_requests_fit_the_schema(known):
+    check_statuses(send_requests(known, 25), OPERATIONS * 15)
+
+
+@pytest.mark.long
+def test_ten_thousand_answers_fit_the_schema(known):
+    check_statuses(send_requests(known, 800), 10_000)
