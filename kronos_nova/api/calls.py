@@ -35,7 +35,7 @@ class Call:
 
 
 def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:
-    """Return the identity that keystonemiddleware has confirmed; None: it has confirmed no identity.
+    """Return the identity that keystonemiddleware has confirmed; None: it has confirmed none.
 
     The middleware removes the headers of an identity from the request of a client.
     """

@@ -49,7 +49,8 @@ def _blocks(language: str) -> list[object]:
 def token_options():
     """Return the options of [keystone_authtoken], with those of a login by password."""
     return [*auth_token_opts.list_auth_token_opts(), ('keystone_authtoken', [
-        *loading.get_auth_common_conf_options(), *loading.get_auth_plugin_conf_options('password')])]
+        *loading.get_auth_common_conf_options(),
+        *loading.get_auth_plugin_conf_options('password')])]
 
 
 def _known_options() -> set[tuple[str, str]]:
