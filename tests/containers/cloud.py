@@ -20,6 +20,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import amqp
+import kombu
+
 from tests.integration import servers
 from tools.cloud import config
 from tools.cloud import down
@@ -33,10 +36,13 @@ from tools.cloud.hypervisors.base import HostSize
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 from tools.cloud.run import Run
+from tools.cloud.soak import moves
 
 GUEST = scenario.Flavor('container-guest', 4, 4096, 5)
 #: So long that kolla-ansible can restart containers meanwhile.
 MIGRATION_SECONDS = 60.0
+#: Statuses of a live migration that has begun and has not ended.
+UNDER_WAY = ('preparing', 'running', 'post-migrating')
 DAEMONS = ('kronos-executor', 'kronos-engine', 'kronos-migfra')
 
 
@@ -91,6 +97,37 @@ class Cloud:
         # Each task moved its instance once.
         assert sum(map(len, states.values())) == len(tasks)
         assert len(set(self.read_hosts(uuids).values())) > 1
+        poll(lambda: not self.judge_places(), 'Nova and Placement agree on each instance',
+             timeout=30)
+
+    def judge_places(self) -> list[str]:
+        """Return the instances that Nova and Placement have in different places, in words."""
+        return moves.judge_places(self.client.servers(), moves.read_allocations(self.client))
+
+    def judge_moves(self) -> list[str]:
+        """Return the moves of kolla's kronos-executor that were lost or doubled, in words."""
+        account = moves.find_account(self.client, 'kronos-executor')
+        return moves.judge_moves(moves.read_tasks(self.run),
+                                 moves.read_migrations(self.run, account))
+
+    def ask_database(self, statement: str) -> Any:
+        """Return the one value that a statement reads from a database."""
+        [[value]] = mariadb.execute(self.run, [statement])
+        return value
+
+    def has_queue(self, name: str) -> bool:
+        """Return whether RabbitMQ has a queue of this name."""
+        address = f'amqp://guest:guest@127.0.0.1:{self.run.ports["rabbitmq"]}//'
+        with kombu.Connection(address) as connection:
+            try:
+                connection.channel().queue_declare(name, passive=True)
+            except amqp.NotFound:
+                return False
+            return True
+
+    def read_revision(self) -> str:
+        """Return the revision of the schema of kolla's database."""
+        return str(self.ask_database('SELECT version_num FROM kronos.alembic_version'))
 
     def delete(self, uuids: list[str]) -> None:
         self.stage.delete(uuids)
@@ -106,6 +143,11 @@ class Cloud:
                 states_by_uuid.setdefault(migration['instance_uuid'],
                                           []).append(migration['status'])
         return states_by_uuid
+
+    def list_under_way(self) -> list[str]:
+        """Return the UUIDs of the migrations that Nova carries out now."""
+        return [each['uuid'] for each in self.client.migrations()
+                if each['status'] in UNDER_WAY]
 
     def count_migrations_at(self, moment: datetime.datetime) -> int:
         """Count the migrations that began before a moment and ended after."""

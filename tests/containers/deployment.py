@@ -14,7 +14,8 @@
 
 kolla-ansible's modules for containers are real. In place of others stand
 
-* for systemd on D-Bus: ``stand_ins/dbus.py``; ``stand_ins/podman`` asks podman's API of the test,
+* for systemd on D-Bus: ``stand_ins/dbus.py``, and for systemctl: ``stand_ins/systemctl``;
+  ``stand_ins/podman`` asks podman's API of the test, and ``stand_ins/sudo`` runs any command,
 * for the container kolla_toolbox: ``toolbox.py`` beside this file.
 
 kolla-ansible runs in a mount namespace, where /run and /etc/systemd/system are directories of the
@@ -35,6 +36,8 @@ from tests.fixtures import free_ports
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 SECTIONS = ('Install', 'Tell kolla-ansible', 'Policies')
+#: What kolla-ansible wants to read before it stops or removes something.
+CONSENT = '--yes-i-really-really-mean-it'
 TOOLBOX = '''
 
 class KollaToolboxWorker:
@@ -63,6 +66,14 @@ mount --bind "$KRONOS_RUN" /run
 mount --bind "$KRONOS_UNITS" /etc/systemd/system
 exec "$0" "$@"
 '''
+#: For an action that removes files of /etc/kolla and of /etc, and interfaces of the host.
+ENTER_TO_DESTROY = '''
+ip link set lo up
+cp -a /etc "$KRONOS_ETC"
+mkdir "$KRONOS_ETC/kolla"
+mount --bind "$KRONOS_ETC" /etc
+mount --bind "$KRONOS_NODE" /etc/kolla
+''' + ENTER
 
 
 class Deployment(kolla_cloud.Cloud):
@@ -136,12 +147,24 @@ class Deployment(kolla_cloud.Cloud):
         return output
 
     def attempt(self, action: str, playbook: Path, *arguments: str) -> tuple[int, str]:
+        return self._enter(['--mount'], ENTER, action, playbook, *arguments)
+
+    def destroy_cloud(self) -> None:
+        """Execute kolla-ansible's own destroy, which has to succeed; interfaces stay untouched."""
+        status, output = self._enter(
+            ['--mount', '--net'], ENTER_TO_DESTROY, 'destroy', kolla_env.ANSIBLE / 'destroy.yml',
+            CONSENT)
+        assert status == 0, output[-8000:]
+
+    def _enter(self, namespaces: list[str], shell: str, action: str, playbook: Path,
+               *arguments: str) -> tuple[int, str]:
         return kolla_env.attempt(
-            'unshare', '--mount', '--propagation', 'private', 'bash', '-euc', ENTER,
+            'unshare', *namespaces, '--propagation', 'private', 'bash', '-euc', shell,
             'kolla-ansible', action, '--configdir', self.config, '-i', self.top / 'multinode',
             '-i', self.config / 'kronos.ini', '-p', playbook, *arguments, **self._variables())
 
     def _variables(self) -> dict[str, str]:
         return {**super()._variables(), 'PYTHONPATH': str(HERE / 'stand_ins'),
                 'PATH': f'{HERE / "stand_ins"}:{os.environ["PATH"]}',
-                'KRONOS_RUN': str(self._address.parents[1]), 'KRONOS_UNITS': str(self.units)}
+                'KRONOS_RUN': str(self._address.parents[1]), 'KRONOS_UNITS': str(self.units),
+                'KRONOS_ETC': str(self.top / 'etc'), 'KRONOS_NODE': str(self.node)}

@@ -21,16 +21,21 @@ import sys
 
 from tests.containers.podman import Podman
 from tests.deploy import kolla_env
+from tools.cloud.soak import releases
 
 TOP = Path(__file__).resolve().parents[2]
 OVERRIDES = Path(__file__).with_name('kolla-overrides.j2')
 NAMESPACE = 'localhost/kolla'
 TAG = 'kronos-1'
+#: The second build: our package in a later version, with a later schema.
+NEXT_TAG, NEXT_VERSION = 'kronos-2', '99.0.0'
 #: A plug-in of other makers that kolla puts into each image of Nova.
 BLAZAR = 'blazar-nova==10.0.0'
 #: From base to leaf; kolla-build is asked for the leaves.
 IMAGES = ('base', 'openstack-base', 'nova-base', 'nova-scheduler', 'kronos-base', 'kronos-engine',
           'kronos-executor', 'kronos-migfra')
+#: What the second build has of its own; it takes the others from the first.
+OUR_IMAGES = tuple(image for image in IMAGES if image.startswith('kronos-'))
 
 
 def name_image(image: str, tag: str = TAG) -> str:
@@ -60,13 +65,36 @@ def make_sources(directory: Path) -> Path:
     (nova,) = directory.glob('nova-*.tar.gz')
     (blazar,) = directory.glob('blazar_nova-*.tar.gz')
     (ours,) = directory.glob('kronos_nova-*.tar.gz')
-    sources = {'openstack-base': directory / 'requirements.tar', 'nova-base': nova,
-               'nova-base-plugin-blazar': blazar, 'kronos-base': ours,
-               'nova-base-plugin-kronos': ours}
-    configuration = directory / 'sources.conf'
-    configuration.write_text('\n'.join(
-        f'[{section}]\ntype = local\nlocation = {path}\n' for section, path in sources.items()))
-    return configuration
+    return _write_configuration(directory / 'sources.conf', {
+        'openstack-base': directory / 'requirements.tar', 'nova-base': nova,
+        'nova-base-plugin-blazar': blazar, 'kronos-base': ours, 'nova-base-plugin-kronos': ours})
+
+
+def make_next_sources(directory: Path) -> Path:
+    """Write the archive of a next release, which has one more revision of the schema.
+
+    Return the configuration for kolla-build. ``make_sources`` has written the present release.
+    """
+    (ours,) = directory.glob('kronos_nova-*.tar.gz')
+    tree = directory / 'next' / ours.name.removesuffix('.tar.gz')
+    subprocess.run(['tar', '-C', str(directory), '--one-top-level=next', '-xf', str(ours)],
+                   check=True)
+    releases.write_next_revision(tree / releases.VERSIONS)
+    # Where there is no git, pbr takes the version from here.
+    metadata = tree / 'PKG-INFO'
+    text, count = re.subn(r'^Version: .*$', f'Version: {NEXT_VERSION}', metadata.read_text(),
+                          flags=re.MULTILINE)
+    assert count == 1
+    metadata.write_text(text)
+    archive = directory / 'next.tar.gz'
+    subprocess.run(['tar', '-C', str(tree.parent), '-czf', str(archive), tree.name], check=True)
+    return _write_configuration(directory / 'next.conf', {'kronos-base': archive})
+
+
+def _write_configuration(path: Path, sources: dict[str, Path]) -> Path:
+    path.write_text('\n'.join(f'[{section}]\ntype = local\nlocation = {location}\n'
+                              for section, location in sources.items()))
+    return path
 
 
 @contextlib.contextmanager
@@ -86,19 +114,33 @@ def serve_api(podman: Podman) -> Iterator[Path]:
         service.wait(30)
 
 
-def build(podman: Podman, address: Path, base: str, directory: Path) -> str:
+def build(address: Path, base: str, directory: Path) -> str:
     """Build all; return what kolla-build prints."""
-    image, _, tag = base.partition(':')
+    return _build(address, base, directory, TAG, make_sources(directory), '^kronos',
+                  '^nova-scheduler')
+
+
+def build_next(podman: Podman, address: Path, base: str, directory: Path) -> str:
+    """Build our images of a next release, with another tag; return what kolla-build prints."""
+    for image in set(IMAGES) - set(OUR_IMAGES):
+        podman.call('tag', name_image(image), name_image(image, NEXT_TAG))
+    return _build(address, base, directory, NEXT_TAG, make_next_sources(directory),
+                  '--skip-existing', '^kronos')
+
+
+def _build(address: Path, base: str, directory: Path, tag: str, sources: Path,
+           *arguments: str) -> str:
+    image, _, base_tag = base.partition(':')
     ours = kolla_env.SHARE / 'kronos-nova/kolla'
     # It logs to its standard error.
     status, output = kolla_env.attempt(
         'bash', '-c', 'exec kolla-build "$@" 2>&1', 'kolla-build',
         '--engine', 'podman', '--podman_base_url', f'unix://{address}', '--base',
-        'debian', '--base-image', image, '--base-tag', tag, '--nopull', '--namespace', NAMESPACE,
-        '--tag', TAG, '--threads', '2', '--nosummary',
+        'debian', '--base-image', image, '--base-tag', base_tag, '--nopull', '--namespace',
+        NAMESPACE, '--tag', tag, '--threads', '2', '--nosummary',
         '--work-dir', str(directory), '--template-override', str(OVERRIDES),
         '--docker-dir', str(ours / 'docker'), '--config-file', str(ours / 'kolla-build.conf'),
-        '--config-file', str(make_sources(directory)), '^kronos', '^nova-scheduler')
+        '--config-file', str(sources), *arguments)
     assert status == 0, output[-8000:]
     return output
 

@@ -19,6 +19,8 @@ the configuration and the storage of the machine stay as they are.
 
 from collections.abc import Callable
 import contextlib
+import dataclasses
+import datetime
 import json
 import os
 from pathlib import Path
@@ -52,6 +54,17 @@ runroot = "{top}/run"
 HEALTH_INTERVAL = 2.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """An event of a container; ``exit_code`` is that of one that died."""
+
+    status: str
+    container: str
+    image: str
+    at: datetime.datetime
+    exit_code: int
+
+
 def read_limit(kind: int) -> int:
     """Return how much of a resource a process of this machine may have, 4096 at most."""
     hard = resource.getrlimit(kind)[1]
@@ -74,6 +87,8 @@ class Podman:
             **os.environ, 'CONTAINERS_CONF': str(top / 'containers.conf'),
             'CONTAINERS_STORAGE_CONF': str(top / 'storage.conf'),
             'DISABLE_HC_SYSTEMD': 'true', 'TMPDIR': str(top)}
+        #: When a check of a container, by its ID, was first in order.
+        self._healthy_at: dict[str, datetime.datetime] = {}
         self._ended = threading.Event()
         self._health = threading.Thread(target=self._look_after_health, daemon=True)
         self._health.start()
@@ -99,18 +114,35 @@ class Podman:
     def inspect(self, container: str) -> dict[str, Any]:
         return dict(json.loads(self.call('container', 'inspect', container))[0])
 
+    def list_events(self, since: datetime.datetime, *statuses: str) -> list[Event]:
+        """Return the events of containers with these statuses, oldest first."""
+        said = self.call('events', '--stream=false', '--since', since.isoformat(), '--format',
+                         'json', '--filter', 'type=container')
+        events = [Event(each['Status'], each['Name'], each['Image'],
+                        datetime.datetime.fromisoformat(each['Time']),
+                        each.get('ContainerExitCode', 0))
+                  for each in map(json.loads, said.splitlines())]
+        return [event for event in events if event.status in statuses]
+
     def read_size(self, image: str) -> int:
         """Bytes of an image with all its layers."""
         return int(json.loads(self.call('image', 'inspect', image))[0]['Size'])
 
-    def wait_healthy(self, container: str, seconds: float = 120) -> None:
-        """Wait until its health check says healthy; an ended container is a failure."""
+    def wait_healthy(self, container: str, seconds: float = 120) -> float:
+        """Wait until its health check says healthy; an ended container is a failure.
+
+        :returns: the seconds from its start to the first check that was in order.
+        """
         def look() -> bool:
-            state = self.inspect(container)['State']
-            assert state['Status'] in ('created', 'running'), self.call('logs', container)
-            return self.read_health(container) == 'healthy'
+            described = self.inspect(container)
+            assert described['State']['Status'] in ('created', 'running'), self.call(
+                'logs', container)
+            return self.read_health(container) == 'healthy' and described['Id'] in self._healthy_at
 
         self.wait(look, f'{container} is healthy', seconds, container)
+        described = self.inspect(container)
+        started = datetime.datetime.fromisoformat(described['State']['StartedAt'])
+        return (self._healthy_at[described['Id']] - started).total_seconds()
 
     def read_health(self, container: str) -> str:
         state = self.inspect(container)['State']
@@ -139,5 +171,8 @@ class Podman:
         """Run the health checks of running containers, as podman's timers do under systemd."""
         while not self._ended.wait(HEALTH_INTERVAL):
             with contextlib.suppress(subprocess.TimeoutExpired, OSError):
-                for name in self.attempt('podman', 'ps', '--format', '{{.Names}}')[1].split():
-                    self.attempt('podman', 'healthcheck', 'run', name, minutes=0.5)
+                for container in self.attempt('podman', 'ps', '--no-trunc', '--quiet')[1].split():
+                    status, _ = self.attempt('podman', 'healthcheck', 'run', container, minutes=0.5)
+                    if status == 0:
+                        self._healthy_at.setdefault(container,
+                                                    datetime.datetime.now(datetime.UTC))

@@ -130,12 +130,10 @@ def test_configuration_passes_all_checks(installation):
 
 def test_daemons_move_instance_in_containers(installation, cloud, podman, measure):
     run = read_commands('Run')
-    began = time.monotonic()
     installation.type_commands(run, r'run\.sh kronos-(engine|executor)$')
     installation.type_commands(['deploy/containers/run.sh kronos-migfra'])
     for name in clouds.DAEMONS:
-        podman.wait_healthy(name)
-        measure(f'{name} of {IMAGE}: healthy after {time.monotonic() - began:.1f} s')
+        measure(f'{name} of {IMAGE}: healthy after {podman.wait_healthy(name):.1f} s')
     for name in clouds.DAEMONS:
         described = podman.inspect(name)
         assert described['HostConfig']['ReadonlyRootfs']

@@ -17,6 +17,7 @@ Nothing of that is there: see kolla_stubs.py.
 
 import configparser
 import re
+import shutil
 import socket
 
 import pytest
@@ -192,6 +193,23 @@ def test_stop_gives_our_containers_time_to_end(cloud):
     assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor',
                             'stop_container kronos_migfra']
     assert [one.args['graceful_timeout'] for one in asked] == [150] * 3
+
+
+def test_destroy_removes_our_containers_and_their_configuration(cloud, deployed):
+    directories = [cloud.node / daemon for daemon in IMAGES]
+    saved = cloud.top / 'saved'
+    shutil.copytree(cloud.node, saved)
+    try:
+        asked = cloud.asked('destroy', '--yes-i-really-really-mean-it')
+        assert steps(asked) == [f'stop_and_remove_container {container(daemon)}'
+                                for daemon in IMAGES]
+        assert [one.args['graceful_timeout'] for one in asked] == [150] * 3
+        assert not any(directory.exists() for directory in directories)
+        # nova-scheduler mounts it.
+        assert (cloud.node / 'kronos-policies/policies.yaml').exists()
+    finally:
+        shutil.rmtree(cloud.node)
+        saved.rename(cloud.node)
 
 
 def test_pull_pulls_our_images(cloud):

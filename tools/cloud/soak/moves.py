@@ -81,7 +81,7 @@ def judge_moves(tasks: Iterable[TaskRecord], migrations: Iterable[MigrationRecor
 
 
 def read_tasks(run: Run) -> list[TaskRecord]:
-    """Read every task of the soak."""
+    """Read every task of the database ``kronos``."""
     rows = mariadb.execute(run, [
         'SELECT task_id, instance_uuid, to_host, state, worker, error_type, reference, attempts '
         'FROM kronos.task'])
@@ -100,9 +100,12 @@ def read_migrations(run: Run, user: str | None) -> list[MigrationRecord]:
     return [MigrationRecord(*(str(value) for value in row)) for row in rows]
 
 
-def find_account(cloud: Cloud) -> str:
-    """Return the ID of the user as which the daemons speak."""
-    [user] = cloud.call('GET', 'keystone', f'/v3/users?name={ACCOUNT}')['users']
+def find_account(cloud: Cloud, name: str = ACCOUNT) -> str:
+    """Return the ID of the user as which the daemons speak.
+
+    :param name: that of the user; it is the soak's by default.
+    """
+    [user] = cloud.call('GET', 'keystone', f'/v3/users?name={name}')['users']
     return str(user['id'])
 
 
