@@ -10,7 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The images of kolla are built, and kolla-ansible deploys them against the sandbox."""
+"""The images of kolla are built, and kolla-ansible deploys them against the sandbox.
+
+From deployment to destruction the tests build on each other, in their order.
+"""
 
 import contextlib
 import datetime
@@ -328,9 +331,13 @@ def test_deploy_after_destroy_goes_on_with_database(deployed, podman, cloud, mea
 
 def test_destruction_of_cloud_removes_kronos_as_well(deployed, scheduler, podman, cloud):
     images = podman.call('images', '--quiet')
+    # What an operator has in /etc/kolla, where the deployment host is a host of the cloud.
+    kept = {'config', 'globals.yml', 'passwords.yml', 'globals.d'}
+    shutil.copytree(deployed.config, deployed.node, dirs_exist_ok=True)
+    assert {path.name for path in deployed.node.iterdir()} > {*kept, 'kronos.ini'}
     deployed.destroy_cloud()
     assert podman.call('ps', '--all', '--quiet') == ''
     assert podman.call('volume', 'ls', '--quiet') == ''
     assert list(deployed.units.iterdir()) == []
-    assert list(deployed.node.glob('kronos*')) == []
+    assert {path.name for path in deployed.node.iterdir()} == kept
     assert podman.call('images', '--quiet') == images
