@@ -131,6 +131,9 @@ def build_next(podman: Podman, address: Path, base: str, directory: Path) -> str
 def _build(address: Path, base: str, directory: Path, tag: str, sources: Path,
            *arguments: str) -> str:
     image, _, base_tag = base.partition(':')
+    # Each build needs a directory of its own: kolla-build unpacks plug-ins in it, and would take
+    # the Dockerfiles in ours for images when it comes again.
+    work = directory / f'build-{tag}'
     ours = kolla_env.SHARE / 'kronos-nova/kolla'
     # It logs to its standard error.
     status, output = kolla_env.attempt(
@@ -138,7 +141,7 @@ def _build(address: Path, base: str, directory: Path, tag: str, sources: Path,
         '--engine', 'podman', '--podman_base_url', f'unix://{address}', '--base',
         'debian', '--base-image', image, '--base-tag', base_tag, '--nopull', '--namespace',
         NAMESPACE, '--tag', tag, '--threads', '2', '--nosummary',
-        '--work-dir', str(directory), '--template-override', str(OVERRIDES),
+        '--work-dir', str(work), '--template-override', str(OVERRIDES),
         '--docker-dir', str(ours / 'docker'), '--config-file', str(ours / 'kolla-build.conf'),
         '--config-file', str(sources), *arguments)
     assert status == 0, output[-8000:]
