@@ -127,7 +127,7 @@ def test_untyped_commands_of_page_need_cloud_or_registry(cloud):
     others = {' '.join(command.split()[:2]) for commands in kolla_page.sections().values()
               for command in commands if command not in cloud.typed}
     actions = ('prechecks', 'pull', 'deploy', 'reconfigure', 'check', 'validate-config',
-               'upgrade', 'stop')
+               'upgrade', 'stop', 'destroy')
     assert others - {'kolla-ansible genconfig', 'kronos="-i multinode'} == {
         'pip install', 'pip download', 'mkdir -p', 'mv /opt/kronos/kronos_nova-*.tar.gz',
         'kolla-build --base', 'less /etc/kolla/kronos-engine/kronos.conf', 'docker logs',
