@@ -48,6 +48,12 @@ class ConfigError(KronosException):
     code = 'kronos.config'
 
 
+class PolicyRulesError(ConfigError):
+    """The operator's file of policy rules cannot be used: kronos-api admits no request."""
+
+    code = 'kronos.policy_rules'
+
+
 class NotFoundError(ConfigError):
     """A plan, task or other record that was named does not exist."""
 

@@ -14,6 +14,8 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import json
+import re
 from typing import Any
 
 import flask
@@ -24,7 +26,6 @@ from oslo_middleware import cors
 from oslo_middleware import healthcheck
 from oslo_middleware import http_proxy_to_wsgi
 from oslo_middleware import request_id
-from oslo_utils import uuidutils
 import pydantic
 from werkzeug import exceptions as http_errors
 from werkzeug.middleware import dispatcher
@@ -40,6 +41,7 @@ from kronos_nova.api import tokens
 from kronos_nova.api import values
 from kronos_nova.api import versions
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.wiring import library_defaults
 
 LOG = logging.getLogger(__name__)
 #: Bytes of a body; a decision on a thousand instances has less than half as many.
@@ -53,6 +55,7 @@ def make_application(conf: cfg.ConfigOpts) -> Callable[..., Any]:
     :param conf: with the options of kronos.conf; middleware reads its own from it.
     :raises ConfigError: the policy file cannot be used, or tokens cannot be checked.
     """
+    library_defaults.set_cors_defaults()
     application: Any = _begin_context(tokens.check_tokens(make_routes(conf), conf))
     # It answers every request that reaches it.
     application = dispatcher.DispatcherMiddleware(
@@ -79,17 +82,17 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     handlers.load_handlers()
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
-    application.json.sort_keys = False  # type: ignore[attr-defined]
     database = sessions.SharedDatabase(conf)
     enforcer = policies.make_enforcer(conf)
-    document = openapi.build_document()
+    document = json.dumps(openapi.build_document())
 
     def list_versions() -> flask.Response:
-        return _render(versions.describe_versions(_find_root()))
+        return _render_resource(versions.describe_versions(_find_root()))
 
     application.add_url_rule('/', 'versions', list_versions)
     application.add_url_rule('/v1', 'version', list_versions, strict_slashes=False)
-    application.add_url_rule('/v1/openapi.json', 'openapi', lambda: flask.jsonify(document))
+    application.add_url_rule('/v1/openapi.json', 'openapi',
+                             lambda: flask.Response(document, mimetype=_JSON))
     for endpoint in endpoints.ENDPOINTS:
         application.add_url_rule(
             endpoint.path.replace('{', '<').replace('}', '>'), endpoint.operation_id,
@@ -117,7 +120,7 @@ def _make_view(endpoint: endpoints.Endpoint, conf: cfg.ConfigOpts,
         _check_names(names)
         call = calls.Call(conf, database.make_session(calls.format_operator(identity)),
                           f'{_find_root()}{flask.request.path}')
-        return _render(endpoint.handler(call, **names, **_read_parts(endpoint)))
+        return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 
     return answer_request
 
@@ -128,7 +131,7 @@ def _check_names(names: Mapping[str, str]) -> None:
     :raises NotFoundError: the name is not a UUID.
     """
     for name, value in names.items():
-        if not uuidutils.is_uuid_like(value):
+        if re.fullmatch(values.UUID_PATTERN, value) is None:
             raise exception.NotFoundError(path='path', field=name, problem='it is not a UUID',
                                           remedy='')
 
@@ -162,16 +165,16 @@ def _read_parts(endpoint: endpoints.Endpoint) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     query = _collect_query(endpoint.query)
     if endpoint.query is not None:
-        parts['query'] = _validate('query', lambda model: model.model_validate(query),
-                                   endpoint.query)
+        parts['query'] = _validate_part('query', lambda model: model.model_validate(query),
+                                        endpoint.query)
     elif query:
         raise http_errors.BadRequest(f'query {min(query)}: this address takes no parameters.')
     if endpoint.body is not None:
         if flask.request.mimetype != _JSON:
             raise http_errors.UnsupportedMediaType(f'Send the body as {_JSON}.')
         data = flask.request.get_data()
-        parts['body'] = _validate('body', lambda model: model.model_validate_json(data),
-                                  endpoint.body)
+        parts['body'] = _validate_part('body', lambda model: model.model_validate_json(data),
+                                       endpoint.body)
     return parts
 
 
@@ -192,15 +195,15 @@ def _collect_query(model: type[pydantic.BaseModel] | None) -> dict[str, Any]:
     return query
 
 
-def _validate(part: str, validate: Callable[[type[pydantic.BaseModel]], Any],
-              model: type[pydantic.BaseModel]) -> Any:
+def _validate_part(part: str, validate: Callable[[type[pydantic.BaseModel]], Any],
+                   model: type[pydantic.BaseModel]) -> Any:
     try:
         return validate(model)
     except pydantic.ValidationError as e:
         raise http_errors.BadRequest(error_documents.describe_validation(e, part)) from None
 
 
-def _render(resource: values.Resource | None, status: int = 200) -> flask.Response:
+def _render_resource(resource: values.Resource | None, status: int = 200) -> flask.Response:
     if resource is None:
         return flask.Response(status=204)
     return flask.Response(resource.model_dump_json(), status, mimetype=_JSON)
@@ -216,7 +219,7 @@ def _add_microversion(response: flask.Response) -> flask.Response:
 
 
 def _answer_error(status: int, detail: str, code: str | None = None) -> flask.Response:
-    return _render(error_documents.build_document(
+    return _render_resource(error_documents.build_document(
         status, detail, str(flask.request.environ.get('openstack.request_id', '')), code), status)
 
 

@@ -57,9 +57,9 @@ def _decode_header(value: Any) -> Any:
 def format_operator(identity: context.RequestContext) -> str:
     """Return the name that the database keeps with each decision of the identity.
 
-    The IDs come first: they alone identify. Their owners choose the names, which may be cut. A
-    name from the command line begins with a user of the machine, which has no colon.
+    The IDs and roles come first. The user chooses the name, which may be long: it comes last, and
+    is cut. A name from the command line begins with a user of the machine, which has no colon.
     """
     text = (f'keystone:{identity.user_id} project {identity.project_id or "none"} '
-            f'({identity.user_name}, roles {", ".join(sorted(identity.roles))})')
+            f'roles {",".join(sorted(identity.roles)) or "none"} ({identity.user_name})')
     return ''.join(c if c.isprintable() else '?' for c in text)[:OPERATOR_LENGTH]

@@ -78,11 +78,11 @@ def register_endpoint(method: str, path: str, rule: str,
     """Register the decorated function as the handler of a method and a path.
 
     Its first parameter is the :class:`calls.Call`. ``query`` and ``body``, if it has them, are
-    annotated with the models that check them; each other parameter is a name of the path.
+    annotated with the models that check them; each other parameter is a UUID of the path.
 
     :param rule: the policy rule without the prefix ``kronos:``.
     """
-    def register(handler: Handler) -> Handler:
+    def register_handler(handler: Handler) -> Handler:
         hints = typing.get_type_hints(handler)
         names = list(inspect.signature(handler).parameters)
         if hints[names[0]] is not calls.Call:
@@ -95,4 +95,4 @@ def register_endpoint(method: str, path: str, rule: str,
             None if response is type(None) else response))
         return handler
 
-    return register
+    return register_handler

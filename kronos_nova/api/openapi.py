@@ -21,6 +21,7 @@ import pydantic.json_schema
 from kronos_nova import version
 from kronos_nova.api import endpoints
 from kronos_nova.api import error_documents
+from kronos_nova.api import values
 from kronos_nova.api import versions
 
 _REFERENCE = '#/components/schemas/{model}'
@@ -99,7 +100,8 @@ def _describe_response(description: str, schema: Any) -> dict[str, Any]:
 
 
 def _describe_path_names(endpoint: endpoints.Endpoint) -> list[dict[str, Any]]:
-    return [{'name': name, 'in': 'path', 'required': True, 'schema': {'type': 'string'}}
+    return [{'name': name, 'in': 'path', 'required': True,
+             'schema': {'type': 'string', 'pattern': values.UUID_PATTERN}}
             for name in endpoint.path_names]
 
 

@@ -17,6 +17,9 @@ managers must have theirs in one of ``[kronos_api] operator_projects``. An admin
 project may do everything, as in Nova.
 """
 
+from collections.abc import Iterator
+import contextlib
+
 from oslo_config import cfg
 from oslo_context import context
 from oslo_policy import policy
@@ -60,26 +63,37 @@ def make_enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
 
     It reads the file again when that changes.
 
-    :raises ConfigError: the file cannot be used.
+    :raises PolicyRulesError: the file cannot be used.
     """
     enforcer = policy.Enforcer(conf)
     enforcer.register_defaults(list_rules())
-    try:
+    with _explain_file(conf):
         enforcer.load_rules()
         enforcer.check_rules(raise_on_violation=True)
+    return enforcer
+
+
+@contextlib.contextmanager
+def _explain_file(conf: cfg.ConfigOpts) -> Iterator[None]:
+    """Raise PolicyRulesError with the file's name for each error of reading it."""
+    try:
+        yield
     except (policy.InvalidDefinitionError, cfg.Error, OSError, ValueError, AttributeError,
             yaml.YAMLError) as e:
         # oslo.policy takes any document for a mapping.
         problem = ('it is not a mapping of rules' if isinstance(e, AttributeError)
                    else ' '.join(str(e).split()))
-        raise exception.ConfigError(
+        raise exception.PolicyRulesError(
             path=str(conf.oslo_policy.policy_file), field='policy rules', problem=problem,
             remedy='Correct the file; policy.yaml.sample has all rules') from None
-    return enforcer
 
 
 def may_call(enforcer: policy.Enforcer, conf: cfg.ConfigOpts, rule: str,
              identity: context.RequestContext) -> bool:
-    """Return whether the rule admits the identity."""
+    """Return whether the rule admits the identity.
+
+    :raises PolicyRulesError: the file has changed and cannot be used any more.
+    """
     target = {'operator_project': identity.project_id in conf.kronos_api.operator_projects}
-    return bool(enforcer.authorize(rule, target, identity))
+    with _explain_file(conf):
+        return bool(enforcer.authorize(rule, target, identity))

@@ -191,7 +191,7 @@ class Plan(PlanSummary):
         swaps = [Swap(instance_ids=[member.instance_uuid for member in swap.members],
                       state=str(swap.state), undo_plan_ids=list(swap.undos))
                  for swap in stored.swaps]
-        summary = PlanSummary.from_listed(stored.summarise())
+        summary = PlanSummary.from_listed(stored.make_listed_plan())
         return cls(
             **dict(summary), imbalance_realised=stored.realised,
             moves=[Move.from_model(move, tasks.get(move.instance_uuid)) for move in plan.moves],

@@ -13,20 +13,23 @@
 """The check of Keystone's tokens in front of the routes."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from keystonemiddleware import auth_token
 from oslo_config import cfg
+from oslo_log import log as logging
 import webob
 import webob.exc
 
 from kronos_nova import exception
 from kronos_nova.api import error_documents
 
+LOG = logging.getLogger(__name__)
 #: Paths that answer without a token: they tell versions alone.
 OPEN_PATHS = frozenset({'', '/', '/v1', '/v1/', '/v1/openapi.json'})
 _MISSING = 'A valid token of Keystone is missing: send one as X-Auth-Token.'
-_SILENT = 'Keystone does not answer, so the token cannot be checked. Try again later.'
+_SILENT = 'The token cannot be checked now. Try again later.'
 
 
 class TokenCheck(auth_token.AuthProtocol):
@@ -36,16 +39,26 @@ class TokenCheck(auth_token.AuthProtocol):
         """Check the token; return the answer to a request without a valid one."""
         try:
             return super().process_request(request)
+        except webob.exc.HTTPUnauthorized as e:
+            return _make_answer(request, 401, _MISSING, {
+                'WWW-Authenticate': e.headers.get('WWW-Authenticate', 'Keystone')})
         except webob.exc.HTTPException as e:
-            detail = _MISSING if e.status_int == 401 else _SILENT
-            document = error_documents.build_document(
-                e.status_int, detail, str(request.environ.get('openstack.request_id', '')))
-            answer = webob.Response(
-                document.model_dump_json().encode(), status=e.status_int,
-                content_type='application/json', charset='UTF-8')
-            if 'WWW-Authenticate' in e.headers:
-                answer.headers['WWW-Authenticate'] = e.headers['WWW-Authenticate']
-            return answer
+            return _make_answer(request, e.status_int, _SILENT)
+        except Exception as e:
+            # A login that lacks an option is noticed at the first token.
+            LOG.error('No token can be checked: %s: %s. Correct [keystone_authtoken] in '
+                      'kronos.conf.', type(e).__name__, e)
+            return _make_answer(request, 503, _SILENT)
+
+
+def _make_answer(request: Any, status: int, detail: str,
+                 headers: Mapping[str, str] | None = None) -> webob.Response:
+    document = error_documents.build_document(
+        status, detail, str(request.environ.get('openstack.request_id', '')))
+    answer = webob.Response(document.model_dump_json().encode(), status=status,
+                            content_type='application/json', charset='UTF-8')
+    answer.headers.update(headers or {})
+    return answer
 
 
 def check_tokens(routes: Callable[..., Any], conf: cfg.ConfigOpts) -> Callable[..., Any]:

@@ -28,9 +28,9 @@ Name = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255,
 #: One line with at least one character that is not blank.
 Reason = Annotated[str, pydantic.StringConstraints(
     max_length=1000, pattern=r'^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$')]
-#: A UUID as Nova writes it.
-Uuid = Annotated[str, pydantic.StringConstraints(
-    pattern=r'^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')]
+#: A UUID as Nova and our database write it. Some databases compare without regard to case.
+UUID_PATTERN = r'^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'
+Uuid = Annotated[str, pydantic.StringConstraints(pattern=UUID_PATTERN)]
 def make_time(seconds: float) -> datetime.datetime:
     """Return epoch seconds as a time in UTC."""
     return datetime.datetime.fromtimestamp(min(max(seconds, 0.0), _LAST), datetime.UTC)

@@ -73,7 +73,7 @@ def make_accounts(keystone):
         project_name='admin', user_domain_id='default', project_domain_id='default',
         region_name=keystone_server.REGION).identity
     projects = {name: admin.create_project(name=name, domain_id='default')
-                for name in ('operators', 'tenant')}
+                for name in ('operators', 'tenant', 'service')}
     roles = {role.name: role for role in admin.roles()}
     tokens = {}
     for name, (role, project, _accesses) in USERS.items():
@@ -82,6 +82,9 @@ def make_accounts(keystone):
         tokens[name] = openstack.connect(
             auth_url=keystone.url, username=name, password=PASSWORD, project_name=project,
             user_domain_id='default', project_domain_id='default').auth_token
+    # The account of kronos-api has no role but this one.
+    account = admin.create_user(name='kronos', password=PASSWORD, domain_id='default')
+    admin.assign_project_role_to_user(projects['service'], account, roles['service'])
     return projects['operators'].id, tokens
 
 
@@ -96,8 +99,8 @@ def service(tmp_path_factory):
             f'[database]\nconnection = sqlite:///{directory}/kronos.sqlite\n'
             f'[kronos_api]\noperator_projects = {operators}\n[cors]\nallowed_origin = https://ui.example\n'
             f'[keystone_authtoken]\nauth_type = password\nauth_url = {keystone.url}\n'
-            f'www_authenticate_uri = {keystone.url}\nusername = {keystone_server.USER}\n'
-            f'password = {PASSWORD}\nproject_name = admin\nuser_domain_id = default\n'
+            f'www_authenticate_uri = {keystone.url}\nusername = kronos\n'
+            f'password = {PASSWORD}\nproject_name = service\nuser_domain_id = default\n'
             'project_domain_id = default\nservice_token_roles_required = true\n')
         port = free_ports.reserve_port()
         shipped = (ROOT / 'etc/kronos/kronos-api.ini').read_text()
@@ -163,7 +166,7 @@ def test_decision_names_the_user_of_the_token(service):
     assert status == 200 and len(approved['tasks']) == len(tasks)
     (decision,) = service.send('GET', f'/v1/plans/{plan_id}', 'reader')[1]['decisions']
     assert decision['decided_by'].startswith('keystone:')
-    assert '(manager, roles manager, member, reader)' in decision['decided_by']
+    assert decision['decided_by'].endswith(' roles manager,member,reader (manager)')
 
 
 def test_another_origin_may_read_only_where_the_operator_allows_it(service):
@@ -171,3 +174,7 @@ def test_another_origin_may_read_only_where_the_operator_allows_it(service):
                             ('https://evil.example', None)):
         headers = service.send('GET', '/v1/pauses', 'reader', headers={'Origin': origin})[2]
         assert headers['Access-Control-Allow-Origin'] == allowed
+        headers = service.send('OPTIONS', '/v1/pauses', headers={
+            'Origin': origin, 'Access-Control-Request-Method': 'POST',
+            'Access-Control-Request-Headers': 'X-Auth-Token'})[2]
+        assert headers['Access-Control-Allow-Headers'] == (allowed and 'X-Auth-Token')

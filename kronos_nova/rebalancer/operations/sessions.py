@@ -110,9 +110,6 @@ class SharedDatabase:
             session.store = self._opener.existing_store
         return session
 
-    def close(self) -> None:
-        self._opener.close()
-
 
 def _refuse_configuration(conf: cfg.ConfigOpts, files: object) -> None:
     raise TypeError('a session of a shared database has its configuration')

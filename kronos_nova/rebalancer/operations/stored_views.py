@@ -137,7 +137,7 @@ class StoredPlan:
     swaps: Sequence[swaps.StoredSwap]
     asked_by: str
 
-    def summarise(self) -> ListedPlan:
+    def make_listed_plan(self) -> ListedPlan:
         """Return the plan as a list shows it."""
         return ListedPlan(self.row, count_plan_tasks(self.tasks).get(self.row.plan_id, {}),
                           self.asked_by)

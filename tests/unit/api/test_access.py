@@ -12,6 +12,8 @@
 
 """Who may call what: the default rules, the operator's policy file, tokens of other scopes."""
 
+import os
+
 import pytest
 
 from kronos_nova import exception
@@ -94,6 +96,24 @@ def test_broken_policy_file_is_refused_at_the_start(conf, tmp_path, text):
     file.write_text(text)
     with pytest.raises(exception.ConfigError, match=r'policy\.yaml: policy rules: '):
         application.make_routes(conf)
+
+
+def test_policy_file_that_breaks_later_admits_no_request_until_it_is_read_again(conf, tmp_path):
+    file = tmp_path / 'policy.yaml'
+    file.write_text('"kronos:plan:list": "role:auditor"\n')
+    client = conftest.Client(application.make_routes(conf))
+    assert client.send('GET', '/v1/plans', roles='auditor')[0] == 200
+    later = os.stat(file).st_mtime
+    for text in ('- a list\n', '"kronos:plan:list": ['):
+        file.write_text(text)
+        later += 10
+        os.utime(file, (later, later))
+        status, detail = client.fail('GET', '/v1/plans', roles='auditor')
+        assert status == 503 and str(tmp_path) not in detail
+    file.write_text('"kronos:plan:list": "role:reviewer"\n')
+    os.utime(file, (later + 10, later + 10))
+    assert client.send('GET', '/v1/plans', roles='auditor')[0] == 403
+    assert client.send('GET', '/v1/plans', roles='reviewer')[0] == 200
 
 
 def test_every_endpoint_has_a_rule_of_its_own_with_a_description():

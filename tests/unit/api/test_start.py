@@ -43,6 +43,34 @@ def test_wrong_configuration_is_one_line_before_the_service_listens(tmp_path, te
     assert words in line
 
 
+def test_option_of_keystonemiddleware_opens_no_door(tmp_path):
+    port = free_ports.reserve_port()
+    done = start(tmp_path, (
+        f'[keystone_authtoken]\nauth_type = password\nauth_url = http://127.0.0.1:{port}/v3\n'
+        'username = a\npassword = b\nproject_name = c\ndelay_auth_decision = true\n'), """
+import werkzeug.test
+client = werkzeug.test.Client(wsgi.application)
+spoofed = {'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin', 'X-User-Id': 'u',
+           'X-Project-Id': 'p'}
+print(client.get('/v1/plans', headers=spoofed).status_code)
+print(client.get('/v1/plans', headers={**spoofed, 'X-Auth-Token': 'x'}).status_code)
+""")
+    assert done.stdout.split() == ['401', '401'], done.stderr
+
+
+def test_incomplete_login_is_one_line_at_the_first_token(tmp_path):
+    port = free_ports.reserve_port()
+    done = start(tmp_path, (
+        f'[keystone_authtoken]\nauth_type = password\nauth_url = http://127.0.0.1:{port}/v3\n'
+        ), """
+import werkzeug.test
+client = werkzeug.test.Client(wsgi.application)
+print(client.get('/v1/plans', headers={'X-Auth-Token': 'x'}).status_code)
+""")
+    assert done.stdout.split() == ['503'] and 'Traceback' not in done.stderr
+    assert 'Correct [keystone_authtoken] in kronos.conf' in done.stderr
+
+
 def test_silent_keystone_is_503_and_versions_answer(tmp_path):
     port = free_ports.reserve_port()
     done = start(tmp_path, (
