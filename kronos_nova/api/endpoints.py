@@ -64,7 +64,7 @@ class Endpoint:
         return self.handler.__name__
 
     @property
-    def description(self) -> str:
+    def handler_docstring(self) -> str:
         """The handler's docstring: a summary line, and paragraphs."""
         return inspect.cleandoc(self.handler.__doc__ or '')
 

@@ -70,7 +70,7 @@ def _describe_open_path(operation: str, summary: str, schema: Any) -> dict[str, 
 
 
 def _describe_endpoint(endpoint: endpoints.Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
-    summary, _newline, more = endpoint.description.partition('\n')
+    summary, _newline, more = endpoint.handler_docstring.partition('\n')
     success = {'204': {'description': 'Done.'}} if endpoint.response is None else {
         '200': _describe_response('OK', schemas[endpoint.response])}
     # A path, a marker, or a body may name a record that does not exist.

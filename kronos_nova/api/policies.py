@@ -52,7 +52,7 @@ def list_rules() -> list[policy.RuleDefault]:
     for endpoint in endpoints.ENDPOINTS:
         paths.setdefault(endpoint.rule, []).append(endpoint)
     rules += [policy.DocumentedRuleDefault(
-        rule, _BASE[same[0].access], same[0].description.partition('\n')[0],
+        rule, _BASE[same[0].access], same[0].handler_docstring.partition('\n')[0],
         [{'path': endpoint.path, 'method': endpoint.method} for endpoint in same],
         scope_types=SCOPES) for rule, same in paths.items()]
     return rules

@@ -15,6 +15,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -48,8 +49,8 @@ USERS = {
 class Service:
     """The service, its database, and a token for each user."""
 
-    def __init__(self, url, store, tokens):
-        self.url, self.store, self.tokens = url, store, tokens
+    def __init__(self, url, store, tokens, log):
+        self.url, self.store, self.tokens, self.log = url, store, tokens, log
 
     def send(self, method, path, user=None, body=None, headers=None):
         """Return (status, document, headers) of the answer."""
@@ -112,8 +113,8 @@ def service(tmp_path_factory):
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, 'OS_KRONOS_CONFIG_FILES': str(conf)})
         try:
-            made = Service(f'http://127.0.0.1:{port}', store, tokens)
-            wait_until_it_answers(made, process, directory / 'api.log')
+            made = Service(f'http://127.0.0.1:{port}', store, tokens, directory / 'api.log')
+            wait_until_it_answers(made, process)
             yield made
         finally:
             process.terminate()
@@ -121,14 +122,14 @@ def service(tmp_path_factory):
             store.close()
 
 
-def wait_until_it_answers(service, process, log):
+def wait_until_it_answers(service, process):
     end = time.monotonic() + PATIENCE
     while True:
         try:
             return service.send('GET', '/healthcheck', headers={'Accept': 'application/json'})
         except (OSError, ValueError):
             if process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(log.read_text()[-3000:]) from None
+                raise AssertionError(service.log.read_text()[-3000:]) from None
             time.sleep(0.1)
 
 
@@ -157,6 +158,18 @@ def test_request_without_a_valid_token_is_401(service, headers):
         assert status == 401 and document['errors'][0]['code'] == 'kronos.api.unauthenticated'
         assert 'WWW-Authenticate' in answered
         assert document['errors'][0]['request_id'] == answered['X-Openstack-Request-Id']
+
+
+def test_log_of_a_refused_token_names_no_user_of_another_request(service):
+    # More than the threads of all processes, so that each of them has served a user.
+    for headers in ({'X-Auth-Token': service.tokens['reader']}, {'X-Auth-Token': 'x'}):
+        for _number in range(24):
+            service.send('GET', '/v1/pauses', headers=headers)
+    lines = [line for line in service.log.read_text().splitlines()
+             if 'Authorization failed for token' in line]
+    assert len(lines) >= 24
+    named = [line for line in lines if re.search('req-[0-9a-f-]{36} [0-9a-f]{32}', line)]
+    assert not named
 
 
 def test_decision_names_the_user_of_the_token(service):

@@ -74,7 +74,7 @@ def list_cancelled(tasks: list[model.Task]) -> EndedTasks:
 def list_plans(call: calls.Call, query: paging.PageQuery) -> PlanPage:
     """List plans, newest first.
 
-    A plan changes when it is made, when it is decided on, and when one of its tasks changes.
+    A plan changes when it is made and when one of its tasks changes, as by each decision.
     """
     page = stored_views.list_plan_page(call.session, query.make_page_request(call))
     return PlanPage(plans=[resources.PlanSummary.from_listed(plan) for plan in page.plans],

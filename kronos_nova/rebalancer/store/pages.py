@@ -68,7 +68,7 @@ def _match_changed_tasks(since: float) -> ColumnElement[bool]:
 def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.PlanRow]:
     """Return plans, newest first.
 
-    A plan has changed when it was made, decided on, or when one of its tasks changed.
+    A plan has changed when it was made or one of its tasks has changed, as by each decision.
 
     :raises UnknownMarker: no plan has the UUID.
     """
@@ -79,9 +79,7 @@ def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.Pl
         wanted.append(sa.or_(
             _plan.c.created_at >= page.changed_since,
             _plan.c.plan_id.in_(sa.select(_task.c.plan_id).where(
-                _match_changed_tasks(page.changed_since))),
-            _plan.c.plan_id.in_(sa.select(tables.decision.c.plan_id).where(
-                tables.decision.c.decided_at >= page.changed_since))))
+                _match_changed_tasks(page.changed_since)))))
     if page.marker is not None:
         marker = _find_marker(connection, sa.select(_plan.c.created_at).where(
             _plan.c.plan_id == page.marker))
