@@ -54,7 +54,7 @@ class Cancellation(values.RequestModel):
 
 
 class Ending(enum.StrEnum):
-    """How a task ends."""
+    """The end of a task that an operator states."""
 
     COMPLETED = 'completed'
     FAILED = 'failed'
