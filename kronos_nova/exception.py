@@ -66,6 +66,12 @@ class ConflictError(ConfigError):
     code = 'kronos.conflict'
 
 
+class SigningKeyError(ConfigError):
+    """The keys that sign tasks cannot be used."""
+
+    code = 'kronos.signing_key'
+
+
 class PolicyFileError(ConfigError):
     code = 'kronos.policy_file'
 
@@ -179,6 +185,17 @@ class OtherCell(PreFlightError):
                'aggregates (see [engine] cell_metadata_key), or correct the names')
     code = 'kronos.migration.other_cell'
     wire_type = 'MigrationFailed'
+
+
+class TaskNotAuthorized(MigrationError):
+    """No holder of a signing key has allowed the move; blames neither instance nor host."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: the task is not authorized: %(problem)s. No request '
+               'went to Nova. A process without [signing] key_repository wrote this task, or '
+               'someone changed the database by hand: check who can write to it')
+    code = 'kronos.migration.not_authorized'
+    wire_type = 'PreFlightError'
+    retriable = False
 
 
 class MigrationFailed(MigrationError):

@@ -13,10 +13,39 @@
 """Every line that we log is written out in tests, or a wrong one would be noticed by an
 operator first: pytest's handler fails a test whose line has other arguments than its text."""
 
+import _thread
 import logging
 import os
+import socketserver
+import sys
+import threading
+
+import pytest
 
 logging.getLogger('kronos_nova').setLevel(logging.DEBUG)
+#: eventlet puts its own in the place of this, in both modules.
+allocate_native_lock = _thread.allocate_lock
+
+
+def pytest_collection_finish():
+    """Refuse to patch this process for eventlet: Nova's libraries load it, and packages of tests
+    patch on import. A later test with a thread of its own would hang without a word.
+    """
+    eventlet = sys.modules.get('eventlet')
+    if eventlet is not None:
+        eventlet.monkey_patch = eventlet.patcher.monkey_patch = refuse_patches
+
+
+def refuse_patches(*_args, **_modules):
+    raise RuntimeError('a test, or a module that it imports, patches this process for eventlet')
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Name the test after which locks are those of eventlet."""
+    assert threading._allocate_lock is allocate_native_lock, 'threading is patched for eventlet'
+    assert sys.modules['threading'] is socketserver.threading is threading, (
+        'modules have another copy of threading')
 
 
 def pytest_runtest_setup(item):

@@ -53,7 +53,8 @@ def make_application(conf: cfg.ConfigOpts) -> Callable[..., Any]:
     """Return the service behind keystonemiddleware.
 
     :param conf: with the options of kronos.conf; middleware reads its own from it.
-    :raises ConfigError: the policy file cannot be used, or tokens cannot be checked.
+    :raises ConfigError: the policy file cannot be used, tokens cannot be checked, or no key can
+        sign approvals.
     """
     library_defaults.set_cors_defaults()
     application: Any = _begin_context(tokens.check_tokens(make_routes(conf), conf))
@@ -83,6 +84,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
     database = sessions.SharedDatabase(conf)
+    database.check_keys()
     enforcer = policies.make_enforcer(conf)
     document = json.dumps(openapi.build_document())
 
@@ -118,7 +120,8 @@ def _make_view(endpoint: endpoints.Endpoint, conf: cfg.ConfigOpts,
                 f'roles {", ".join(identity.roles) or "(none)"} in project '
                 f'{identity.project_id or "(none)"}.')
         _check_names(names)
-        call = calls.Call(conf, database.make_session(calls.format_operator(identity)),
+        call = calls.Call(conf, database.make_session(calls.format_operator(identity),
+                                                    calls.name_person(identity)),
                           f'{_find_root()}{flask.request.path}')
         return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 

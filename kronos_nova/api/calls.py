@@ -58,8 +58,13 @@ def format_operator(identity: context.RequestContext) -> str:
     """Return the name that the database keeps with each decision of the identity.
 
     The IDs and roles come first. The user chooses the name, which may be long: it comes last, and
-    is cut. A name from the command line begins with a user of the machine, which has no colon.
+    is cut. A name from the command line begins with ``local:``.
     """
     text = (f'keystone:{identity.user_id} project {identity.project_id or "none"} '
             f'roles {",".join(sorted(identity.roles)) or "none"} ({identity.user_name})')
     return ''.join(c if c.isprintable() else '?' for c in text)[:OPERATOR_LENGTH]
+
+
+def name_person(identity: context.RequestContext) -> str:
+    """Return the name of the person: several approvals of one person count once."""
+    return f'keystone:{identity.user_id}'

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 from kronos_nova.cli import plan_text
@@ -181,13 +182,18 @@ class ApprovePlan(DecisionCommand):
 
     def record_decision(self, session: Any, plan: str, reason: str,
                         instances: Sequence[str]) -> list[Any]:
-        tasks, unserved = operator_decisions.approve_plan(session, plan, reason=reason,
-                                                          instances=instances)
-        if unserved is not None:
-            sys.stderr.write(
-                f'{self.prog}: warning: '
-                f'{scope_liveness.NO_EXECUTOR.format(tools.format_printable(unserved))}.\n')
-        return tasks
+        result = operator_decisions.approve_plan(session, plan, reason=reason,
+                                                 instances=instances)
+        for task in result.waiting:
+            sys.stdout.write(
+                f'Task {task.task_id} of instance {task.instance_uuid} has your approval and waits '
+                f'for that of {plurals.count_noun(result.missing, "other person", "other people")}'
+                '.\n')
+        if result.scope_without_executor is not None:
+            scope = tools.format_printable(result.scope_without_executor)
+            sys.stderr.write(f'{self.prog}: warning: '
+                             f'{scope_liveness.NO_EXECUTOR.format(scope)}.\n')
+        return result.tasks
 
 
 class RejectPlan(DecisionCommand):

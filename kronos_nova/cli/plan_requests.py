@@ -18,6 +18,7 @@ import dataclasses
 import sys
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
@@ -39,8 +40,13 @@ class RequestedMoveTable(command.TableCommand):
                                                 command.format_single_line(args.reason))
         # Programs read the table on standard output.
         if request_result.plan_id:
-            sys.stderr.write(f'Plan {request_result.plan_id} is stored; executors begin within '
-                             f'their poll_interval. {self.stored_note}\n')
+            missing = plurals.count_noun(request_result.approvals_missing, 'other person',
+                                         'other people')
+            sys.stderr.write(
+                f'Plan {request_result.plan_id} is stored; '
+                + (f'it waits for the approval of {missing} (kronos plan approve). '
+                   if request_result.approvals_missing else
+                   'executors begin within their poll_interval. ') + f'{self.stored_note}\n')
         elif self.is_refused(request_result, args.dry_run):
             self.status = 1
             sys.stderr.write(f'Nothing was stored: {self.refused_note}\n')

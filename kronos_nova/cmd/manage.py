@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos-manage: upgrade the database's schema, delete old rows, show the audit."""
+"""kronos-manage: the database's schema, old rows and audit, and the keys that sign tasks."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -31,18 +31,20 @@ with extras.needs_extra(PROG):
     from kronos_nova.conf import opts
     from kronos_nova.conf import policies
     from kronos_nova.constraints import metric_lag
+    from kronos_nova.rebalancer.authorization import key_repository
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
     from kronos_nova.rebalancer.store import process_identity
     from kronos_nova.rebalancer.store import schema
     from kronos_nova.wiring import tools
 
-DESCRIPTION = 'Bring the schema of the database to this release\'s, or delete what ended long ago.'
+DESCRIPTION = ('Upgrade the schema of the database, delete old plans, show the audit, or make and '
+               'rotate the keys that sign tasks.')
 
 
 @extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one action of ``db``.
+    """Run one action of ``db`` or ``signing-key``.
 
     :returns: 0; 1 with one line on stderr when the action failed.
     """
@@ -74,6 +76,18 @@ def _add_parsers(categories: Any) -> None:
     audit.add_argument('--limit', type=int, default=50, metavar='NUMBER',
                        help='Print at most so many. Default: 50.')
     audit.set_defaults(action=_print_audit)
+    keys = categories.add_parser('signing-key', help='The keys that sign tasks and approvals.')
+    actions = keys.add_subparsers(dest='key_action', required=True)
+    create = actions.add_parser('create', help='Make [signing] key_repository with its first keys, '
+                                               'on one controller. Copy it to the others, and its '
+                                               '*.pub to the hosts of executors.')
+    create.set_defaults(action=_create_keys)
+    rotate = actions.add_parser('rotate', help='Sign with the next key from now on, and make a new '
+                                               'next one. Copy the directory again, before the '
+                                               'next rotation.')
+    rotate.set_defaults(action=_rotate_keys)
+    show = actions.add_parser('list', help='List the keys of this host.')
+    show.set_defaults(action=_list_keys)
 
 
 def _sync_schema(conf: Any) -> int:
@@ -146,3 +160,35 @@ def _read_query_window(conf: Any) -> float:
     """Return the seconds that queries look back; 0 without a policy file."""
     path = conf.engine.policies_file
     return policies.load_policies(path).lookback_seconds if os.path.exists(path) else 0.0
+
+
+def _create_keys(conf: Any) -> int:
+    directory = _get_key_directory(conf)
+    key_repository.create_keys(directory)
+    print(f'{directory} has a key that signs, and the next one.')
+    return 0
+
+
+def _rotate_keys(conf: Any) -> int:
+    number = key_repository.rotate_keys(_get_key_directory(conf), conf.signing.max_active_keys)
+    print(f'Key {number} signs from now on.')
+    return 0
+
+
+def _list_keys(conf: Any) -> int:
+    for key in key_repository.KeyRepository(_get_key_directory(conf)).list_keys():
+        print(key)
+    return 0
+
+
+def _get_key_directory(conf: Any) -> str:
+    """Return the directory of the keys.
+
+    :raises ConfigError: none is configured.
+    """
+    directory = str(conf.signing.key_repository)
+    if not directory:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[signing] key_repository', problem='it names no directory',
+            remedy='Name one, such as /etc/kronos/signing-keys.')
+    return directory

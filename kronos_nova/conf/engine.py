@@ -235,6 +235,14 @@ OPTS: list[cfg.Opt] = [
     cfg.MultiOpt('scope_mode', item_type=scope_mode.ScopeModeType(),
                  help='mode of one scope: the name of an aggregate, or _unassigned_, a colon, and '
                       'auto or approve. Give the option again for each further scope.'),
+    cfg.IntOpt('min_approvals', default=1, min=1, max=scope_mode.MOST_APPROVALS,
+               help='How many people must approve a plan that waits for approval. No person counts '
+                    'twice: kronos-api knows people by their Keystone user, the commands on a '
+                    'controller by their local user. Above 1, moves that an operator requests '
+                    '(plan retry and revert, swap) wait for the others as well.'),
+    cfg.MultiOpt('scope_min_approvals', item_type=scope_mode.ScopeApprovalsType(),
+                 help='min_approvals of one scope: its name, a colon, and the number. Give the '
+                      'option again for each further scope.'),
     cfg.IntOpt('approval_seconds', default=3600, min=60,
                help='How many seconds a plan waits for approval. Then it lapses: its tasks are '
                     'cancelled, and the scope is planned again.'),
@@ -262,6 +270,14 @@ def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
     """Return whether plans of the scope wait for an operator; its last scope_mode counts."""
     of = {setting.scope: setting.mode for setting in conf.engine.scope_mode or ()}
     return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
+
+
+def count_needed_approvals(conf: cfg.ConfigOpts, scope: str) -> int:
+    """Return how many people must approve a plan of the scope; 0: its plans wait for no one."""
+    if not needs_approval(conf, scope):
+        return 0
+    of = {setting.scope: setting.number for setting in conf.engine.scope_min_approvals or ()}
+    return int(of.get(scope, conf.engine.min_approvals))
 
 
 #: Fields of ``model.PlanningOptions`` without an option: only requests made by hand set them.

@@ -32,6 +32,7 @@ from kronos_nova.conf import mqtt
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
 from kronos_nova.conf import repin
+from kronos_nova.conf import signing
 
 
 class _OptionGroup(Protocol):
@@ -43,7 +44,7 @@ class _OptionGroup(Protocol):
 
 _MODULES: tuple[_OptionGroup, ...] = (
     engine, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring, mqtt,
-    migfra, nova, repin, api)
+    migfra, nova, repin, api, signing)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

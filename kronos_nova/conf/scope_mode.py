@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The mode of a scope: whether its plans wait for an operator's approval."""
+"""The mode of a scope: whether its plans wait for approval, and by how many people."""
 
 import dataclasses
 from typing import Any
@@ -19,6 +19,7 @@ from kronos_nova.conf import value_type
 
 AUTO, APPROVE = 'auto', 'approve'
 MODES = (AUTO, APPROVE)
+MOST_APPROVALS = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,3 +47,31 @@ class ScopeModeType(value_type.ValueType):
             raise ValueError(f'{value!r} says no mode of a scope; write its name, a colon, and '
                              f'{AUTO} or {APPROVE}, such as rack-1:{APPROVE}')
         return ScopeMode(scope, mode)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeApprovals:
+    """The number of people who must approve a plan of one scope."""
+
+    scope: str
+    number: int
+
+    def __str__(self) -> str:
+        return f'{self.scope}:{self.number}'
+
+
+class ScopeApprovalsType(value_type.ValueType):
+    """The type of ``SCOPE:NUMBER``; a scope's name may have colons."""
+
+    NAME = 'scope approvals'
+
+    def __call__(self, value: Any) -> ScopeApprovals:
+        if isinstance(value, ScopeApprovals):
+            return value
+        scope, _, number = str(value).rpartition(':')
+        scope, number = scope.strip(), number.strip()
+        if not (scope and number.isascii() and number.isdecimal()
+                and 1 <= int(number) <= MOST_APPROVALS):
+            raise ValueError(f'{value!r} says no number of approvals; write the name of a scope, a '
+                             f'colon, and a number from 1 to {MOST_APPROVALS}, such as rack-1:2')
+        return ScopeApprovals(scope, int(number))

@@ -85,7 +85,8 @@ class Task:
     not go over the wire. ``improvement`` is that of ``to_host``, ``alternate_improvements`` as of
     a Move. ``hooks``: beside those of [hooks] enabled, or with parameters for one that is
     enabled; nor do they. ``counts_alternates``: an attempt at an alternate counts as a retry, so
-    ``max_retries`` bounds all attempts; nor does that go over the wire.
+    ``max_retries`` bounds all attempts; nor does that go over the wire. ``authorization``: the
+    proof for executors that the move is allowed, as text (``rebalancer.authorization``).
     """
 
     task_id: str
@@ -115,6 +116,7 @@ class Task:
     alternate_improvements: tuple[float, ...] = ()
     hooks: tuple[TaskHook, ...] = ()
     counts_alternates: bool = False
+    authorization: str = ''
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -27,17 +27,22 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
 from kronos_nova.feed import worker_records
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import collector as collecting
 from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.engine import daemon
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import plan_webhook as webhooks
+from kronos_nova.rebalancer.executors import authorized_executor
+from kronos_nova.rebalancer.executors import base as executor_base
 from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import retry
@@ -205,7 +210,12 @@ def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None
 
 def make_engine(conf: cfg.ConfigOpts,
                 tally: stats.DaemonTally) -> tuple[engine.Engine, Callable[[], None]]:
-    """Return the engine, and the function to call after it has ended."""
+    """Return the engine, and the function to call after it has ended.
+
+    :raises SigningKeyError: the engine could not sign its tasks.
+    """
+    if not conf.engine.dry_run:
+        task_authorization.make_signer(conf).check_keys()
     webhook = plan_webhook(conf)
     built = engine.Engine(
         conf, collector=make_collector(conf), source=load_metrics_source(conf),
@@ -240,6 +250,22 @@ def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
     return listeners.ResultServers(rpc_transport, scopes, heard, pool=transport.results_pool(conf))
 
 
+def _make_driver(conf: cfg.ConfigOpts,
+                 driver: type[executor_base.Executor]) -> executor_base.Executor:
+    """Return the configured driver; with keys it asks Nova only for signed tasks.
+
+    :raises SigningKeyError: the keys cannot be read.
+    """
+    built = driver.create(conf, lambda: open_connection(conf))
+    if not conf.signing.key_repository:
+        return built
+    keys = key_repository.KeyRepository(conf.signing.key_repository)
+    LOG.info('This executor carries out only tasks that one of %s has signed (%s)',
+             plurals.count_noun(keys.count_public_keys(), 'key'), keys.directory)
+    return authorized_executor.AuthorizedExecutor(
+        built, task_authorization.TaskVerifier(keys))
+
+
 def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
     """Return an executor on the configured driver, and the listener that wakes it.
 
@@ -268,7 +294,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     notifier = (None if rpc_transport is None
                 else senders.ResultNotifier(rpc_transport, retry=transport.count_retries(conf)))
     built = workers.Worker(
-        opened, driver.create(conf, lambda: open_connection(conf)), chosen, notifier,
+        opened, _make_driver(conf, driver), chosen, notifier,
         announce=None if notifier is None else notifier.announce_event, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
         hooks=(hook_catalogue.HookCatalogue.load_hooks(conf, lambda: open_connection(conf)),

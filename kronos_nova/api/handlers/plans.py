@@ -52,9 +52,12 @@ class Refusal(values.RequestModel):
 
 
 class ApprovedTasks(values.Resource):
-    """Tasks that may begin now."""
+    """Tasks that may begin now, and tasks that more people must approve."""
 
     tasks: list[resources.TaskReference]
+    waiting_tasks: list[resources.TaskReference]
+    approvals_missing: Annotated[int, pydantic.Field(
+        ge=0, description='Number of other people who must approve the waiting tasks.')]
     scope_without_executor: str | None = pydantic.Field(
         description='The scope of the tasks if no live executor serves it; null: one does.')
 
@@ -90,12 +93,20 @@ def show_plan(call: calls.Call, plan_id: str) -> resources.Plan:
 @endpoints.register_endpoint('POST', '/v1/plans/{plan_id}/approve', 'plan:approve',
                              endpoints.Access.MANAGER)
 def approve_plan(call: calls.Call, plan_id: str, body: Approval) -> ApprovedTasks:
-    """Approve a plan that waits, or only the moves of some instances."""
-    tasks, unserved = operator_decisions.approve_plan(
+    """Approve a plan that waits, or only the moves of some instances.
+
+    Where the scope wants several approvals, the moves wait until enough other people have approved
+    them as well.
+    """
+    result = operator_decisions.approve_plan(
         call.session, plan_id, reason=body.reason or '', instances=body.instances)
     return ApprovedTasks(
-        tasks=[resources.TaskReference.from_task(task, model.TaskState.QUEUED) for task in tasks],
-        scope_without_executor=unserved)
+        tasks=[resources.TaskReference.from_task(task, model.TaskState.QUEUED)
+               for task in result.tasks],
+        waiting_tasks=[resources.TaskReference.from_task(task, model.TaskState.PENDING)
+                       for task in result.waiting],
+        approvals_missing=result.missing,
+        scope_without_executor=result.scope_without_executor)
 
 
 @endpoints.register_endpoint('POST', '/v1/plans/{plan_id}/reject', 'plan:reject',

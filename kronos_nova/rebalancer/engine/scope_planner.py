@@ -32,6 +32,7 @@ from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
@@ -43,8 +44,11 @@ from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import database_clock
+from kronos_nova.rebalancer.store import rows as store_rows
 
 LOG = logging.getLogger(__name__)
+#: Name with which engines sign their tasks.
+AUTHOR = 'kronos-engine'
 
 #: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
@@ -66,6 +70,7 @@ class ScopePlanner:
                  confirming: confirmation.PlanConfirmation | None, kept_alive: bool,
                  clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._conf = conf
+        self._signer = task_authorization.make_signer(conf)
         self._store = store
         self._listeners = listeners
         self._tally = tally
@@ -210,13 +215,16 @@ class ScopePlanner:
         conf = self._conf
         dry_run = conf.engine.dry_run
         plan_id = uuidutils.generate_uuid()
-        waits = engine_conf.needs_approval(conf, outcome.plan.scope)
+        needed = engine_conf.count_needed_approvals(conf, outcome.plan.scope)
+        waits = needed > 0
         rows = [] if dry_run else tasks.from_plan(
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled_policies),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
             cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
             approval_seconds=conf.engine.approval_seconds if waits else None)
+        rows = self._signer.grant_tasks(rows, outcome.plan.swaps, AUTHOR, now, needed=needed,
+                                        begin_within=store_rows.BEGIN_WITHIN)
         draining = self._store.plans.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)

@@ -170,7 +170,8 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(
             error, (exception.NovaClientError, exception.PlacementRejected,
-                    exception.HookFailed, exception.MigrationAbandoned))))
+                    exception.HookFailed, exception.MigrationAbandoned,
+                    exception.TaskNotAuthorized))))
     if isinstance(error, exception.MigrationTimeout) or not (
             error.retriable or changed or passing):
         return final

@@ -20,6 +20,7 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import server_constraints as pinned_zones
 from kronos_nova.rebalancer.messaging import mqtt
@@ -53,6 +54,7 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
         raise exception.ConfigError(
             path='kronos.conf', field='[mqtt] host', problem='no broker is named',
             remedy='Name the MQTT broker that tasks come from.')
+    task_authorization.make_signer(conf).check_keys()
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
     repository = request_repository.MigfraRequestRepository(store, worker,
                                                             conf.migfra.claim_seconds)

@@ -31,6 +31,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.migfra import cloud_cache
@@ -94,6 +95,7 @@ class MoveHandler:
                  note: Callable[[Any, requests.MigfraRequest, dict[str, Any], str], None],
                  repin: repin.Repin) -> None:
         self._conf = conf
+        self._signer = task_authorization.make_signer(conf)
         self._policies = policies
         self._nova = nova
         self._hosts = hosts
@@ -169,7 +171,7 @@ class MoveHandler:
             self._conf, policies, self._store, plan, request_plan.cluster, mark,
             plan_approvals.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '
-                                   f'{request.host}'), ASKED,
+                                   f'{request.host}'), ASKED, signer=self._signer, person=None,
             adjust=task_settings.make_adjuster(task, request_plan.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %s; refused: %s',

@@ -55,9 +55,11 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
             for n, uuid in enumerate(uuids)))
     tasks = [] if dry_run else plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark,
-        plan_approvals.OperatorDecision(session.operator, reason), 'swapped')
+        plan_approvals.OperatorDecision(session.operator, reason), 'swapped',
+        signer=session.signer, person=session.person)
     return plan_requests.RepeatResult(_build_swap_rows(plan, tasks),
-                                      tasks[0].plan_id if tasks else '')
+                                      tasks[0].plan_id if tasks else '',
+                                      plan_requests.count_missing(tasks))
 
 
 def _build_swap_rows(plan: model.Plan,

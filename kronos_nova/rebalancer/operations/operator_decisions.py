@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import dataclasses
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -27,27 +28,47 @@ from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ApprovalResult:
+    """The effect of an approval.
+
+    ``tasks`` may begin now, and ``waiting`` ones when ``missing`` more people have approved them.
+    ``scope_without_executor``: the scope of the tasks if no live executor serves it, else None.
+    """
+
+    tasks: list[model.Task]
+    waiting: list[model.Task]
+    missing: int
+    scope_without_executor: str | None
+
+
 def approve_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str = '',
-                 instances: Sequence[str] = ()) -> tuple[list[model.Task], str | None]:
-    """Let a plan begin that waits for approval, or only the moves of some instances.
+                 instances: Sequence[str] = ()) -> ApprovalResult:
+    """Approve a plan that waits for approval, or only the moves of some instances.
 
     :param instances: UUIDs; empty: all.
-    :returns: the approved tasks, and their scope if no live executor serves it, else None.
-    :raises KronosException: the plan has no such move.
+    :raises KronosException: the plan has no such move, or this person has approved it already.
     """
     conf, store = session.conf, session.existing_store
     decision = _check_moves(session, plan_id, reason, instances)
     # Use the clock of the database, as executors and engines do.
-    tasks = store.approvals.approve_plan(
-        plan_id, store.now(), decision,
+    now = store.now()
+
+    def approve_task(task: model.Task, begin_by: float) -> plan_approvals.TaskApproval:
+        authorization = session.signer.approve_task(task, session.person, now, begin_by)
+        return plan_approvals.TaskApproval(authorization.format_text(), authorization.missing)
+
+    approval = store.approvals.approve_plan(
+        plan_id, now, decision, approve_task=approve_task,
         begin_within=planned_tasks.begin_within(conf.engine.cooldown),
         cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
-    if not tasks:
+    if not (approval.tasks or approval.waiting):
         raise _make_no_task_error(session, plan_id, 'waits for approval')
     row = store.plans.find_plan(plan_id)
     unserved = row is not None and not scope_liveness.has_executor(store.statistics.read_census(),
                                                                    row.plan.scope)
-    return tasks, row.plan.scope if row is not None and unserved else None
+    return ApprovalResult(approval.tasks, approval.waiting, approval.missing,
+                          row.plan.scope if row is not None and unserved else None)
 
 
 def reject_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,

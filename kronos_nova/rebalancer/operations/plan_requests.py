@@ -29,12 +29,14 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import rows as store_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ class RepeatRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepeatResult:
-    """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan."""
+    """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan.
+
+    ``approvals_missing``: how many other people must approve the plan before it begins.
+    """
 
     rows: tuple[RepeatRow, ...]
     plan_id: str = ''
+    approvals_missing: int = 0
 
 
 def retry_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
@@ -137,7 +143,8 @@ def _request_moves(session: cloud_state.Session, plan_id: str,
         return _build_result(answer, wishes, cluster, [])
     return _build_result(answer, wishes, cluster, store_requested_plan(
         session.conf, session.policies, store, answer.plan, cluster, mark,
-        plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb))
+        plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb,
+        signer=session.signer, person=session.person))
 
 
 def refuse_dry_run(session: cloud_state.Session, path: str) -> None:
@@ -188,14 +195,20 @@ def _build_result(answer: requested_moves.RequestedPlan,
             f'{rejection.rule}: {rejection.detail}' if rejection is not None else
             f'wave {move.wave}' if move is not None else '',
             of[uuid].task_id if uuid in of else ''))
-    return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '')
+    return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '', count_missing(tasks))
+
+
+def count_missing(tasks: Sequence[model.Task]) -> int:
+    """Return how many other people must approve the tasks of a requested plan."""
+    return max((task_authorization.parse_authorization(task).missing for task in tasks), default=0)
 
 
 def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
                          plan: model.Plan,
                          cluster: model.Cluster, mark: plans.LiveWork,
                          decision: plan_approvals.OperatorDecision,
-                         verb: str, *,
+                         verb: str, *, signer: task_authorization.TaskSigner,
+                         person: str | None,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,
                          plan_id: None,
@@ -205,16 +218,24 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
     Executors carry them out as any other plan.
 
     :param mark: state of the database before the cloud was read.
+    :param person: the operator; where the scope wants several approvals, the request is one of
+        them, and the tasks wait for the others. None: a program with permits of its own.
     :param adjust: turns a task into the requested form.
     :param also: writes more in the same transaction; gets its connection and the plan's UUID.
     :raises StoreError: another plan was stored since, or an instance is being moved; nothing was
         written.
     """
     now, plan_id = store.now(), uuidutils.generate_uuid()
+    needed = engine_conf.count_needed_approvals(conf, plan.scope) if person is not None else 0
+    waits = needed > 1
     rows = [adjust(task) for task in planned_tasks.from_plan(
         plan, cluster, tuple(p.name for p in policy_set.enabled_policies), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
-        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
+        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf),
+        approval_seconds=conf.engine.approval_seconds if waits else None)]
+    rows = signer.grant_tasks(rows, plan.swaps, person or decision.by, now,
+                              needed=needed if waits else 0, approved_by=person,
+                              begin_within=store_rows.BEGIN_WITHIN)
     store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,
                                     instance_cooldown=conf.engine.instance_cooldown,
                                     decision=decision, verb=verb,

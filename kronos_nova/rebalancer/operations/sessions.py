@@ -21,6 +21,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova.conf import config_sessions
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import process_identity
@@ -31,12 +32,15 @@ class DatabaseSession(config_sessions.ConfigSession):
 
     :param operator: the name that is stored with each decision; None: the user of the process and
         its machine.
+    :param person: the person who decides: several approvals of one person count once. None: the
+        user of the process.
     :param more: the parameters of :class:`ConfigSession`.
     """
 
-    def __init__(self, *files: str, operator: str | None = None, **more: Any) -> None:
+    def __init__(self, *files: str, operator: str | None = None, person: str | None = None,
+                 **more: Any) -> None:
         super().__init__(*files, **more)
-        self._operator = operator
+        self._operator, self._person = operator, person
         self._stands_in = False
 
     @functools.cached_property
@@ -78,6 +82,16 @@ class DatabaseSession(config_sessions.ConfigSession):
         """The name that the database keeps with each decision of this session."""
         return process_identity.name_operator() if self._operator is None else self._operator
 
+    @property
+    def person(self) -> str:
+        """The person who decides, as approvals name them."""
+        return process_identity.name_local_person() if self._person is None else self._person
+
+    @functools.cached_property
+    def signer(self) -> task_authorization.TaskSigner:
+        """The signer of tasks and approvals."""
+        return task_authorization.make_signer(self.conf)
+
     def _notify_of_missing_file(self, path: str) -> None:
         """Say that an empty table comes from a database that is not there."""
         if not self.conf.config_file and not self.conf.config_dir:
@@ -98,16 +112,25 @@ class SharedDatabase:
         self._opener = DatabaseSession(configure=_refuse_configuration)
         self._opener.conf = conf
 
-    def make_session(self, operator: str) -> DatabaseSession:
+    def check_keys(self) -> None:
+        """Check that approvals can be signed, if they are to be.
+
+        :raises SigningKeyError: no key can sign.
+        """
+        self._opener.signer.check_keys()
+
+    def make_session(self, operator: str, person: str) -> DatabaseSession:
         """Return a session for one request; it need not be closed.
 
         :param operator: the name that is stored with each decision.
+        :param person: the person who decides: several approvals of one person count once.
         :raises StoreError: the database cannot be used; the next call tries again.
         """
-        session = DatabaseSession(operator=operator, configure=_refuse_configuration)
+        session = DatabaseSession(operator=operator, person=person, configure=_refuse_configuration)
         session.conf = self._opener.conf
         with self._lock:
             session.store = self._opener.existing_store
+            session.signer = self._opener.signer
         return session
 
 

@@ -12,6 +12,7 @@
 
 """Operators' decisions on plans: approve, reject, cancel; and the plans that wait for one."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import task_claims
 from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import transactions
@@ -41,7 +43,11 @@ from kronos_nova.rebalancer.store import transactions
 _task = tables.task
 _decision = tables.decision
 APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
+#: An approval after which more people must approve.
+CO_APPROVED = 'co-approved'
 RESOLVED = 'resolved'
+#: Verbs of decisions on plans that others have made; the others are requests for a plan.
+DECIDING = (APPROVED, CO_APPROVED, REJECTED, CANCELLED, RESOLVED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +60,27 @@ class OperatorDecision:
     by: str
     reason: str = ''
     instances: Collection[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskApproval:
+    """The effect of an approval on a task: its new authorization, and how many are ``missing``."""
+
+    authorization: str
+    missing: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanApproval:
+    """The effect of an approval: ``tasks`` may begin, ``waiting`` ones need ``missing`` more."""
+
+    tasks: list[model.Task] = dataclasses.field(default_factory=list)
+    waiting: list[model.Task] = dataclasses.field(default_factory=list)
+    missing: int = 0
+
+
+#: Returns the effect of the approval on a task that must begin by a time (epoch seconds).
+ApproveTask = Callable[[model.Task, float], TaskApproval]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,17 +145,20 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
 
 def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: OperatorDecision, *,
                  begin_within: Mapping[model.Phase, float], cooldown: float,
-                 instance_cooldown: float) -> list[model.Task]:
+                 instance_cooldown: float, approve_task: ApproveTask) -> PlanApproval:
     """Queue pending tasks, staggered from now on as they were planned.
+
+    Tasks that more people must approve wait on.
 
     Cooldowns begin again, and hosts that the plan drains are drained from now on.
 
     :param begin_within: seconds, by phase; others, and second halves of swaps, have
         rows.BEGIN_WITHIN.
-    :returns: the approved tasks.
     :raises DecisionRefused: a move requires one that still waits, or its swap has another that
         still waits; nothing was written.
     """
+    # First of all: of two people who approve at once, the later one counts the earlier one.
+    connection.execute(*task_claims.build_gate_update())
     decided_rows = _list_decided_tasks(connection, plan_id, {TaskState.PENDING}, decision, now)
     meant = {row.task.instance_uuid for row in decided_rows}
     others = {row.task.instance_uuid for row in tasks.list_tasks(
@@ -149,17 +179,25 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
             remedy='Nothing was approved; approve these, too.')
     following = {swap.members[-1].instance_uuid
                  for swap in swaps.list_swaps(connection, tables.swap.c.plan_id == plan_id)}
-    approved = []
+    approved, waiting, needed = [], [], 0
     for row in decided_rows:
         task = row.task
         within = (rows.BEGIN_WITHIN if task.instance_uuid in following
                   else begin_within.get(task.phase, rows.BEGIN_WITHIN))
-        done = connection.execute(
-            sa.update(_task)
-            .where(_task.c.task_id == task.task_id, _task.c.state == TaskState.PENDING.value)
-            .values(state=TaskState.QUEUED.value, updated_at=now,
-                    not_before=now + max(0.0, task.not_before - task.created_at),
-                    expires_at=now + within))
+        approval = approve_task(task, now + within)
+        of_task = sa.update(_task).where(_task.c.task_id == task.task_id,
+                                         _task.c.state == TaskState.PENDING.value)
+        if approval.missing:
+            connection.execute(of_task.values(authorization=approval.authorization,
+                                              updated_at=now))
+            waiting.append(task)
+            needed = max(needed, approval.missing)
+            continue
+        done = connection.execute(of_task.values(
+            state=TaskState.QUEUED.value, updated_at=now,
+            authorization=approval.authorization or None,
+            not_before=now + max(0.0, task.not_before - task.created_at),
+            expires_at=now + within))
         if done.rowcount == 1:
             approved.append(task)
             plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid,
@@ -169,7 +207,8 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
         leases.raise_epoch(connection, approved[0].aggregate)
         _start_cooldown_and_drains(connection, approved, now, cooldown)
     record_decision(connection, plan_id, now, APPROVED, decision, len(approved))
-    return approved
+    record_decision(connection, plan_id, now, CO_APPROVED, decision, len(waiting))
+    return PlanApproval(approved, waiting, needed)
 
 
 def _start_cooldown_and_drains(connection: sa.Connection, approved: list[model.Task], now: float,
@@ -263,7 +302,7 @@ def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, 
     """Return who requested each of the plans; plans of engines are left out."""
     return {d.plan_id: d.decided_by for d in _read_decisions(connection, sa.and_(
         _decision.c.plan_id.in_(sorted(plan_ids)),
-        _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
+        _decision.c.verb.not_in(DECIDING)))}
 
 
 def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
@@ -314,14 +353,19 @@ class ApprovalRepository(transactions.Repository):
 
     def approve_plan(self, plan_id: str, now: float, decision: OperatorDecision, *,
                      begin_within: Mapping[model.Phase, float], cooldown: float,
-                     instance_cooldown: float) -> list[model.Task]:
+                     instance_cooldown: float,
+                     approve_task: ApproveTask = lambda task, begin_by: TaskApproval(
+                         task.authorization)) -> PlanApproval:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
+
+        :param approve_task: adds the approval to the authorization of a task; by default one
+            approval is enough, without a signature.
 
         :raises DecisionRefused: one requires another that still waits; nothing was written.
         """
         return self._runner.run_transaction(lambda c: approve_plan(
             c, plan_id, now, decision, begin_within=begin_within, cooldown=cooldown,
-            instance_cooldown=instance_cooldown))
+            instance_cooldown=instance_cooldown, approve_task=approve_task))
 
     def reject_plan(self, plan_id: str, now: float, decision: OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:

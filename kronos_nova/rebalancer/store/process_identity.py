@@ -59,15 +59,28 @@ def name_operator() -> str:
 
     Any user can set environment variables: a name from these is only shown, as not authenticated.
     """
-    uid = os.getuid()
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = f'uid {uid}'
+    name = _read_user_name()
     claimed = next((os.environ[variable] for variable in ('SUDO_USER', 'LOGNAME', 'USER')
                     if os.environ.get(variable)), name)
     other = '' if claimed == name else f' (not authenticated: {_format_printable(claimed)[:64]})'
-    return f'{name}@{socket.gethostname()}{other}'
+    return f'local:{name}@{socket.gethostname()}{other}'
+
+
+def name_local_person() -> str:
+    """Name the person behind this process: several approvals of one person count once.
+
+    The person is the real user. One user name on two machines counts as one person.
+    """
+    return f'local:{_read_user_name()}'
+
+
+def _read_user_name() -> str:
+    """Return the name of the real user of this process."""
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f'uid {uid}'
 
 
 def _format_printable(text: str) -> str:

@@ -188,7 +188,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'improvements': json.dumps(task.alternate_improvements),
         'hooks': json.dumps([[hook.name, dict(hook.parameters)] for hook in task.hooks])
                  if task.hooks else None,
-        'counts_alternates': task.counts_alternates}
+        'counts_alternates': task.counts_alternates,
+        'authorization': task.authorization or None}
 
 
 def parse_attempts(text: str | None) -> tuple[model.Attempt, ...]:
@@ -232,7 +233,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         method=model.MoveMethod(row['method']),
         trees=tuple(model.TreeDigest(*mark) for mark in json.loads(row['trees'] or '[]')),
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
-        counts_alternates=bool(row['counts_alternates']))
+        counts_alternates=bool(row['counts_alternates']),
+        authorization=row['authorization'] or '')
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
                    marks=attempt_phases.parse_phase_starts(row['timings']), **{
         name: row[name] for name in (

@@ -113,6 +113,8 @@ task = make_table(
     sa.Column('hooks', make_text_type()),
     sa.Column('counts_alternates', sa.Boolean),
     sa.Column('swap_id', sa.String(36)),
+    # authorization.task_authorization.TaskAuthorization as JSON.
+    sa.Column('authorization', make_text_type()),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),
@@ -272,8 +274,8 @@ outcome = make_table(
     sa.Index('outcome_scope_realised', 'scope', 'realised_at', 'planned_at'),
 )
 
-#: Operators' decisions on plans: ``verb`` is approved, rejected or cancelled;
-#: ``tasks`` is how many were meant, with those that required them.
+#: Operators' decisions on plans: ``verb`` is approved, co-approved (more people must approve),
+#: rejected or cancelled; ``tasks`` is how many were meant, with those that required them.
 decision = make_table(
     'decision',
     sa.Column('decision_id', sa.String(36), primary_key=True),

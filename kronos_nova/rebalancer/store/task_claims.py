@@ -61,7 +61,7 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
                *, per_scope: int, total: int, claim_seconds: float, per_source: int,
                per_destination: int) -> rows.TaskRow | None:
     # First of all, so that the rows read below stay valid until the commit.
-    connection.execute(*_build_gate_update())
+    connection.execute(*build_gate_update())
     paused_scopes = {pause.scope for pause in pauses.list_pauses(connection, now)}
     if None in paused_scopes:
         return None
@@ -84,7 +84,8 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
 
 
 @statements.build_once
-def _build_gate_update() -> sa.Update:
+def build_gate_update() -> sa.Update:
+    """Build the update with which a transaction waits for others that begin or approve tasks."""
     return sa.update(tables.gate).where(tables.gate.c.name == 'claim').values(
         passes=tables.gate.c.passes + 1)
 

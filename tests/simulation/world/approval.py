@@ -69,7 +69,7 @@ class Approver:
         try:
             approved_tasks = store.approvals.approve_plan(
                 plan_id, now, said, begin_within=tasks.begin_within(conf.cooldown),
-                cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown)
+                cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown).tasks
         except exception.StoreError:
             return  # it requires another one, which may come first next time
         self.approved.update(task.task_id for task in approved_tasks)

@@ -140,9 +140,9 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     assert waiting.until == world.clock() + 600
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)
-    (task,) = world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
-                                                 plan_approvals.OperatorDecision('me'),
-                        begin_within={}, cooldown=600, instance_cooldown=900)
+    (task,) = world.store.approvals.approve_plan(
+        waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), begin_within={},
+        cooldown=600, instance_cooldown=900).tasks
     assert task.instance_uuid == A0
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,

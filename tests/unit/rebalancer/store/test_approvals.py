@@ -19,6 +19,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
@@ -38,6 +39,10 @@ SAID = plan_approvals.OperatorDecision('me@here', 'why not')
 def pending(**kw):
     return lambda p, s: make_task(
         p, s, **{'state': TaskState.PENDING, 'created_at': NOW, 'deadline': NOW + 3600, **kw})
+
+
+def approve(store, plan_id, now):
+    return store.approvals.approve_plan(plan_id, now, SAID, **LIMITS)
 
 
 def chain(store):
@@ -72,14 +77,13 @@ def test_a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
 def test_an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     plan_id, tasks, _ = chain(store)
     then = NOW + 1000
-    assert {t.task_id for t in store.approvals.approve_plan(plan_id, then, SAID, **LIMITS)} == {
-        t.task_id for t in tasks}
+    assert {t.task_id for t in approve(store, plan_id, then).tasks} == {t.task_id for t in tasks}
     assert [store.tasks.find_task(t.task_id).task.not_before - then for t in tasks] == [0, 0, 7]
     assert [store.tasks.find_task(t.task_id).task.deadline - then for t in tasks] == [1200] * 3
     assert claim(store, now=then).task.task_id == tasks[0].task_id
     assert claim(store, now=then) is None, 'one requires another, one waits for its time'
     assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
-    assert not store.approvals.approve_plan(plan_id, then, SAID, **LIMITS), 'nobody approves twice'
+    assert approve(store, plan_id, then) == plan_approvals.PlanApproval(), 'it is approved already'
     (said,) = store.approvals.list_decisions(plan_id)
     assert said == plan_approvals.StoredDecision('approved', then, 'me@here', 3, 'why not')
 
@@ -157,7 +161,7 @@ def test_an_unapproved_plan_lapses_for_every_reader(store):
     assert store.approvals.list_waiting_plans(
         NOW, 'red') == [] == store.approvals.list_waiting_plans(NOW + 3600)
     assert store.approvals.cancel_lapsed_tasks(lease_of(store), NOW + 3599) == []
-    assert not store.approvals.approve_plan(plan_id, NOW + 3600, SAID, **LIMITS)
+    assert approve(store, plan_id, NOW + 3600) == plan_approvals.PlanApproval()
     assert states(store, tasks) == ['pending'] * 3
     assert {t.task_id
             for t in store.approvals.cancel_lapsed_tasks(lease_of(store), NOW + 3600)} == {
@@ -201,7 +205,7 @@ def test_a_zombie_lapses_nothing(store):
 def test_of_approving_and_rejecting_at_once_one_wins_each_task(store):
     plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(5)])
     approved, rejected = at_once(2, lambda n: (
-        store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS) if n == 0
+        approve(store, plan_id, NOW).tasks if n == 0
         else store.approvals.reject_plan(plan_id, NOW, SAID, 900)))
     assert not isinstance(approved, Exception) and not isinstance(rejected, Exception)
     assert sorted([len(approved), len(rejected)]) == [0, 5]
@@ -321,3 +325,62 @@ def test_the_holder_of_the_lease_gets_each_decision_once(store):
     with pytest.raises(exception.LeaseLost):
         store.approvals.pop_unannounced_decisions(lease)
     assert [d.verb for d in store.approvals.pop_unannounced_decisions(late)] == ['cancelled']
+
+
+def count_two(store, plan_id, person, instances=None, now=NOW):
+    """Approve as a person where two must; without keys."""
+    signer = task_authorization.TaskSigner(None)
+
+    def approve_task(task, begin_by):
+        authorization = signer.approve_task(task, person, now, begin_by)
+        return plan_approvals.TaskApproval(authorization.format_text(), authorization.missing)
+
+    return store.approvals.approve_plan(
+        plan_id, now, plan_approvals.OperatorDecision(person, 'why', instances), **LIMITS,
+        approve_task=approve_task)
+
+
+def wait_for_two(number=2):
+    needed = task_authorization.TaskAuthorization(2).format_text()
+    return [pending(authorization=needed) for _ in range(number)]
+
+
+def test_a_plan_that_two_people_must_approve_waits_for_the_second(store):
+    plan_id, tasks, _ = save(store, wait_for_two())
+    first = count_two(store, plan_id, 'ada')
+    assert (first.tasks, {t.task_id for t in first.waiting}, first.missing) == (
+        [], {t.task_id for t in tasks}, 1)
+    assert states(store, tasks) == ['pending'] * 2 and claim(store, now=NOW + 60) is None
+    assert [w.plan_id for w in store.approvals.list_waiting_plans(NOW)] == [plan_id]
+    second = count_two(store, plan_id, 'bob')
+    assert {t.task_id for t in second.tasks} == {t.task_id for t in tasks}
+    assert (second.waiting, second.missing) == ([], 0)
+    assert states(store, tasks) == ['queued'] * 2
+    assert {(d.verb, d.decided_by, d.tasks) for d in store.approvals.list_decisions(plan_id)} == {
+        ('co-approved', 'ada', 2), ('approved', 'bob', 2)}
+    assert store.approvals.find_requesters([plan_id]) == {}
+
+
+def test_one_person_does_not_approve_twice_and_nothing_is_written(store):
+    plan_id, tasks, _ = save(store, wait_for_two())
+    count_two(store, plan_id, 'ada', [tasks[0].instance_uuid])
+    before = dump(store)
+    with pytest.raises(exception.DecisionRefused, match='has your approval .* needs 1 more'):
+        count_two(store, plan_id, 'ada')
+    assert dump(store) == before
+    assert [t.task_id for t in count_two(store, plan_id, 'bob').tasks] == [tasks[0].task_id]
+    assert states(store, tasks) == ['queued', 'pending']
+
+
+def test_two_people_who_approve_at_once_both_count(store):
+    plan_id, tasks, _ = save(store, wait_for_two(5))
+    approvals = at_once(2, lambda n: count_two(store, plan_id, ('ada', 'bob')[n]))
+    assert sorted(len(approval.tasks) for approval in approvals) == [0, 5]
+    assert states(store, tasks) == ['queued'] * 5
+
+
+def test_rejecting_ends_a_plan_that_one_person_has_approved(store):
+    plan_id, tasks, _ = save(store, wait_for_two())
+    count_two(store, plan_id, 'ada')
+    store.approvals.reject_plan(plan_id, NOW, SAID, 900)
+    assert states(store, tasks) == ['cancelled'] * 2

@@ -181,11 +181,13 @@ def test_a_database_in_memory_is_refused_with_what_to_use(url):
 def test_an_operator_is_named_by_uid_and_not_by_the_environment(monkeypatch, variable):
     for each in ('LOGNAME', 'SUDO_USER', 'USER'):
         monkeypatch.delenv(each, raising=False)
-    mine = f'{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}'
+    name = pwd.getpwuid(os.getuid()).pw_name
+    mine = f'local:{name}@{socket.gethostname()}'
     assert process_identity.name_operator() == mine
     monkeypatch.setenv(variable, 'mallory\n\x1b[2J')
     assert process_identity.name_operator() == f'{mine} (not authenticated: mallory \x1b[2J)'
-    monkeypatch.setenv(variable, mine.partition('@')[0])
+    assert process_identity.name_local_person() == f'local:{name}'
+    monkeypatch.setenv(variable, name)
     assert process_identity.name_operator() == mine
 
 
@@ -193,4 +195,4 @@ def test_a_uid_without_an_account_is_its_number(monkeypatch):
     for each in ('LOGNAME', 'SUDO_USER', 'USER'):
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setattr(os, 'getuid', lambda: 4_000_000_000)
-    assert process_identity.name_operator() == f'uid 4000000000@{socket.gethostname()}'
+    assert process_identity.name_operator() == f'local:uid 4000000000@{socket.gethostname()}'

@@ -301,7 +301,7 @@ def test_one_half_is_not_approved_without_the_other(store):
         store.approvals.approve_plan(plan_id, NOW,
                                      dataclasses.replace(SAID, instances=[a.instance_uuid]), **how)
     how['begin_within'] = {model.Phase.SPREAD: 60.0}
-    assert len(store.approvals.approve_plan(plan_id, NOW, SAID, **how)) == 2
+    assert len(store.approvals.approve_plan(plan_id, NOW, SAID, **how).tasks) == 2
     assert state_of(store, plan_id) == swaps.GOING
     ends = [store.tasks.find_task(t.task_id).task.deadline - NOW for t in (a, b)]
     assert ends == [60.0, rows.BEGIN_WITHIN], 'the first one would have to go back'
