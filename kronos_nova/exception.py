@@ -289,7 +289,7 @@ class ServiceUnavailable(NovaClientError):
 
 
 class HeldUp(NovaClientError):
-    """The executor stood still before the request: the task waits and uses up no retry."""
+    """The executor could not send the request yet: the task waits and uses up no retry."""
 
     code = 'kronos.migration.held_up'
 

@@ -30,6 +30,9 @@ import uuid
 import fixtures
 
 from kronos_nova import model
+from kronos_nova.rebalancer import operations
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import plan_approvals
 from tests import commands
@@ -530,6 +533,36 @@ class TestAgain(ToolsCase):
         done = self.drain('start', 'host3', '--reason', 'change 7')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(('disabled', 'change 7'), self.status('host3'))
+
+    def test_move_that_operator_requests_waits_for_second_person(self) -> None:
+        keys = os.path.join(self.directory, 'keys')
+        key_repository.create_keys(keys)
+        with open(self.config, 'a') as f:
+            f.write(f'[signing]\nkey_repository = {keys}\n')
+        self.engine_options(
+            f'scope_mode = {model.UNASSIGNED}:approve\nmin_approvals = 2')
+        self.work()
+        status, rows, error = self.again('revert', self.plan_id)
+        self.assertEqual(0, status, error)
+        self.assertIn('it waits for the approval of 1 other person', error)
+        row = self.store.tasks.find_task(rows[0]['Task'])
+        assert row is not None
+        self.assertEqual(model.TaskState.PENDING, row.task.state)
+        done = commands.main('kronos_nova.cli.app', 'plan', 'approve', row.task.plan_id,
+                             '--config-file', self.config)
+        self.assertEqual(1, done.returncode)
+        self.assertIn('Another person must approve it', done.stderr)
+        self.worker.run_once(self.store.now())
+        self.assertEqual('host3', self.host_of(self.server))
+        with operations.Session(self.config, operator='alice', person='keystone:1') as session:
+            result = operations.approve_plan(session, row.task.plan_id)
+        self.assertEqual((1, 0), (len(result.tasks), result.missing))
+        task = self.store.tasks.find_task(rows[0]['Task'])
+        assert task is not None
+        task_authorization.TaskVerifier(key_repository.KeyRepository(keys)).check_task(
+            task.task, self.store.now())
+        self.work()
+        self.assertEqual('host1', self.host_of(self.server))
 
     @marks.long
     def test_retry_repeats_cancelled_move(self) -> None:

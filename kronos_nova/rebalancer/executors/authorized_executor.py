@@ -36,10 +36,15 @@ class AuthorizedExecutor(base.Executor):
         self.hooked = driver.hooked
 
     def _check_task(self, task: model.Task, now: float | None = None) -> None:
+        """Check that the task is authorized.
+
+        :raises TaskNotAuthorized: it is not.
+        :raises HeldUp: the keys cannot be read; the task waits.
+        """
         try:
             self._verifier.check_task(task, now)
         except exception.SigningKeyError as e:
-            raise exception.TaskNotAuthorized(
+            raise exception.HeldUp(
                 instance_uuid=task.instance_uuid,
                 problem=f'its signature cannot be verified: {str(e).rstrip(".")}') from None
 
@@ -90,6 +95,6 @@ class AuthorizedExecutor(base.Executor):
         """
         try:
             self._check_task(task)
-        except exception.TaskNotAuthorized as e:
+        except (exception.TaskNotAuthorized, exception.HeldUp) as e:
             raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid, problem=e.kwargs['problem']) from None

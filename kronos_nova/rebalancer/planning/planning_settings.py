@@ -35,11 +35,14 @@ def list_planned_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) ->
             problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
             remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
                    'really bears that name.')
-    # With a misspelt name a scope's plans would be carried out without approval.
-    for scope_setting in conf.engine.scope_mode or ():
+    # With a misspelt name a scope's plans would be carried out without approval, or with too few.
+    for option, scope_setting in (
+            *(('scope_mode', setting) for setting in conf.engine.scope_mode or ()),
+            *(('scope_min_approvals', setting)
+              for setting in conf.engine.scope_min_approvals or ())):
         if scope_setting.scope not in (*names, model.UNASSIGNED):
             raise exception.ConfigError(
-                path='kronos.conf', field='[engine] scope_mode',
+                path='kronos.conf', field=f'[engine] {option}',
                 problem=f'no aggregate {scope_setting.scope} is planned',
                 remedy=f'Name one of [engine] aggregates, or {model.UNASSIGNED}.')
     if conf.engine.include_unassigned_hosts:

@@ -15,9 +15,16 @@
 import json
 
 import pytest
+import sqlalchemy as sa
 
+from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.api import application
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
+from kronos_nova.rebalancer.store import tables
+from tests.unit.api import conftest
 from tests.unit.rebalancer.store import cases
 
 NO_PLAN = '/v1/plans/00000000-0000-4000-8000-000000000000'
@@ -233,3 +240,68 @@ def test_states_of_the_api_are_those_of_the_model(client):
     document = client.send('GET', '/v1/openapi.json')[1]
     assert set(document['components']['schemas']['TaskState']['enum']) == {
         state.value for state in model.TaskState}
+
+
+@pytest.fixture
+def signing(conf, tmp_path):
+    """The directory of keys that the service uses."""
+    directory = str(tmp_path / 'keys')
+    key_repository.create_keys(directory)
+    conf.set_override('key_repository', directory, 'signing')
+    return directory
+
+
+def save_plan_for_two(store, directory, moves=2):
+    """Store a plan that two people must approve, as an engine does; return (its UUID, tasks)."""
+    now = store.now()
+    signer = task_authorization.TaskSigner(key_repository.KeyRepository(directory))
+
+    def make_task(plan_id, scope):
+        (task,) = signer.grant_tasks([cases.make_task(
+            plan_id, scope, state=TaskState.PENDING, created_at=now, not_before=now,
+            deadline=now + 3600)], (), 'kronos-engine', now, needed=2, begin_within=1)
+        return task
+
+    plan_id, tasks, _plan = cases.save(store, [make_task] * moves, now=now)
+    return plan_id, tasks
+
+
+def test_two_users_approve_and_executors_can_verify_both(signing, conf, store):
+    client = conftest.Client(application.make_routes(conf))
+    plan_id, tasks = save_plan_for_two(store, signing)
+    path = f'/v1/plans/{plan_id}/approve'
+    status, answer = client.send('POST', path, json={})
+    assert status == 200 and answer['tasks'] == [] and answer['approvals_missing'] == 1
+    assert [task['state'] for task in answer['waiting_tasks']] == ['pending'] * 2
+    status, detail = client.fail('POST', path, json={})
+    assert status == 409 and 'Another person must approve it' in detail
+    # Another role, project or name is no other person.
+    status, detail = client.fail('POST', path, json={}, roles='admin,manager', project='e' * 32,
+                                 headers={'X-User-Name': 'bob'})
+    assert status == 409
+    status, answer = client.send('POST', path, json={}, headers={'X-User-Id': 'b' * 32})
+    assert status == 200 and len(answer['tasks']) == 2
+    assert (answer['waiting_tasks'], answer['approvals_missing']) == ([], 0)
+    verifier = task_authorization.TaskVerifier(key_repository.KeyRepository(signing))
+    for task in tasks:
+        verifier.check_task(store.tasks.find_task(task.task_id).task, store.now())
+    decisions = client.send('GET', f'/v1/plans/{plan_id}')[1]['decisions']
+    assert [decision['verb'] for decision in decisions] == ['co-approved', 'approved']
+
+
+def test_a_plan_that_was_changed_by_hand_cannot_be_approved(signing, conf, store):
+    client = conftest.Client(application.make_routes(conf))
+    plan_id, tasks = save_plan_for_two(store, signing)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(destinations='["h9"]', to_host='h9').where(
+            tables.task.c.task_id == tasks[1].task_id))
+    status, detail = client.fail('POST', f'/v1/plans/{plan_id}/approve', json={})
+    assert status == 409 and tasks[1].task_id in detail and 'differs from its grant' in detail
+    assert {store.tasks.find_task(task.task_id).task.state for task in tasks} == {
+        TaskState.PENDING}
+
+
+def test_the_service_does_not_start_without_a_key_that_signs(conf, tmp_path):
+    conf.set_override('key_repository', str(tmp_path / 'none'), 'signing')
+    with pytest.raises(exception.SigningKeyError, match='none'):
+        application.make_routes(conf)

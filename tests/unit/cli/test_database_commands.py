@@ -28,6 +28,7 @@ from kronos_nova.cli import plan_text
 from kronos_nova.cli import task as task_commands
 from kronos_nova.cli import what_if
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import scope_liveness
@@ -562,6 +563,21 @@ def test_a_plan_is_approved_by_its_moves_and_names_the_operator(run, store):
     assert status == 0 and '1 rejected by' in table and '\x1b' not in table
     status, out, _ = run('plan', 'cancel', plan_id, '--reason', 'why')
     assert status == 0 and f'{first.instance_uuid} is cancelled' in out
+
+
+def test_a_plan_for_two_people_waits_for_the_second_and_says_so(run, store):
+    now = time.time()
+    needed = task_authorization.TaskAuthorization(2).format_text()
+    plan_id, (task,), _ = cases.save(store, [lambda p, s: cases.make_task(
+        p, s, state=model.TaskState.PENDING, created_at=now, not_before=now, deadline=now + 3600,
+        authorization=needed)], now=now)
+    status, out, error = run('plan', 'approve', plan_id)
+    assert (status, out) == (0, f'Task {task.task_id} of instance {task.instance_uuid} has your '
+                                'approval and waits for that of 1 other person.\n'), error
+    status, out, error = run('plan', 'approve', plan_id)
+    assert (status, out) == (1, '') and 'Another person must approve it' in error
+    decision, = listed(run, 'plan', 'show', plan_id)['Decisions']
+    assert decision['verb'] == 'co-approved' and decision['decided_by'].startswith('local:')
 
 
 @pytest.mark.parametrize('command', [('status',), ('plan', 'list'), ('task', 'list')])

@@ -128,6 +128,25 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
     store.close()
 
 
+def test_keys_are_made_listed_and_rotated(run, tmp_path):
+    status, _, error = run('signing-key', 'create')
+    assert status == 1 and '[signing] key_repository: it names no directory' in error
+    keys = tmp_path / 'keys'
+    files = ('--config-file', tmp_path / 'signing.conf')
+    (tmp_path / 'signing.conf').write_text(f'[signing]\nkey_repository = {keys}\n')
+    assert run(*files, 'signing-key', 'create')[:2] == (
+        0, f'{keys} has a key that signs, and the next one.')
+    status, _, error = run(*files, 'signing-key', 'create')
+    assert status == 1 and 'it has keys already' in error
+    before = run(*files, 'signing-key', 'list')[1].splitlines()
+    assert [line.split(' ', 2)[::2] for line in before] == [['0', 'next'], ['1', 'signs']]
+    assert run(*files, 'signing-key', 'rotate')[:2] == (0, 'Key 2 signs from now on.')
+    after = run(*files, 'signing-key', 'list')[1].splitlines()
+    assert [line.split(' ', 2)[::2] for line in after] == [
+        ['0', 'next'], ['2', 'signs'], ['1', 'has signed']]
+    assert after[1].split()[1] == before[0].split()[1], 'the next key signs now'
+
+
 @pytest.mark.parametrize('age', ['soon', '-1', '3 days'])
 def test_an_invalid_age_is_refused_before_any_deletion(run, age):
     status, _, error = run('db', 'purge', f'--older-than={age}')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[engine] scope_mode: valid and refused values."""
+"""[engine] scope_mode and scope_min_approvals: valid and refused values."""
 
 from oslo_config import cfg
 import pytest
@@ -46,6 +46,31 @@ def test_a_scope_may_have_colons_in_its_name(tmp_path):
     kind = scope_mode.ScopeModeType()
     assert kind._formatter(conf.engine.scope_mode[0]) == 'a:b:approve'
     assert kind(conf.engine.scope_mode[0]) == conf.engine.scope_mode[0]
+
+
+@pytest.mark.parametrize('text', ['rack-1', 'rack-1:', ':2', 'rack-1:0', 'rack-1:11', 'rack-1:two',
+                                  'rack-1:-1', 'rack-1:2.0', 'rack-1:\u00b2', ''])
+def test_an_invalid_number_of_approvals_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match='rack-1:2'):
+        scope_mode.ScopeApprovalsType()(text)
+
+
+def test_each_scope_may_want_more_approvals(tmp_path):
+    conf = configuration(tmp_path, 'aggregates = a:b, c, d\nmode = approve\nmin_approvals = 2\n'
+                                   'scope_min_approvals = a:b : 3\nscope_mode = d:auto\n'
+                                   'scope_min_approvals = d:4\nscope_min_approvals = a:b:1\n')
+    assert [engine.count_needed_approvals(conf, scope) for scope in ('a:b', 'c', 'd')] == [1, 2, 0]
+    kind = scope_mode.ScopeApprovalsType()
+    assert kind._formatter(conf.engine.scope_min_approvals[0]) == 'a:b:3'
+    assert kind(conf.engine.scope_min_approvals[0]) == conf.engine.scope_min_approvals[0]
+
+
+def test_a_misspelt_scope_that_wants_more_approvals_is_refused(tmp_path):
+    policies = policy.PolicySet.model_validate({'policies': [
+        {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]})
+    conf = configuration(tmp_path, 'aggregates = rack-1\nscope_min_approvals = rakc-1:2\n')
+    with pytest.raises(exception.ConfigError, match='scope_min_approvals.*no aggregate rakc-1'):
+        planning_settings.list_planned_scopes(conf, policies)
 
 
 def test_a_scope_that_is_misspelt_is_not_carried_out_unasked(tmp_path):

@@ -25,6 +25,8 @@ from kronos_nova import model
 from kronos_nova.cli import plan_text
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import placement_check
@@ -147,6 +149,30 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
                                         claim_seconds=60).task.task_id == task.task_id
+
+
+def test_an_engine_signs_its_tasks_and_how_many_must_approve_them(world, tmp_path):
+    key_repository.create_keys(str(tmp_path / 'keys'))
+    world.conf.set_override('key_repository', str(tmp_path / 'keys'), 'signing')
+    approving(world, min_approvals=2)
+    world.engine().run_cycle()
+    (row,) = world.store.tasks.list_tasks_in_states((model.TaskState.PENDING,))
+    keys = key_repository.KeyRepository(str(tmp_path / 'keys'))
+    verifier = task_authorization.TaskVerifier(keys)
+    with pytest.raises(exception.TaskNotAuthorized, match='0 of 2 people'):
+        verifier.check_task(row.task, world.clock())
+    task = row.task
+    for person in ('keystone:ada', 'local:root'):
+        task = dataclasses.replace(task, authorization=task_authorization.TaskSigner(
+            keys).approve_task(task, person, world.clock(), world.clock() + 60).format_text())
+    verifier.check_task(task, world.clock())
+
+
+def test_an_engine_whose_keys_are_gone_stores_no_plan_and_says_why(world, tmp_path, caplog):
+    world.conf.set_override('key_repository', str(tmp_path / 'none'), 'signing')
+    world.engine().run_cycle()
+    assert f'{tmp_path}/none: [signing] key_repository: No such file' in caplog.text
+    assert world.store.plans.list_plans() == [] and world.casts == []
 
 
 def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):

@@ -161,16 +161,16 @@ def test_every_step_that_changes_something_is_verified(driver, keys, signer):
         'trace_late_request', 'read_phase_seconds', 'post_flight'}
 
 
-def test_without_readable_keys_nothing_begins_and_the_error_names_the_directory(bench, driver,
-                                                                                signer, keys):
+def test_a_task_waits_while_the_keys_cannot_be_read(bench, driver, signer, keys):
     _plan_id, (task,), _ = cases.save(bench.store, [sign(signer)])
-    for name in os.listdir(keys.directory):
-        os.remove(os.path.join(keys.directory, name))
-    os.rmdir(keys.directory)
+    os.rename(keys.directory, f'{keys.directory}.away')
     bench.passes()
     row = bench.store.tasks.find_task(task.task_id)
-    assert row.task.state is TaskState.FAILED and keys.directory in row.error
+    assert row.task.state is TaskState.QUEUED and keys.directory in row.error
     assert driver.calls == []
+    os.rename(f'{keys.directory}.away', keys.directory)
+    bench.passes(3, seconds=60)
+    assert bench.store.tasks.find_task(task.task_id).task.state is TaskState.COMPLETED
 
 
 def test_a_swap_goes_back_with_the_signature_of_its_plan(bench, driver, signer):
