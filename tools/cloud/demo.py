@@ -95,6 +95,7 @@ class Demo:
         snapshot()
         self._look(place, next(iter(report['moves']))['instance_uuid'])
         self._ask_api(report['moves'])
+        self._forge_task(next(iter(report['moves']))['instance_uuid'])
         self._check('kronos-record wrote a snapshot', len(list(place.glob('*/meta.json'))) == 1)
         self._progress.say('\nSeen to be true')
         self._progress.say(tables.table(
@@ -283,6 +284,25 @@ class Demo:
         self._check('kronos-api lists the completed task of each move', {
             task['instance_id'] for task in answer['tasks']} >= {
             move['instance_uuid'] for move in moves})
+
+    def _forge_task(self, uuid: str) -> None:
+        """Queue a task by hand, with the signature of another: the executor must not begin it."""
+        before = len(self._cloud.migrations())
+        here = str(self._cloud.server(uuid)['OS-EXT-SRV-ATTR:host'])
+        there = next(host for host in self._run.state.hosts if host != here)
+        task_id = rebalancer.queue_task_by_hand(self._run, uuid, here, there)
+        rebalancer.start_executor(self._run)
+
+        def has_ended() -> bool:
+            return any(task['task'] == task_id and task['state'] in TERMINAL
+                       for task in rebalancer.tasks(self._run))
+
+        poll(has_ended, 'the task that was written by hand has ended', timeout=60)
+        rebalancer.stop_executor(self._run)
+        status, shown = rebalancer.ask(self._run, 'task', 'show', task_id)
+        self._check('a task that was written into the database by hand moves nothing',
+                    status == 0 and 'the task is not authorized' in ' '.join(shown.split())
+                    and len(self._cloud.migrations()) == before)
 
     def _place(self, report: dict[str, Any]) -> pathlib.Path:
         """A directory that outlives the sandbox, with the engine's report in it."""

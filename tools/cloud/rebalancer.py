@@ -17,8 +17,13 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 from typing import Any
+import uuid as uuid_module
 
+import sqlalchemy as sa
+
+from kronos_nova.rebalancer.authorization import key_repository
 from tools.cloud import config
 from tools.cloud import errors
 from tools.cloud import hypervisors
@@ -63,6 +68,7 @@ def build_sections(run: Run) -> config.Sections:
             'max_concurrent_migrations': 3,
         },
         'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
+        'signing': {'key_repository': str(get_key_directory(run))},
         'nova': keystone,
         'database': {'connection': database(run)},
         'keystone_authtoken': config.build_token_check(run.ports, 'kronos'),
@@ -70,11 +76,18 @@ def build_sections(run: Run) -> config.Sections:
     }
 
 
+def get_key_directory(run: Run) -> pathlib.Path:
+    """Return the directory of the keys that sign tasks."""
+    return run.layout.kronos / 'signing-keys'
+
+
 def write_configuration(run: Run, more: config.Sections | None = None) -> None:
-    """Write kronos.conf.
+    """Write kronos.conf, and the keys that sign tasks.
 
     :param more: further options.
     """
+    if not get_key_directory(run).exists():
+        key_repository.create_keys(str(get_key_directory(run)))
     file = run.layout.kronos_conf
     file.touch(mode=0o600)
     file.write_text(config.render(config.merge(build_sections(run), more or {})))
@@ -158,6 +171,7 @@ def tasks(run: Run) -> list[dict[str, Any]]:
     try:
         return [
             {
+                'task': row.task.task_id,
                 'instance': row.task.instance_uuid,
                 'from_host': row.task.from_host,
                 'to_host': row.task.to_host,
@@ -166,6 +180,34 @@ def tasks(run: Run) -> list[dict[str, Any]]:
             for plan in store.plans.list_plans()
             for row in store.tasks.list_plan_tasks(plan.plan_id)
         ]
+    finally:
+        store.close()
+
+
+def queue_task_by_hand(run: Run, uuid: str, from_host: str, to_host: str) -> str:
+    """Copy the instance's last task and queue it for other hosts; return the new task's UUID.
+
+    That is what a thief of the database's password can do: the copy has a real signature.
+    """
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import tables
+
+    store = api.Store.from_url(database(run))
+    table = tables.task
+    try:
+        with store.engine.begin() as connection:
+            row = dict(connection.execute(sa.select(table).where(
+                table.c.instance_uuid == uuid).order_by(table.c.created_at.desc()).limit(1)
+                ).mappings().one())
+            row |= {'task_id': str(uuid_module.uuid4()), 'active_instance': uuid,
+                    'from_host': from_host, 'to_host': to_host,
+                    'destinations': json.dumps([to_host]), 'state': 'queued', 'attempt': 0,
+                    'retry_count': 0, 'not_before': 0.0, 'expires_at': time.time() + 3600,
+                    **dict.fromkeys(('worker', 'heartbeat_at', 'marker', 'reference',
+                                     'submitted_at', 'completed_at', 'error', 'error_type',
+                                     'attempts', 'timings', 'deadline'))}
+            connection.execute(sa.insert(table).values(row))
+        return str(row['task_id'])
     finally:
         store.close()
 

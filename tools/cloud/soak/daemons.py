@@ -68,12 +68,17 @@ class Daemons:
     """Engines and executors: each has a port for its metrics and a configuration file."""
 
     def __init__(self, run: Run, pace: Pace) -> None:
-        self.run = run
+        self.run, self._pace = run, pace
         self.names = (*ENGINES, *EXECUTORS)
         self._ports = ports.choose(self.names)
         #: Directory of each daemon's release; None: this checkout.
         self.releases: dict[str, pathlib.Path | None] = {}
         rebalancer.write_configuration(run, build_options(run, pace))
+
+    def stop_signing(self) -> None:
+        """Let executors carry out tasks without signatures: an old release does not sign."""
+        rebalancer.write_configuration(self.run, config.merge(
+            build_options(self.run, self._pace), {'signing': {'key_repository': ''}}))
 
     def create_database(self) -> None:
         """Make the database and its tables."""

@@ -80,6 +80,8 @@ class Soak:
         self._upgrade = upgrade.RollingUpgrade(
             self._run, self._daemons, self._watch, self._progress, old, new)
         self._upgrade.prepare()
+        if old is not None:
+            self._daemons.stop_signing()
         self._timetable = [entry for entry in self._timetable
                            if entry.name not in (*self._faults.ours, *self._faults.others)]
 
