@@ -20,7 +20,7 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('key_repository', default='',
                help='Directory of the keys with which engines, kronos-api, kronos-migfra and the '
                     'commands of operators sign tasks and approvals. Executors need only its '
-                    'public keys (*.pub), and ask Nova for nothing that has no valid signature. '
+                    'public keys, and ask Nova for nothing that has no valid signature. '
                     'Empty: tasks are not signed, and executors carry out every queued row.'),
     cfg.IntOpt('max_active_keys', default=3, min=2, max=100,
                help='Number of keys that kronos-manage signing-key rotate keeps: the next one, '

@@ -76,7 +76,7 @@ class KeyRepository:
     def get_signing_key(self) -> tuple[str, ed25519.Ed25519PrivateKey]:
         """Return the ID and the private key that sign now.
 
-        :raises SigningKeyError: there is none, or the directory or a key cannot be used.
+        :raises SigningKeyError: no key can sign, or the directory or a key cannot be used.
         """
         with self._lock:
             self._read_changed_keys()

@@ -15,8 +15,8 @@
 The planner signs a grant: the instance, the hosts between which it may move, how, until when, and
 how many people must approve it first. Each approval is signed as well, and names the grant by its
 digest. Executors verify all that before they ask Nova for anything. So a row that is written by
-hand moves nothing, and a row that is changed by hand moves only what was allowed: the same instance
-between the same hosts, once more, until the grant ends.
+hand moves nothing. A task that is queued again by hand repeats an allowed move: the same instance
+between the same hosts, until the grant ends.
 
 Grants and approvals are JSON Web Signatures (RFC 7515) with EdDSA.
 """
