@@ -36,6 +36,7 @@ from kronos_nova.checks import queries
 from kronos_nova.checks import repin
 from kronos_nova.checks import scheduler
 from kronos_nova.checks import scores
+from kronos_nova.checks import signing
 from kronos_nova.conf import secret_mask
 
 LOG = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ CHECKS: tuple[tuple[str, base.Check], ...] = (
     ('options', options.check), ('policies', policies.check), ('scheduler', scheduler.check),
     ('source', scores.check), ('keystone', keystone.check), ('placement', placement.check),
     ('nova', nova.check), ('queries', queries.check), ('broker', broker.check),
-    ('database', database.check), ('mqtt', mqtt.check), ('migfra', migfra.check),
-    ('hooks', hooks.check), ('repin', repin.check))
+    ('database', database.check), ('signing', signing.check), ('mqtt', mqtt.check),
+    ('migfra', migfra.check), ('hooks', hooks.check), ('repin', repin.check))
 
 
 def run(conf: Any) -> Iterator[base.CheckItem]:
