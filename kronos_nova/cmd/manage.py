@@ -33,6 +33,7 @@ with extras.needs_extra(PROG):
     from kronos_nova.constraints import metric_lag
     from kronos_nova.rebalancer.authorization import key_repository
     from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import api_role
     from kronos_nova.rebalancer.store import database
     from kronos_nova.rebalancer.store import process_identity
     from kronos_nova.rebalancer.store import schema
@@ -76,6 +77,10 @@ def _add_parsers(categories: Any) -> None:
     audit.add_argument('--limit', type=int, default=50, metavar='NUMBER',
                        help='Print at most so many. Default: 50.')
     audit.set_defaults(action=_print_audit)
+    grants = actions.add_parser('grants', help='Print the SQL that gives the database role of '
+                                               'kronos-api its rights. Nothing is changed.')
+    grants.add_argument('role', metavar='ROLE', help='The name of the role, which exists.')
+    grants.set_defaults(action=_print_grants)
     keys = categories.add_parser('signing-key', help='The keys that sign tasks and approvals.')
     actions = keys.add_subparsers(dest='key_action', required=True)
     create = actions.add_parser('create', help='Make [signing] key_repository with its first keys, '
@@ -160,6 +165,16 @@ def _read_query_window(conf: Any) -> float:
     """Return the seconds that queries look back; 0 without a policy file."""
     path = conf.engine.policies_file
     return policies.load_policies(path).lookback_seconds if os.path.exists(path) else 0.0
+
+
+def _print_grants(conf: Any) -> int:
+    engine = database.create_engine(conf)
+    try:
+        for statement in api_role.list_grants(engine, conf.category.role):
+            print(statement)
+    finally:
+        engine.dispose()
+    return 0
 
 
 def _create_keys(conf: Any) -> int:

@@ -43,7 +43,9 @@ _PRE_RELEASE_REMEDY = (
     'and the audit. See "From a pre-release" in the page Upgrades.')
 #: A revision that only adds: its number, and the oldest head whose code works on it, too.
 _ADDITIVE = re.compile(r'(?P<number>\d{4})c(?P<oldest>\d{4})')
-_version = sa.table('alembic_version', sa.column('version_num', sa.String))
+#: Name of the table that has the current revision.
+VERSION_TABLE = 'alembic_version'
+_version = sa.table(VERSION_TABLE, sa.column('version_num', sa.String))
 
 
 def list_revisions() -> list[str]:

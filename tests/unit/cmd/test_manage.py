@@ -128,6 +128,14 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
     store.close()
 
 
+@pytest.mark.parametrize(('role', 'error'), [
+    ('kronos_api', 'is SQLite, which has no roles'), ("x'; DROP TABLE task; --", 'no plain name'),
+    ('', 'no plain name'), ('1x', 'no plain name'), ('x' * 33, 'no plain name')])
+def test_no_grants_are_printed_for_sqlite_or_an_unsafe_name(run, role, error):
+    status, out, said = run('db', 'grants', role)
+    assert (status, out) == (1, '') and error in said
+
+
 def test_keys_are_made_listed_and_rotated(run, tmp_path):
     status, _, error = run('signing-key', 'create')
     assert status == 1 and '[signing] key_repository: it names no directory' in error

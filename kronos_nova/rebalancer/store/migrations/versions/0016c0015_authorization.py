@@ -16,7 +16,7 @@ from alembic import op
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-revision = '0016'
+revision = '0016c0015'
 down_revision = '0015'
 branch_labels = None
 depends_on = None
