@@ -37,7 +37,7 @@ def directory(tmp_path):
     return tmp_path / 'keys'
 
 
-def test_nothing_is_said_without_keys():
+def test_check_without_keys_has_no_item():
     assert run_check('') == []
 
 
