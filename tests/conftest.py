@@ -14,6 +14,8 @@
 operator first: pytest's handler fails a test whose line has other arguments than its text."""
 
 import _thread
+import http.client
+import http.server
 import logging
 import os
 import socketserver
@@ -30,7 +32,14 @@ allocate_native_lock = _thread.allocate_lock
 def pytest_collection_finish():
     """Refuse to patch this process for eventlet: Nova's libraries load it, and packages of tests
     patch on import. A later test with a thread of its own would hang without a word.
+
+    To load ``eventlet.wsgi``, as a library of Nova may do in any test, is enough for that: then
+    ``http.server`` and ``http.client`` are eventlet's copies, which wait in its hub. So tests take
+    these modules by ``from http import server``.
     """
+    for name in ('server', 'client'):
+        assert getattr(http, name) is sys.modules[f'http.{name}'], (
+            f'a module of tests loads eventlet.wsgi: other modules now have its http.{name}')
     eventlet = sys.modules.get('eventlet')
     if eventlet is not None:
         eventlet.monkey_patch = eventlet.patcher.monkey_patch = refuse_patches

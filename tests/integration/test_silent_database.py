@@ -13,7 +13,7 @@
 
 """Real databases that stop answering in mid-connection: daemons give up, and say so."""
 
-import http.client
+from http import client as http_client
 import selectors
 import socket
 import threading
@@ -188,7 +188,7 @@ def test_purge_and_schema_migration_have_longer_timeout(store):
 
 
 def _get(monitor, path):
-    connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=PATIENCE)
+    connection = http_client.HTTPConnection('127.0.0.1', monitor.port, timeout=PATIENCE)
     connection.request('GET', path)
     response = connection.getresponse()
     return response.status, response.read().decode()

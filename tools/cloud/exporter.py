@@ -16,7 +16,7 @@
 scrapes, it asks Nova where guests run; the control file has their load.
 """
 
-import http.server
+from http import server as http_server
 import json
 import pathlib
 import sys
@@ -128,10 +128,10 @@ class Exporter:
             )
 
 
-def handler(exporter: Scrapable) -> type[http.server.BaseHTTPRequestHandler]:
+def handler(exporter: Scrapable) -> type[http_server.BaseHTTPRequestHandler]:
     """The request handler of an exporter."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(http_server.BaseHTTPRequestHandler):
         protocol_version = 'HTTP/1.1'
 
         def do_GET(self) -> None:
@@ -169,7 +169,7 @@ def main() -> None:
                         current.scrape_seconds)
     threading.Thread(target=exporter.refresh_for_ever, daemon=True).start()
     address = '127.0.0.1', current.ports['exporter']
-    http.server.ThreadingHTTPServer(address, handler(exporter)).serve_forever()
+    http_server.ThreadingHTTPServer(address, handler(exporter)).serve_forever()
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@
 The instances are computed, not read from Nova, and each host is advanced when it is scraped.
 """
 
-import http.server
+from http import server as http_server
 import sys
 import threading
 import time
@@ -65,7 +65,7 @@ class RegionExporter:
 def main() -> None:
     port, hosts, instances, vcpus, memory_mb = map(int, sys.argv[1:])
     region = RegionExporter(shape.Shape(hosts, instances, 0), vcpus, memory_mb)
-    http.server.ThreadingHTTPServer(
+    http_server.ThreadingHTTPServer(
         ('127.0.0.1', port), exporter.handler(region)).serve_forever()
 
 

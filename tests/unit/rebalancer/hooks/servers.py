@@ -14,7 +14,7 @@
 """A program of an operator's, and an Alertmanager, as real HTTP servers on loopback."""
 
 import contextlib
-import http.server
+from http import server as http_server
 import json
 import threading
 import time
@@ -65,7 +65,7 @@ class Server:
         self.answer = lambda method, path, body: (204, {}, b'')
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(http_server.BaseHTTPRequestHandler):
             def _any(self):
                 body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
                 outer.requests.append((self.command, self.path, dict(self.headers), body))
@@ -82,7 +82,7 @@ class Server:
             def log_message(self, *args):
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        self._server = http_server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.url = f'http{"" if tls is None else "s"}://127.0.0.1:{self._server.server_port}'

@@ -13,7 +13,7 @@
 
 """The HTTP server reports the daemon's own health and metrics."""
 
-import http.client
+from http import client as http_client
 import json
 import socket
 
@@ -52,7 +52,7 @@ def ask(request, health):
         pytest.skip(f'{request.param} is not an address of this host')
 
     def ask(page, method='GET'):
-        connection = http.client.HTTPConnection(request.param, monitor.port, timeout=60)
+        connection = http_client.HTTPConnection(request.param, monitor.port, timeout=60)
         connection.request(method, page)
         response = connection.getresponse()
         body = response.read()
@@ -111,7 +111,7 @@ def test_other_pages_and_methods_are_refused(ask):
 def test_a_client_that_says_nothing_is_in_nobodys_way(ask, health):
     monitor = http_server.MonitoringServer(health, '127.0.0.1', 0, 'engine_port').start()
     with socket.create_connection(('127.0.0.1', monitor.port)):
-        connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
+        connection = http_client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/healthz')
         assert connection.getresponse().status == 200
         connection.close()

@@ -12,7 +12,7 @@
 
 """/metrics: the page for Prometheus, with any names and during outages."""
 
-import http.client
+from http import client as http_client
 import re
 import socket
 import threading
@@ -422,7 +422,7 @@ def test_prometheus_and_a_person_get_the_page_over_http(store):
     page = full_page(store)
     monitor = http_server.MonitoringServer(health_of(), '127.0.0.1', 0, 'engine_port', page).start()
     try:
-        connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
+        connection = http_client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/metrics')
         response = connection.getresponse()
         body = response.read().decode()
@@ -441,7 +441,7 @@ def test_a_defect_of_ours_is_500_and_a_line_in_the_log(caplog):
     monitor = http_server.MonitoringServer(health_of(), '127.0.0.1', 0, 'engine_port',
                                            broken).start()
     try:
-        connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
+        connection = http_client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/metrics')
         response = connection.getresponse()
         assert response.status == 500 and b'a defect of ours' in response.read()
