@@ -13,6 +13,7 @@
 
 """The pure parts of the soak: timetable, takeovers, moves, statistics and verdict."""
 
+import dataclasses
 from xml.etree import ElementTree
 
 import pytest
@@ -114,6 +115,19 @@ def test_task_with_its_own_migration_is_as_it_should_be():
 def test_lost_and_doubled_moves_are_named(task, migrations, words):
     [found] = moves.judge_moves([task], migrations)
     assert words in found
+
+
+@pytest.mark.parametrize(('task', 'deleted', 'right'), [
+    (make_task('cancelled', ()), True, True), (make_task('cancelled', ('req-1',)), True, True),
+    (make_task('cancelled', ()), False, False), (make_task('failed', ()), True, False),
+    (make_task('cancelled', (), to_host='h3'), True, False),
+    (make_task('cancelled', (), instance='i2'), True, False)])
+def test_migration_of_deleted_instance_belongs_to_its_cancelled_task(task, deleted, right):
+    migration = dataclasses.replace(make_migration(), deleted=deleted)
+    found = moves.judge_moves([task], [migration])
+    assert found == [] if right else 'belongs to 0 tasks' in found[0]
+    twice = [migration, dataclasses.replace(migration, uuid='m2')]
+    assert len(moves.judge_moves([task], twice)) == (1 if right else 2), 'a task has one migration'
 
 
 @pytest.mark.parametrize(('changed', 'hosts', 'words'), [
