@@ -109,8 +109,8 @@ def read_migrations(run: Run, user: str | None) -> list[MigrationRecord]:
         'SELECT m.uuid, m.instance_uuid, m.dest_compute, m.status, i.deleted '
         'FROM nova.migrations m JOIN nova.instances i ON i.uuid = m.instance_uuid '
         f"WHERE m.user_id = '{user}'"])
-    return [MigrationRecord(*(str(value) for value in row[:4]), deleted=bool(row[4]))
-            for row in rows]
+    return [MigrationRecord(str(uuid), str(instance), str(to_host), str(status), bool(deleted))
+            for uuid, instance, to_host, status, deleted in rows]
 
 
 def find_account(cloud: Cloud, name: str = ACCOUNT) -> str:
