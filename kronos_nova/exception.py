@@ -191,8 +191,7 @@ class TaskNotAuthorized(MigrationError):
     """No holder of a signing key has allowed the move; blames neither instance nor host."""
 
     msg_fmt = ('Instance %(instance_uuid)s: the task is not authorized: %(problem)s. No request '
-               'went to Nova. A process without [signing] key_repository wrote this task, or '
-               'someone changed the database by hand: check who can write to it')
+               'went to Nova. %(remedy)s')
     code = 'kronos.migration.not_authorized'
     wire_type = 'PreFlightError'
     retriable = False

@@ -63,7 +63,7 @@ def choose_status(error: exception.KronosException) -> int:
             return 404
         case exception.ConflictError() | exception.DecisionRefused():
             return 409
-        case exception.StoreError() | exception.PolicyRulesError():
+        case exception.StoreError() | exception.PolicyRulesError() | exception.SigningKeyError():
             return 503
         case exception.ConfigError():
             return 400

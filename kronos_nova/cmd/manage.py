@@ -85,11 +85,11 @@ def _add_parsers(categories: Any) -> None:
     actions = keys.add_subparsers(dest='key_action', required=True)
     create = actions.add_parser('create', help='Make [signing] key_repository with its first keys, '
                                                'on one controller. Copy it to the others, and its '
-                                               '*.pub to the hosts of executors.')
+                                               'public keys to the hosts of executors.')
     create.set_defaults(action=_create_keys)
     rotate = actions.add_parser('rotate', help='Sign with the next key from now on, and make a new '
-                                               'next one. Copy the directory again, before the '
-                                               'next rotation.')
+                                               'next one. Rotate on one controller alone, and copy '
+                                               'the directory again.')
     rotate.set_defaults(action=_rotate_keys)
     show = actions.add_parser('list', help='List the keys of this host.')
     show.set_defaults(action=_list_keys)

@@ -237,8 +237,8 @@ OPTS: list[cfg.Opt] = [
                       'auto or approve. Give the option again for each further scope.'),
     cfg.IntOpt('min_approvals', default=1, min=1, max=scope_mode.MOST_APPROVALS,
                help='How many people must approve a plan that waits for approval. No person counts '
-                    'twice: kronos-api knows people by their Keystone user, the commands on a '
-                    'controller by their local user. Above 1, moves that an operator requests '
+                    'twice: kronos-api knows people by their Keystone user, and all local users of '
+                    'controllers count as one person. Above 1, moves that an operator requests '
                     '(plan retry and revert, swap) wait for the others as well.'),
     cfg.MultiOpt('scope_min_approvals', item_type=scope_mode.ScopeApprovalsType(),
                  help='min_approvals of one scope: its name, a colon, and the number. Give the '

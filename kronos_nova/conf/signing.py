@@ -22,7 +22,7 @@ OPTS: list[cfg.Opt] = [
                     'commands of operators sign tasks and approvals. Executors need only its '
                     'public keys, and ask Nova for nothing that has no valid signature. '
                     'Empty: tasks are not signed, and executors carry out every queued row.'),
-    cfg.IntOpt('max_active_keys', default=3, min=2, max=100,
+    cfg.IntOpt('max_active_keys', default=3, min=3, max=100,
                help='Number of keys that kronos-manage signing-key rotate keeps: the next one, '
                     'the one that signs, and older ones whose signatures are still valid.'),
 ]

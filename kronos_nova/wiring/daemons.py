@@ -33,7 +33,7 @@ from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
 from kronos_nova.feed import worker_records
-from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import signatures
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import collector as collecting
 from kronos_nova.rebalancer.clients import connection
@@ -257,9 +257,11 @@ def _make_driver(conf: cfg.ConfigOpts,
     :raises SigningKeyError: the keys cannot be read.
     """
     built = driver.create(conf, lambda: open_connection(conf))
-    if not conf.signing.key_repository:
+    keys = signatures.open_keys(conf)
+    if keys is None:
+        LOG.info('No [signing] key_repository is set: this executor carries out every queued row '
+                 'of the database')
         return built
-    keys = key_repository.KeyRepository(conf.signing.key_repository)
     LOG.info('This executor carries out only tasks that one of %s has signed (%s)',
              plurals.count_noun(keys.count_public_keys(), 'key'), keys.directory)
     return authorized_executor.AuthorizedExecutor(

@@ -551,7 +551,7 @@ class TestAgain(ToolsCase):
         done = commands.main('kronos_nova.cli.app', 'plan', 'approve', row.task.plan_id,
                              '--config-file', self.config)
         self.assertEqual(1, done.returncode)
-        self.assertIn('Another person must approve it', done.stderr)
+        self.assertIn('Another person must approve', done.stderr)
         self.worker.run_once(self.store.now())
         self.assertEqual('host3', self.host_of(self.server))
         with operations.Session(self.config, operator='alice', person='keystone:1') as session:

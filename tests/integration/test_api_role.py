@@ -86,7 +86,7 @@ def client(conf):
 
 
 def test_role_changes_no_schema_and_erases_no_trace(urls):
-    """A thief of its password neither removes decisions and the audit nor forges other rows."""
+    """A thief of its password changes no decision and no audit row, and removes none."""
     engine = sa.create_engine(urls[1])
     refused = [f'DROP TABLE {name}' for name in tables.metadata.tables]
     refused += [f'DELETE FROM {name}' for name in tables.metadata.tables

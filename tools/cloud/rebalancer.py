@@ -32,7 +32,7 @@ from tools.cloud import processes
 from tools.cloud.run import Run
 from tools.cloud.run import tail
 
-EXECUTOR = 'kronos-executor'
+ENGINE, EXECUTOR = 'kronos-engine', 'kronos-executor'
 #: Name of the API's process, its port and its account.
 API = 'kronos'
 
@@ -147,6 +147,10 @@ def start_api(run: Run) -> None:
                     'kronos_nova.api.wsgi'],
               env={'OS_KRONOS_CONFIG_FILES': str(run.layout.kronos_conf)})
     run.wait_http(API)
+
+
+def start_engine(run: Run) -> None:
+    run.spawn(ENGINE, command(run, ENGINE))
 
 
 def start_executor(run: Run) -> None:

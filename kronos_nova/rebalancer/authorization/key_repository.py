@@ -20,6 +20,7 @@ between them have signed before, and their signatures are still accepted.
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import os
 import re
@@ -35,6 +36,8 @@ from kronos_nova import exception
 PRIVATE, PUBLIC = '.pem', '.pub'
 _NAME = re.compile(r'(0|[1-9][0-9]{0,8})\.(pem|pub)')
 _FIELD = '[signing] key_repository'
+_COPY = ('Copy the directory again from the controller that rotates the keys; hosts with executors '
+         'alone need its *.pub.')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,18 +63,23 @@ class KeyRepository:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._lock = threading.Lock()
-        self._version: tuple[int, ...] | None = None
+        self._public_version: tuple[int, ...] | None = None
         self._public: dict[str, ed25519.Ed25519PublicKey] = {}
+        self._private_version: tuple[int, ...] | None = None
         self._signing: tuple[str, ed25519.Ed25519PrivateKey] | None = None
 
-    def find_public_key(self, key_id: str) -> ed25519.Ed25519PublicKey | None:
-        """Return the public key with this ID; None: the directory has no such key.
+    def get_public_key(self, key_id: str) -> ed25519.Ed25519PublicKey:
+        """Return the public key with this ID.
 
-        :raises SigningKeyError: the directory or a key cannot be used.
+        :raises SigningKeyError: the directory has no such key, or cannot be used.
         """
         with self._lock:
-            self._read_changed_keys()
-            return self._public.get(key_id)
+            self._read_changed_public_keys()
+            key = self._public.get(key_id)
+        if key is None:
+            safe = ''.join(c for c in key_id if c.isalnum())[:16]
+            raise _make_error(self.directory, f'it has no public key with the ID {safe}', _COPY)
+        return key
 
     def get_signing_key(self) -> tuple[str, ed25519.Ed25519PrivateKey]:
         """Return the ID and the private key that sign now.
@@ -79,7 +87,7 @@ class KeyRepository:
         :raises SigningKeyError: no key can sign, or the directory or a key cannot be used.
         """
         with self._lock:
-            self._read_changed_keys()
+            self._read_changed_private_key()
             if self._signing is None:
                 raise _make_error(
                     self.directory, 'it has no private key that this user can read',
@@ -93,7 +101,7 @@ class KeyRepository:
         :raises SigningKeyError: the directory or a key cannot be used.
         """
         with self._lock:
-            self._read_changed_keys()
+            self._read_changed_public_keys()
             return len(self._public)
 
     def list_keys(self) -> list[ListedKey]:
@@ -101,91 +109,100 @@ class KeyRepository:
 
         :raises SigningKeyError: the directory or a key cannot be used.
         """
-        names = list_key_files(self.directory)
-        private, public = list_numbers(names, PRIVATE), list_numbers(names, PUBLIC)
-        newest = max(public, default=0)
+        names = _list_key_files(self.directory)
+        private, public = _list_numbers(names, PRIVATE), _list_numbers(names, PUBLIC)
+        newest = max({*private} & {*public} or public, default=0)
         return [ListedKey(
             number, compute_key_id(_read_public_key(_join(self.directory, number, PUBLIC))),
             'next' if number == 0 else 'signs' if number == newest else 'has signed',
             number in private) for number in sorted(public, key=lambda n: (n > 0, -n))]
 
-    def _read_changed_keys(self) -> None:
-        version = _read_version(self.directory)
-        if version == self._version:
+    def _read_changed_public_keys(self) -> None:
+        names = [name for name in _list_key_files(self.directory) if name.endswith(PUBLIC)]
+        version = _read_version(self.directory, names)
+        if version != self._public_version:
+            keys = [_read_public_key(os.path.join(self.directory, name)) for name in names]
+            self._public = {compute_key_id(key): key for key in keys}
+            self._public_version = version
+
+    def _read_changed_private_key(self) -> None:
+        """Read the newest private key whose public key is there, too: a copy may be under way."""
+        names = _list_key_files(self.directory)
+        version = _read_version(self.directory, names)
+        if version == self._private_version:
             return
-        names = list_key_files(self.directory)
-        self._public = {}
-        for name in names:
-            if name.endswith(PUBLIC):
-                key = _read_public_key(os.path.join(self.directory, name))
-                self._public[compute_key_id(key)] = key
-        private = [number for number in list_numbers(names, PRIVATE) if number > 0]
-        self._signing = None
-        if private:
-            path = os.path.join(self.directory, f'{max(private)}{PRIVATE}')
-            signing_key = _read_private_key(path)
-            if signing_key is not None:
-                key_id = compute_key_id(signing_key.public_key())
-                if key_id not in self._public:
-                    raise _make_error(path, 'the directory lacks its public key',
-                                      f'Copy {max(private)}{PUBLIC} as well.')
-                self._signing = key_id, signing_key
-        self._version = version
+        signing = None
+        paired = {*_list_numbers(names, PRIVATE)} & {*_list_numbers(names, PUBLIC)} - {0}
+        if paired:
+            number = max(paired)
+            private = _read_private_key(_join(self.directory, number, PRIVATE))
+            if private is not None:
+                key_id = compute_key_id(private.public_key())
+                if key_id != compute_key_id(_read_public_key(
+                        _join(self.directory, number, PUBLIC))):
+                    raise _make_error(_join(self.directory, number, PRIVATE),
+                                      f'{number}{PUBLIC} is not its public key', _COPY)
+                signing = key_id, private
+        self._signing, self._private_version = signing, version
 
 
 def create_keys(directory: str) -> None:
     """Make the directory, the first key that signs, and the next one.
 
+    A creation that was interrupted is completed.
+
     :raises SigningKeyError: it has keys already, or cannot be written.
     """
     with _explain_os_errors(directory):
         os.makedirs(directory, mode=0o755, exist_ok=True)
-    if list_key_files(directory):
-        raise _make_error(directory, 'it has keys already',
-                          'Replace them by and by with kronos-manage signing-key rotate.')
-    _write_key(directory, 1)
-    _write_key(directory, 0)
+    with _lock_directory(directory):
+        names = _list_key_files(directory)
+        if names and not _list_numbers(names, PRIVATE):
+            raise _make_error(directory, 'it has public keys alone, made on another host',
+                              'Make keys on that host, or in an empty directory.')
+        pairs = {*_list_numbers(names, PRIVATE)} & {*_list_numbers(names, PUBLIC)}
+        if 0 in pairs and pairs - {0}:
+            raise _make_error(directory, 'it has keys already',
+                              'Replace them with kronos-manage signing-key rotate.')
+        if not pairs - {0}:
+            _write_key(directory, 1)
+        _write_key(directory, 0)
 
 
 def rotate_keys(directory: str, max_active_keys: int) -> int:
     """Let the next key sign, make a new next key, and remove the oldest ones.
 
+    A rotation that was interrupted is completed.
+
     :returns: the number of the key that signs now.
     :raises SigningKeyError: the directory has no next key, or cannot be written.
     """
-    numbers = list_numbers(list_key_files(directory), PRIVATE)
-    if 0 not in numbers:
-        raise _make_error(directory, 'it has no next key, 0.pem',
-                          'Rotate where kronos-manage signing-key create made the keys.')
-    signing = max(numbers) + 1
-    with _explain_os_errors(directory):
-        # The public key first: a reader in between must not find a private key without it.
-        for suffix in (PUBLIC, PRIVATE):
-            target = _join(directory, signing, suffix)
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(target)  # of a rotation that was interrupted
-            os.link(_join(directory, 0, suffix), target)
-        _write_key(directory, 0)
-        kept = sorted([*(n for n in numbers if n), signing])[-(max_active_keys - 1):]
-        for number in numbers:
-            if number not in (0, *kept):
-                for suffix in (PRIVATE, PUBLIC):
-                    os.remove(_join(directory, number, suffix))
+    with _lock_directory(directory):
+        numbers = _list_numbers(_list_key_files(directory), PRIVATE)
+        next_key = (_read_private_key(_join(directory, 0, PRIVATE)) if 0 in numbers else None)
+        if next_key is None:
+            raise _make_error(
+                directory, f'it has no next key, 0{PRIVATE}, that this user can read',
+                'Rotate on the controller where kronos-manage signing-key create made the keys; '
+                'create completes a directory that lacks it.')
+        newest = max(numbers)
+        with _explain_os_errors(directory):
+            # First of all: where the disk is full, nothing has changed.
+            new = _prepare_key(directory)
+            if newest > 0 and _is_same_key(directory, newest, next_key):
+                signing = newest  # of a rotation that was interrupted
+            else:
+                signing = newest + 1
+                _install_key(directory, signing, next_key)
+            for suffix in (PUBLIC, PRIVATE):
+                os.replace(f'{new}{suffix}', _join(directory, 0, suffix))
+            kept = sorted({*numbers, signing} - {0})[-(max_active_keys - 1):]
+            for name in _list_key_files(directory):
+                if int(name.partition('.')[0]) not in (0, *kept):
+                    # Else the next rotation removes it.
+                    with contextlib.suppress(OSError):
+                        os.remove(os.path.join(directory, name))
     return signing
-
-
-def list_key_files(directory: str) -> list[str]:
-    """Return the names of the files of keys, sorted; other files are none of ours.
-
-    :raises SigningKeyError: the directory cannot be read.
-    """
-    with _explain_os_errors(directory):
-        return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
-
-
-def list_numbers(names: list[str], suffix: str) -> list[int]:
-    """Return the numbers of the files with this suffix, the smallest first."""
-    return sorted(int(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
 
 
 def compute_key_id(key: ed25519.Ed25519PublicKey) -> str:
@@ -193,14 +210,24 @@ def compute_key_id(key: ed25519.Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
-def _read_version(directory: str) -> tuple[int, ...]:
-    """Return numbers that differ when a file of the directory was made, removed or written."""
+def _list_key_files(directory: str) -> list[str]:
+    """Return the names of the files of keys, sorted; other files are ignored."""
     with _explain_os_errors(directory):
-        found = [os.stat(directory).st_mtime_ns]
-        for entry in os.scandir(directory):
-            if _NAME.fullmatch(entry.name):
-                about = entry.stat()
-                found += [about.st_ino, about.st_mtime_ns, about.st_mode]
+        return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+
+
+def _list_numbers(names: list[str], suffix: str) -> list[int]:
+    """Return the numbers of the files with this suffix, the smallest first."""
+    return sorted(int(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
+
+
+def _read_version(directory: str, names: list[str]) -> tuple[int, ...]:
+    """Return numbers that differ when one of the files was made, removed or written."""
+    with _explain_os_errors(directory):
+        found: list[int] = []
+        for name in names:
+            about = os.stat(os.path.join(directory, name))
+            found += [about.st_ino, about.st_mtime_ns, about.st_ctime_ns, about.st_mode]
         return tuple(found)
 
 
@@ -212,8 +239,7 @@ def _read_public_key(path: str) -> ed25519.Ed25519PublicKey:
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise _make_error(path, 'it is no Ed25519 public key in PEM format',
-                          'Copy the file from the controller that made the keys.')
+        raise _make_error(path, 'it is no Ed25519 public key in PEM format', _COPY)
     return key
 
 
@@ -235,35 +261,71 @@ def _read_private_key(path: str) -> ed25519.Ed25519PrivateKey | None:
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise _make_error(path, 'it is no Ed25519 private key in PEM format without a password',
-                          'Copy the file from the controller that made the keys.')
+                          _COPY)
     return key
 
 
+def _is_same_key(directory: str, number: int, key: ed25519.Ed25519PrivateKey) -> bool:
+    """Return whether the number has this key, with both files."""
+    private = _read_private_key(_join(directory, number, PRIVATE))
+    return (private is not None and os.path.exists(_join(directory, number, PUBLIC))
+            and private.private_bytes_raw() == key.private_bytes_raw())
+
+
 def _write_key(directory: str, number: int) -> None:
-    """Write a new key under this number; a reader finds the old or the new one, whole."""
-    key = ed25519.Ed25519PrivateKey.generate()
     with _explain_os_errors(directory):
-        about = os.stat(directory)
-        for suffix, mode, data in (
-                (PUBLIC, 0o644, key.public_key().public_bytes(
-                    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)),
-                (PRIVATE, 0o640, key.private_bytes(
-                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                    serialization.NoEncryption()))):
-            path = _join(directory, number, suffix)
-            descriptor = os.open(f'{path}.new', os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, 'wb') as f:
-                f.write(data)
-                f.flush()
-                os.fsync(descriptor)
-            # root makes keys for the user of the daemons: the owner of the directory.
-            os.chown(f'{path}.new', about.st_uid, about.st_gid)
-            os.chmod(f'{path}.new', mode)
-            os.replace(f'{path}.new', path)
+        new = _prepare_key(directory)
+        for suffix in (PUBLIC, PRIVATE):
+            os.replace(f'{new}{suffix}', _join(directory, number, suffix))
+
+
+def _prepare_key(directory: str) -> str:
+    """Write the files of a new key under another name; return their path without the suffix."""
+    path = os.path.join(directory, 'new')
+    _write_files(directory, path, ed25519.Ed25519PrivateKey.generate())
+    return path
+
+
+def _install_key(directory: str, number: int, key: ed25519.Ed25519PrivateKey) -> None:
+    """Give a key a number: the public key first, as readers want both."""
+    path = os.path.join(directory, 'installed')
+    _write_files(directory, path, key)
+    for suffix in (PUBLIC, PRIVATE):
+        os.replace(f'{path}{suffix}', _join(directory, number, suffix))
+
+
+def _write_files(directory: str, path: str, key: ed25519.Ed25519PrivateKey) -> None:
+    about = os.stat(directory)
+    for suffix, mode, data in (
+            (PUBLIC, 0o644, key.public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)),
+            (PRIVATE, 0o640, key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption()))):
+        descriptor = os.open(f'{path}{suffix}', os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, 'wb') as f:
+            f.write(data)
+            f.flush()
+            os.fsync(descriptor)
+        # root makes keys for the user of the daemons: the owner of the directory.
+        os.chown(f'{path}{suffix}', about.st_uid, about.st_gid)
+        os.chmod(f'{path}{suffix}', mode)
 
 
 def _join(directory: str, number: int, suffix: str) -> str:
     return os.path.join(directory, f'{number}{suffix}')
+
+
+@contextlib.contextmanager
+def _lock_directory(directory: str) -> Iterator[None]:
+    """Let one process at a time change the directory."""
+    with _explain_os_errors(directory):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -272,8 +334,8 @@ def _explain_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise _make_error(path, e.strerror or str(e),
-                          'Check the path, its owner and its permissions.') from None
+        raise _make_error(path, e.strerror or str(e), 'Check the path, its owner, its permissions '
+                                                      'and the free space.') from None
 
 
 def _make_error(path: str, problem: str, remedy: str) -> exception.SigningKeyError:

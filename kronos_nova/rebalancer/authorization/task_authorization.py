@@ -17,35 +17,34 @@ how many people must approve it first. Each approval is signed as well, and name
 digest. Executors verify all that before they ask Nova for anything. So a row that is written by
 hand moves nothing. A task that is queued again by hand repeats an allowed move: the same instance
 between the same hosts, until the grant ends.
-
-Grants and approvals are JSON Web Signatures (RFC 7515) with EdDSA.
 """
 
 from collections.abc import Collection
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
 import json
 from typing import Any
 
-import jwt
 from oslo_config import cfg
+import pydantic
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import signatures
 
-ALGORITHM = 'EdDSA'
-#: Version of the claims below; a release that changes their meaning gives them another.
-VERSION = 1
 GRANT, APPROVAL = 'kronos-grant', 'kronos-approval'
 #: A task that has begun in time may wait so long (seconds) for its hooks and retries.
 BEGUN_SECONDS = 3600.0
 #: The second half of a swap, and the way back, may be asked for so long (seconds) after the plan.
 SWAP_SECONDS = 86400.0
-#: Difference between the clocks of two controllers, in seconds, that is no sign of a forgery.
-CLOCK_SECONDS = 300.0
+#: A migration that has begun may be confirmed or aborted so long (seconds) after its grant.
+WATCHED_SECONDS = 7 * 86400.0
+#: Local users of controllers count as one person: root can become any other user.
+LOCAL = 'local:'
+_PLAN_AGAIN = 'Cancel it, and plan or request the move again.'
+_FORGED = 'Find out who can write to the database.'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,10 +72,22 @@ class TaskAuthorization:
         """Number of people who must still approve."""
         return max(0, self.needed - len(self.approvals))
 
+    def has_approved(self, person: str) -> bool:
+        return _identify_person(person) in {
+            _identify_person(approval.person) for approval in self.approvals}
+
     def format_text(self) -> str:
         """Return the text of the column."""
         return json.dumps({'needed': self.needed, 'grant': self.grant, 'approvals': [
             [approval.person, approval.token] for approval in self.approvals]})
+
+
+class _Column(pydantic.BaseModel):
+    """The JSON of the column."""
+
+    needed: int = pydantic.Field(ge=0, le=100)
+    grant: str
+    approvals: list[tuple[str, str]]
 
 
 def parse_authorization(task: model.Task) -> TaskAuthorization:
@@ -85,14 +96,12 @@ def parse_authorization(task: model.Task) -> TaskAuthorization:
     A task of an earlier release has none: one approval is needed where it waits for one. So it is
     with a text that no release has written.
     """
-    needed = int(task.state is model.TaskState.PENDING)
     try:
-        data = json.loads(task.authorization or '{}')
-        return TaskAuthorization(
-            int(data.get('needed', needed)), str(data.get('grant', '')),
-            tuple(Approval(str(person), str(token)) for person, token in data.get('approvals', ())))
-    except (ValueError, TypeError, AttributeError):
-        return TaskAuthorization(needed)
+        column = _Column.model_validate_json(task.authorization)
+    except pydantic.ValidationError:
+        return TaskAuthorization(int(task.state is model.TaskState.PENDING))
+    return TaskAuthorization(column.needed, column.grant, tuple(
+        Approval(person, token) for person, token in column.approvals))
 
 
 class TaskSigner:
@@ -131,67 +140,63 @@ class TaskSigner:
             authorization = TaskAuthorization(needed)
             if self._keys is not None:
                 claims = {
-                    'version': VERSION, 'sub': author, 'iat': now,
-                    'exp': _compute_end(begin_by, now, hosts is not None), 'jti': task.task_id,
-                    'approvals': needed, **_describe_move(task)}
+                    'sub': author, 'iat': now, 'jti': task.task_id, 'approvals': needed,
+                    'exp': _compute_end(begin_by, now, hosts is not None), **_describe_move(task)}
                 if hosts is not None:
                     # The swap goes on, or back, with tasks of other IDs.
                     claims |= {'jti': None, 'from': hosts, 'to': hosts, 'phase': None}
-                authorization = TaskAuthorization(needed, self._sign(GRANT, claims))
-            if approved_by is not None and needed:
-                authorization = self._add_approval(authorization, approved_by, now, begin_by,
-                                                   hosts is not None)
+                authorization = TaskAuthorization(
+                    needed, signatures.sign_claims(self._keys, GRANT, claims))
             granted.append(dataclasses.replace(task, authorization=authorization.format_text()))
-        return granted
+        if approved_by is None or not needed:
+            return granted
+        approved = [(task, self.approve_task(task, approved_by, now, now + begin_within))
+                    for task in granted]
+        return [dataclasses.replace(task, authorization=authorization.format_text())
+                for task, authorization in approved if authorization is not None]
 
     def approve_task(self, task: model.Task, person: str, now: float,
-                     begin_by: float) -> TaskAuthorization:
+                     begin_by: float) -> TaskAuthorization | None:
         """Return the authorization of a task with one more approval.
 
-        :param begin_by: the time by which the approved task must begin.
-        :raises DecisionRefused: the person has approved the task already, or the row differs from
-            the grant that its planner signed.
+        None: the person has approved the task already.
+
+        :param begin_by: the time by which the task must begin if this approval is the last one.
+        :raises DecisionRefused: the row differs from the grant that its planner signed, or an
+            earlier approval is forged.
         :raises SigningKeyError: no key can sign.
         """
-        authorization, swapped = parse_authorization(task), False
-        if self._keys is not None:
-            try:
-                grant = TaskVerifier(self._keys).read_grant(task, authorization)
-            except exception.TaskNotAuthorized as e:
-                raise exception.DecisionRefused(
-                    problem=f'has a task {task.task_id} that is not authorized: '
-                            f'{e.kwargs["problem"]}',
-                    remedy='Nothing was approved. Reject the plan, and see who can write to the '
-                           'database.') from None
-            authorization = dataclasses.replace(authorization, needed=grant['approvals'])
-            swapped = grant['jti'] is None
-        if person in {approval.person for approval in authorization.approvals}:
-            raise exception.DecisionRefused(
-                problem=f'has your approval of the move of instance {task.instance_uuid} already '
-                        f'({person}); it needs {authorization.missing} more',
-                remedy='Nothing was written. Another person must approve it.')
-        return self._add_approval(authorization, person, now, begin_by, swapped)
-
-    def _add_approval(self, authorization: TaskAuthorization, person: str, now: float,
-                      begin_by: float, swapped: bool) -> TaskAuthorization:
-        token = '' if self._keys is None else self._sign(APPROVAL, {
-            'version': VERSION, 'sub': person, 'iat': now,
-            'grant': _digest_grant(authorization.grant),
-            'exp': _compute_end(begin_by, now, swapped)})
-        return dataclasses.replace(authorization, approvals=(
-            *authorization.approvals, Approval(person, token)))
-
-    def _sign(self, kind: str, claims: Mapping[str, Any]) -> str:
+        authorization = parse_authorization(task)
         if self._keys is None:
-            raise TypeError('no keys')
-        key_id, key = self._keys.get_signing_key()
-        return jwt.encode(dict(claims), key, ALGORITHM, headers={'kid': key_id, 'typ': kind})
+            if authorization.has_approved(person):
+                return None
+            return _add_approval(authorization, Approval(person))
+        try:
+            grant, people = TaskVerifier(self._keys).read_approvals(task, authorization)
+            _refuse_ended(task, grant['exp'], now)
+        except exception.TaskNotAuthorized as e:
+            raise exception.DecisionRefused(
+                problem=f'has a task {task.task_id} that is not authorized: {e.kwargs["problem"]}',
+                remedy='Nothing was approved. Reject the plan, and find out who can write to the '
+                       'database.') from None
+        authorization = dataclasses.replace(authorization, needed=grant['approvals'])
+        if _identify_person(person) in people:
+            return None
+        # The last approval may come as late as the grant ends.
+        end = max(_compute_end(begin_by, now, grant['jti'] is None),
+                  grant['exp'] + begin_by - now)
+        return _add_approval(authorization, Approval(person, signatures.sign_claims(
+            self._keys, APPROVAL, {'sub': person, 'iat': now, 'exp': end,
+                                   'grant': _digest_grant(authorization.grant)})))
+
+
+def _add_approval(authorization: TaskAuthorization, approval: Approval) -> TaskAuthorization:
+    return dataclasses.replace(authorization, approvals=(*authorization.approvals, approval))
 
 
 def make_signer(conf: cfg.ConfigOpts) -> TaskSigner:
     """Return the signer of [signing] key_repository; without keys it signs nothing."""
-    directory = conf.signing.key_repository
-    return TaskSigner(key_repository.KeyRepository(directory) if directory else None)
+    return TaskSigner(signatures.open_keys(conf))
 
 
 class TaskVerifier:
@@ -200,71 +205,75 @@ class TaskVerifier:
     def __init__(self, keys: key_repository.KeyRepository) -> None:
         self._keys = keys
 
-    def check_task(self, task: model.Task, now: float | None = None) -> None:
-        """Check that the task is what its planner and enough people have allowed.
+    def check_task(self, task: model.Task, now: float) -> None:
+        """Check that a task may begin: its planner and enough people have allowed it.
 
-        :param now: epoch seconds; None: whether the authorization has ended does not matter, as the
-            task has begun.
-        :raises TaskNotAuthorized: it is not.
-        :raises SigningKeyError: the keys cannot be read.
+        :param now: epoch seconds.
+        :raises TaskNotAuthorized: it may not.
+        :raises SigningKeyError: the keys cannot be read, or lack the one that has signed.
         """
-        authorization = parse_authorization(task)
-        grant = self.read_grant(task, authorization)
-        people, ends = {}, [grant['exp']]
-        for approval in authorization.approvals:
-            claims = self._verify(task, approval.token, APPROVAL)
-            if claims['grant'] != _digest_grant(authorization.grant):
-                raise _make_error(task, 'an approval is that of another task')
-            people[claims['sub']] = claims
-        if len(people) < grant['approvals']:
-            raise _make_error(task, f'{len(people)} of {grant["approvals"]} people have approved '
-                                    'it')
-        if grant['approvals']:
-            ends = [claims['exp'] for claims in people.values()]
-        if now is not None and now > min(ends) + CLOCK_SECONDS:
-            raise _make_error(task, f'its authorization has ended {now - min(ends):.0f} s ago')
+        _refuse_ended(task, self._read_end(task, parse_authorization(task)), now)
 
-    def read_grant(self, task: model.Task, authorization: TaskAuthorization) -> dict[str, Any]:
-        """Return the claims of the grant, which the task matches.
+    def check_begun_task(self, task: model.Task, now: float) -> None:
+        """Check that the migration of a task may be aborted or confirmed.
 
-        :raises TaskNotAuthorized: the grant is missing or forged, or the task is another.
+        The source does not matter: Nova may have begun the migration from another one.
+
+        :raises TaskNotAuthorized: it may not.
+        :raises SigningKeyError: the keys cannot be read, or lack the one that has signed.
         """
-        if not authorization.grant:
-            raise _make_error(task, 'it has no signature')
-        grant = self._verify(task, authorization.grant, GRANT)
-        move = _describe_move(task)
-        for name, wanted in move.items():
+        end = self._read_end(task, parse_authorization(task), begun=True)
+        _refuse_ended(task, end + WATCHED_SECONDS, now)
+
+    def _read_end(self, task: model.Task, authorization: TaskAuthorization,
+                  begun: bool = False) -> float:
+        """Return when the authorization ends."""
+        grant, people = self.read_approvals(task, authorization, begun)
+        needed = int(grant['approvals'])
+        if len(people) < needed:
+            raise _make_error(task, f'{len(people)} of {needed} people have approved it', _FORGED)
+        return min(people.values()) if needed else float(grant['exp'])
+
+    def read_approvals(self, task: model.Task, authorization: TaskAuthorization,
+                       begun: bool = False) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return the claims of the grant, which the task matches, and by person when each ends.
+
+        :raises TaskNotAuthorized: a token is missing or forged, or the task is another.
+        :raises SigningKeyError: the keys cannot be read, or lack the one that has signed.
+        """
+        grant = self._verify(task, GRANT, authorization.grant)
+        for name, wanted in _describe_move(task).items():
             allowed = grant[name]
-            fits = (set(wanted) <= set(allowed) if name in ('from', 'to')
-                    else allowed is None or wanted == allowed)
+            fits = (set(wanted) <= set(allowed) or begun and name == 'from'
+                    if name in ('from', 'to') else allowed is None or wanted == allowed)
             if not fits:
-                raise _make_error(task, f'its row differs from its grant ({name}: {wanted}, in '
-                                        f'the grant: {allowed})')
+                raise _make_error(task, f'its row differs from its grant ({name}: {wanted}, in the '
+                                        f'grant: {allowed})', _FORGED)
         if grant['jti'] not in (None, task.task_id):
-            raise _make_error(task, f'its signature is that of task {grant["jti"]}')
-        return grant
+            raise _make_error(task, f'its signature is that of task {grant["jti"]}', _FORGED)
+        people = {}
+        for approval in authorization.approvals:
+            claims = self._verify(task, APPROVAL, approval.token)
+            if claims['grant'] != _digest_grant(authorization.grant):
+                raise _make_error(task, 'an approval is that of another task', _FORGED)
+            people[_identify_person(claims['sub'])] = float(claims['exp'])
+        return grant, people
 
-    def _verify(self, task: model.Task, token: str, kind: str) -> dict[str, Any]:
-        """Return the claims of a token whose signature is valid."""
+    def _verify(self, task: model.Task, kind: str, token: str) -> dict[str, Any]:
         try:
-            header = jwt.get_unverified_header(token)
-            key_id = str(header.get('kid'))
-            key = self._keys.find_public_key(key_id)
-            if key is None:
-                raise _make_error(
-                    task, 'this host has no public key with the ID '
-                          f'{"".join(c for c in key_id if c.isalnum())[:16]}, which signed it')
-            if header.get('typ') != kind:
-                raise _make_error(task, f'its signature is not that of a {kind}')
-            claims: dict[str, Any] = jwt.decode(token, key, [ALGORITHM], options={
-                'verify_exp': False, 'verify_iat': False, 'verify_nbf': False, 'verify_jti': False,
-                'verify_sub': False, 'verify_aud': False, 'verify_iss': False})
-        except jwt.PyJWTError as e:
-            raise _make_error(task, f'its signature is not valid ({e})') from None
-        if claims.get('version') != VERSION:
-            raise _make_error(task, 'another release signed it, with claims that this one does not '
-                                    'know')
-        return claims
+            return signatures.verify_token(self._keys, kind, token)
+        except signatures.SignatureError as e:
+            raise _make_error(task, str(e), f'{_PLAN_AGAIN} {_FORGED}') from None
+
+
+def _refuse_ended(task: model.Task, end: float, now: float) -> None:
+    if now > end + signatures.CLOCK_SECONDS:
+        raise _make_error(task, f'its authorization has ended {now - end:.0f} s ago', _PLAN_AGAIN)
+
+
+def _identify_person(person: str) -> str:
+    """Return the person who counts: one for all local users."""
+    return LOCAL if person.startswith(LOCAL) else person
 
 
 def _compute_end(begin_by: float, now: float, swapped: bool) -> float:
@@ -298,5 +307,6 @@ def _digest_grant(grant: str) -> str:
     return hashlib.sha256(grant.encode()).hexdigest()
 
 
-def _make_error(task: model.Task, problem: str) -> exception.TaskNotAuthorized:
-    return exception.TaskNotAuthorized(instance_uuid=task.instance_uuid, problem=problem)
+def _make_error(task: model.Task, problem: str, remedy: str) -> exception.TaskNotAuthorized:
+    return exception.TaskNotAuthorized(instance_uuid=task.instance_uuid, problem=problem,
+                                       remedy=remedy)

@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
+import time
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -28,28 +29,16 @@ class AuthorizedExecutor(base.Executor):
     It reads the progress of every task: that moves nothing.
 
     :param driver: the driver that asks.
+    :param clock: returns epoch seconds; the end of an authorization does not need the database's.
     """
 
-    def __init__(self, driver: base.Executor,
-                 verifier: task_authorization.TaskVerifier) -> None:
-        self._driver, self._verifier = driver, verifier
+    def __init__(self, driver: base.Executor, verifier: task_authorization.TaskVerifier,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._driver, self._verifier, self._clock = driver, verifier, clock
         self.hooked = driver.hooked
 
-    def _check_task(self, task: model.Task, now: float | None = None) -> None:
-        """Check that the task is authorized.
-
-        :raises TaskNotAuthorized: it is not.
-        :raises HeldUp: the keys cannot be read; the task waits.
-        """
-        try:
-            self._verifier.check_task(task, now)
-        except exception.SigningKeyError as e:
-            raise exception.HeldUp(
-                instance_uuid=task.instance_uuid,
-                problem=f'its signature cannot be verified: {str(e).rstrip(".")}') from None
-
     def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
-        self._check_task(task, known.now)
+        self._check_task(task)
         return self._driver.pre_flight(task, known)
 
     def log_in(self, task: model.Task) -> None:
@@ -88,13 +77,27 @@ class AuthorizedExecutor(base.Executor):
     def post_flight(self, task: model.Task) -> None:
         self._driver.post_flight(task)
 
+    def _check_task(self, task: model.Task) -> None:
+        """Check that the task may begin.
+
+        :raises TaskNotAuthorized: it may not.
+        :raises HeldUp: the keys cannot be read, or lack the one that has signed; the task waits.
+        """
+        try:
+            self._verifier.check_task(task, self._clock())
+        except exception.SigningKeyError as e:
+            raise exception.HeldUp(instance_uuid=task.instance_uuid, problem=str(e)) from None
+
     def _check_begun_task(self, task: model.Task) -> None:
         """Check a task that has begun: the worker looks at it again.
 
-        :raises NovaClientError: it is not authorized.
+        :raises NovaClientError: it is not authorized, or that is not known.
         """
         try:
-            self._check_task(task)
-        except (exception.TaskNotAuthorized, exception.HeldUp) as e:
-            raise exception.NovaClientError(
-                instance_uuid=task.instance_uuid, problem=e.kwargs['problem']) from None
+            self._verifier.check_begun_task(task, self._clock())
+        except exception.SigningKeyError as e:
+            raise exception.NovaClientError(instance_uuid=task.instance_uuid,
+                                            problem=str(e)) from None
+        except exception.TaskNotAuthorized as e:
+            raise exception.NovaClientError(instance_uuid=task.instance_uuid,
+                                            problem=e.kwargs['problem']) from None

@@ -20,7 +20,8 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.rebalancer.authorization import task_authorization
+from kronos_nova.rebalancer.authorization import request_authorization
+from kronos_nova.rebalancer.authorization import signatures
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import server_constraints as pinned_zones
 from kronos_nova.rebalancer.messaging import mqtt
@@ -54,10 +55,11 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
         raise exception.ConfigError(
             path='kronos.conf', field='[mqtt] host', problem='no broker is named',
             remedy='Name the MQTT broker that tasks come from.')
-    task_authorization.make_signer(conf).check_keys()
+    authorization = request_authorization.RequestAuthorization(signatures.open_keys(conf))
+    authorization.check_keys()
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
-    repository = request_repository.MigfraRequestRepository(store, worker,
-                                                            conf.migfra.claim_seconds)
+    repository = request_repository.MigfraRequestRepository(
+        store, worker, conf.migfra.claim_seconds, authorization=authorization)
     nova = nova_api.NovaApi(connection, pinned_zones.make_opt_out(conf))
     hosts = names.ScopesByHost(nova, planning_settings.list_planned_scopes(conf, policies()),
                                engine_conf.planned_zone(conf))

@@ -125,8 +125,11 @@ class TaskInbox:
             request_handler.resolve_hosts(task, self._topics.aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
+        now = self._clock()
         request = requests.MigfraRequest(
-            key, host, task.task.value, document, digest, self._clock())
+            key, host, task.task.value, document, digest, now,
+            authorization=self._repository.authorization.sign_request(
+                key, host, task.task.value, document, now))
         known = self._repository.receive_request(request, former)
         if known is None:
             LOG.info('Request %s: %s on %s', key, task.task, host)

@@ -22,6 +22,7 @@ from oslo_log import log as logging
 import sqlalchemy as sa
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.authorization import request_authorization
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import plan_approvals
@@ -37,14 +38,17 @@ class MigfraRequestRepository:
     """Requests in the database, for one process.
 
     :param worker: its name.
+    :param authorization: signs and verifies requests.
     """
 
     def __init__(self, store: store_api.Store, worker: str, claim_seconds: float,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time, *,
+                 authorization: request_authorization.RequestAuthorization) -> None:
         self._store = store
         self._claim_seconds = claim_seconds
         self._clock = clock
         self.worker = worker
+        self.authorization = authorization
 
     def release_requests(self, worker: str) -> None:
         """Release the worker's open requests, so that other processes may take them at once.
@@ -68,6 +72,20 @@ class MigfraRequestRepository:
     def claim_requests(self, worker: str, kinds: frozenset[str]) -> list[requests.MigfraRequest]:
         return self._store.run_transaction(lambda c: requests.claim_requests(
             c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
+
+    def check_request(self, request: requests.MigfraRequest, now: float) -> None:
+        """Check that a process of ours has heard the message of a request.
+
+        :raises MigfraRequestRefusal: the row was written or changed by hand.
+        :raises SigningKeyError: that is not known, as the keys cannot be read.
+        """
+        problem = self.authorization.find_problem(
+            request.authorization, request.request_id, request.host, request.kind,
+            request.document, now)
+        if problem is not None:
+            LOG.error('Request %s is refused: %s. Find out who can write to the database.',
+                      request.request_id, problem)
+            raise request_handler.MigfraRequestRefusal(f'it is not authorized: {problem}')
 
     def format_worker_name(self, name: str) -> str:
         """Return the worker name of a thread: each thread is a worker of its own."""

@@ -163,6 +163,7 @@ class MigfraRequestWorker:
                       'an error.', request.request_id, request.kind, request.host, problem)
             return self._given_up(request, f'the stored request cannot be read ({problem}); send '
                                            'it again with a new id')
+        self._repository.check_request(request, now)
         if request.plan_id is not None:
             # A request with a plan gets its result, even if nothing may begin now.
             return self._handler.continue_request(request, now) or self._end_if_late(

@@ -54,9 +54,10 @@ def approve_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str
     # Use the clock of the database, as executors and engines do.
     now = store.now()
 
-    def approve_task(task: model.Task, begin_by: float) -> plan_approvals.TaskApproval:
+    def approve_task(task: model.Task, begin_by: float) -> plan_approvals.TaskApproval | None:
         authorization = session.signer.approve_task(task, session.person, now, begin_by)
-        return plan_approvals.TaskApproval(authorization.format_text(), authorization.missing)
+        return None if authorization is None else plan_approvals.TaskApproval(
+            authorization.format_text(), authorization.missing)
 
     approval = store.approvals.approve_plan(
         plan_id, now, decision, approve_task=approve_task,

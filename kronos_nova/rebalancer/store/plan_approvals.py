@@ -80,7 +80,8 @@ class PlanApproval:
 
 
 #: Returns the effect of the approval on a task that must begin by a time (epoch seconds).
-ApproveTask = Callable[[model.Task, float], TaskApproval]
+#: None: the person has approved it already.
+ApproveTask = Callable[[model.Task, float], TaskApproval | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,8 +155,8 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
 
     :param begin_within: seconds, by phase; others, and second halves of swaps, have
         rows.BEGIN_WITHIN.
-    :raises DecisionRefused: a move requires one that still waits, or its swap has another that
-        still waits; nothing was written.
+    :raises DecisionRefused: a move requires one that still waits, its swap has another that still
+        waits, or the person has approved all moves before; nothing was written.
     """
     # First of all: of two people who approve at once, the later one counts the earlier one.
     connection.execute(*task_claims.build_gate_update())
@@ -179,19 +180,22 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
             remedy='Nothing was approved; approve these, too.')
     following = {swap.members[-1].instance_uuid
                  for swap in swaps.list_swaps(connection, tables.swap.c.plan_id == plan_id)}
-    approved, waiting, needed = [], [], 0
+    approved, waiting, needed, repeated = [], [], 0, []
     for row in decided_rows:
         task = row.task
         within = (rows.BEGIN_WITHIN if task.instance_uuid in following
                   else begin_within.get(task.phase, rows.BEGIN_WITHIN))
         approval = approve_task(task, now + within)
+        if approval is None:
+            repeated.append(task)
+            continue
         of_task = sa.update(_task).where(_task.c.task_id == task.task_id,
                                          _task.c.state == TaskState.PENDING.value)
         if approval.missing:
-            connection.execute(of_task.values(authorization=approval.authorization,
-                                              updated_at=now))
-            waiting.append(task)
-            needed = max(needed, approval.missing)
+            if connection.execute(of_task.values(authorization=approval.authorization,
+                                                 updated_at=now)).rowcount == 1:
+                waiting.append(task)
+                needed = max(needed, approval.missing)
             continue
         done = connection.execute(of_task.values(
             state=TaskState.QUEUED.value, updated_at=now,
@@ -202,6 +206,11 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
             approved.append(task)
             plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid,
                                   now + instance_cooldown)
+    if repeated and not (approved or waiting):
+        raise exception.DecisionRefused(
+            problem=f'has your approval of {plurals.count_noun(len(repeated), "move")} already',
+            remedy='Nothing was written. Another person must approve; all local users of '
+                   'controllers count as one person.')
     if approved:
         # An engine's current cycle does not know the approval, and would write other drains.
         leases.raise_epoch(connection, approved[0].aggregate)
@@ -353,13 +362,10 @@ class ApprovalRepository(transactions.Repository):
 
     def approve_plan(self, plan_id: str, now: float, decision: OperatorDecision, *,
                      begin_within: Mapping[model.Phase, float], cooldown: float,
-                     instance_cooldown: float,
-                     approve_task: ApproveTask = lambda task, begin_by: TaskApproval(
-                         task.authorization)) -> PlanApproval:
+                     instance_cooldown: float, approve_task: ApproveTask) -> PlanApproval:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
 
-        :param approve_task: adds the approval to the authorization of a task; by default one
-            approval is enough, without a signature.
+        :param approve_task: adds the approval to the authorization of a task.
 
         :raises DecisionRefused: one requires another that still waits; nothing was written.
         """

@@ -67,9 +67,7 @@ def name_operator() -> str:
 
 
 def name_local_person() -> str:
-    """Name the person behind this process: several approvals of one person count once.
-
-    The person is the real user. One user name on two machines counts as one person.
+    """Name the real user of this process, as approvals do.
     """
     return f'local:{_read_user_name()}'
 

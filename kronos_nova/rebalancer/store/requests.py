@@ -39,7 +39,7 @@ class MigfraRequest:
 
     ``document`` is the task as received, ``progress`` the steps done so far; ``reply`` its result,
     ``failed`` whether that is an error. ``damaged``: the stored progress cannot be read, and
-    counts as empty.
+    counts as empty. ``authorization``: the proof that a process of ours has heard the message.
     """
 
     request_id: str
@@ -55,6 +55,7 @@ class MigfraRequest:
     failed: bool | None = None
     ended_at: float | None = None
     told_at: float | None = None
+    authorization: str | None = None
     damaged: bool = False
 
 
@@ -72,7 +73,8 @@ def record_request(connection: sa.Connection, request: MigfraRequest,
     if stored_request is None:
         connection.execute(sa.insert(_request).values(
             request_id=request.request_id, host=request.host, kind=request.kind,
-            document=request.document, digest=request.digest, received_at=request.received_at))
+            document=request.document, digest=request.digest, received_at=request.received_at,
+            authorization=request.authorization))
     return stored_request
 
 

@@ -343,6 +343,8 @@ request = make_table(
     sa.Column('failed', sa.Boolean),
     sa.Column('ended_at', sa.Double),
     sa.Column('told_at', sa.Double),
+    # A token of authorization.request_authorization.
+    sa.Column('authorization', make_text_type()),
     sa.Index('request_ended', 'ended_at'),
     sa.Index('request_plan_id', 'plan_id'),
 )

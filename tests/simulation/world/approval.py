@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kronos_nova import exception
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.store import plan_approvals
+from tests.unit.rebalancer.store import cases
 
 if TYPE_CHECKING:
     from tests.simulation.world import run as runs
@@ -69,7 +70,8 @@ class Approver:
         try:
             approved_tasks = store.approvals.approve_plan(
                 plan_id, now, said, begin_within=tasks.begin_within(conf.cooldown),
-                cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown).tasks
+                cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown,
+                approve_task=cases.count_one_approval).tasks
         except exception.StoreError:
             return  # it requires another one, which may come first next time
         self.approved.update(task.task_id for task in approved_tasks)

@@ -274,7 +274,7 @@ def test_two_users_approve_and_executors_can_verify_both(signing, conf, store):
     assert status == 200 and answer['tasks'] == [] and answer['approvals_missing'] == 1
     assert [task['state'] for task in answer['waiting_tasks']] == ['pending'] * 2
     status, detail = client.fail('POST', path, json={})
-    assert status == 409 and 'Another person must approve it' in detail
+    assert status == 409 and 'has your approval of 2 moves already' in detail
     # Another role, project or name is no other person.
     status, detail = client.fail('POST', path, json={}, roles='admin,manager', project='e' * 32,
                                  headers={'X-User-Name': 'bob'})

@@ -575,7 +575,7 @@ def test_a_plan_for_two_people_waits_for_the_second_and_says_so(run, store):
     assert (status, out) == (0, f'Task {task.task_id} of instance {task.instance_uuid} has your '
                                 'approval and waits for that of 1 other person.\n'), error
     status, out, error = run('plan', 'approve', plan_id)
-    assert (status, out) == (1, '') and 'Another person must approve it' in error
+    assert (status, out) == (1, '') and 'Another person must approve' in error
     decision, = listed(run, 'plan', 'show', plan_id)['Decisions']
     assert decision['verb'] == 'co-approved' and decision['decided_by'].startswith('local:')
 

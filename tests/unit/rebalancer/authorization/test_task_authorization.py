@@ -23,6 +23,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import signatures
 from kronos_nova.rebalancer.authorization import task_authorization
 from tests.unit.rebalancer.store import cases
 
@@ -58,9 +59,10 @@ def grant(signer, needed=0, approved_by=None, swaps=(), tasks=None, **fields):
     return granted if len(granted) > 1 else granted[0]
 
 
-def approve(signer, task, person, begin_by=NOW + 1200):
-    return dataclasses.replace(task, authorization=signer.approve_task(
-        task, person, NOW, begin_by).format_text())
+def approve(signer, task, person, begin_by=NOW + 1200, now=NOW):
+    authorization = signer.approve_task(task, person, now, begin_by)
+    assert authorization is not None, f'{person} has approved it already'
+    return dataclasses.replace(task, authorization=authorization.format_text())
 
 
 def test_a_granted_task_passes_also_at_its_alternate_and_after_a_retry(signer, verifier):
@@ -117,7 +119,7 @@ def test_forged_tokens_fail(signer, verifier, keys, tmp_path):
     others = make_keys(tmp_path / 'others')
     key_id, key = others.get_signing_key()
     own_id = jwt.get_unverified_header(token)['kid']
-    public = keys.find_public_key(own_id).public_bytes_raw()
+    public = keys.get_public_key(own_id).public_bytes_raw()
     for forged, match in (
             (jwt.encode(claims, key, 'EdDSA', headers={'kid': key_id, 'typ': 'kronos-grant'}),
              f'no public key with the ID {key_id}'),
@@ -128,9 +130,9 @@ def test_forged_tokens_fail(signer, verifier, keys, tmp_path):
             (jwt.encode(claims, None, 'none', headers={'kid': own_id, 'typ': 'kronos-grant'}),
              'not valid'),
             (jwt.encode(claims, key, 'EdDSA', headers={'kid': '\x1b[2J<b>', 'typ': 'x'}),
-             'with the ID 2Jb, which'),
+             'with the ID 2Jb'),
             (token[:-8] + 'AAAAAAAA', 'not valid'), ('a.b.c', 'not valid'), ('', 'no signature')):
-        with pytest.raises(exception.TaskNotAuthorized, match=match):
+        with pytest.raises((exception.TaskNotAuthorized, exception.SigningKeyError), match=match):
             verifier.check_task(forge(task, grant=forged), NOW)
 
 
@@ -140,7 +142,12 @@ def test_a_grant_ends_an_hour_after_the_task_must_begin(signer, verifier):
         verifier.check_task(task, end + 300)
         with pytest.raises(exception.TaskNotAuthorized, match='has ended 301 s ago'):
             verifier.check_task(task, end + 301)
-        verifier.check_task(task)  # a task that has begun may last for days
+        begun = dataclasses.replace(task, from_host='h7')  # Nova's own source
+        verifier.check_begun_task(begun, end + 7 * 86400 + 300)
+        with pytest.raises(exception.TaskNotAuthorized, match='has ended 301 s ago'):
+            verifier.check_begun_task(begun, end + 7 * 86400 + 301)
+        with pytest.raises(exception.TaskNotAuthorized, match='from: ..h7..'):
+            verifier.check_task(begun, NOW)
 
 
 def test_as_many_people_as_the_grant_wants_must_approve(signer, verifier):
@@ -150,23 +157,65 @@ def test_as_many_people_as_the_grant_wants_must_approve(signer, verifier):
     one = approve(signer, task, 'keystone:ada')
     with pytest.raises(exception.TaskNotAuthorized, match='1 of 2 people'):
         verifier.check_task(one, NOW)
-    with pytest.raises(exception.DecisionRefused, match='has your approval'):
-        approve(signer, one, 'keystone:ada')
-    both = approve(signer, one, 'local:root')
+    assert signer.approve_task(one, 'keystone:ada', NOW, NOW + 1) is None
+    both = approve(signer, one, 'local:root', now=NOW + 3600, begin_by=NOW + 3600 + 1200)
     verifier.check_task(both, NOW)
     queued = dataclasses.replace(both, state=model.TaskState.QUEUED)
-    verifier.check_task(queued, NOW + 1200 + 3600)
+    # The last approval may come when the plan lapses, and leaves the whole time to begin.
+    verifier.check_task(queued, NOW + 3600 + 1200 + 3600)
     with pytest.raises(exception.TaskNotAuthorized, match='has ended'):
-        verifier.check_task(queued, NOW + 1200 + 3600 + 301)
+        verifier.check_task(queued, NOW + 3600 + 3600 + 1200 + 301)
 
 
 def test_the_request_of_a_person_is_an_approval(signer, verifier):
     task = grant(signer, needed=2, approved_by='keystone:ada', state=model.TaskState.PENDING,
                  deadline=NOW + 3600)
     assert task_authorization.parse_authorization(task).missing == 1
-    with pytest.raises(exception.DecisionRefused):
-        approve(signer, task, 'keystone:ada')
+    assert signer.approve_task(task, 'keystone:ada', NOW, NOW + 1) is None
     verifier.check_task(approve(signer, task, 'keystone:bob'), NOW)
+
+
+def test_no_plan_that_has_lapsed_is_approved(signer):
+    task = grant(signer, needed=1, state=model.TaskState.PENDING, deadline=NOW + 3600)
+    approve(signer, task, 'keystone:ada', now=NOW + 3600 + 3600 + 300)
+    with pytest.raises(exception.DecisionRefused, match='its authorization has ended'):
+        approve(signer, task, 'keystone:ada', now=NOW + 3600 + 3600 + 301)
+
+
+def test_the_earliest_end_of_the_approvals_counts(signer, verifier):
+    task = grant(signer, needed=2, state=model.TaskState.PENDING, deadline=NOW + 100)
+    task = approve(signer, task, 'keystone:ada', begin_by=NOW + 200)
+    task = approve(signer, task, 'keystone:bob', begin_by=NOW + 90000)
+    end = NOW + 100 + 3600 + 200
+    verifier.check_task(task, end + 300)
+    with pytest.raises(exception.TaskNotAuthorized, match='has ended 301 s ago'):
+        verifier.check_task(task, end + 301)
+
+
+def test_all_local_users_are_one_person(signer):
+    for own in (signer, task_authorization.TaskSigner(None)):
+        task = grant(own, needed=2, state=model.TaskState.PENDING, deadline=NOW + 3600)
+        one = approve(own, task, 'local:root')
+        assert own.approve_task(one, 'local:kronos', NOW, NOW + 1) is None
+        approve(own, one, 'keystone:ada')
+
+
+def test_forged_approvals_in_the_row_stop_the_next_one(signer):
+    task = grant(signer, needed=2, state=model.TaskState.PENDING, deadline=NOW + 3600)
+    for approvals in ([['keystone:x', 'junk']], [['keystone:ada', '']]):
+        with pytest.raises(exception.DecisionRefused, match='not authorized'):
+            approve(signer, forge(task, approvals=approvals), 'keystone:ada')
+    # The number of the row does not count: that of the grant does.
+    assert signer.approve_task(forge(task, needed=1), 'keystone:ada', NOW, NOW + 1).missing == 1
+
+
+def test_a_token_of_another_version_of_the_claims_proves_nothing(signer, verifier, keys,
+                                                                 monkeypatch):
+    monkeypatch.setattr(signatures, 'VERSION', 2)
+    task = grant(signer)
+    monkeypatch.undo()
+    with pytest.raises(exception.TaskNotAuthorized, match='another release'):
+        verifier.check_task(task, NOW)
 
 
 def test_approvals_of_one_person_of_other_tasks_or_by_hand_do_not_count(signer, verifier):
@@ -177,7 +226,7 @@ def test_approvals_of_one_person_of_other_tasks_or_by_hand_do_not_count(signer, 
     (foreign,) = json.loads(approve(signer, other, 'keystone:bob').authorization)['approvals']
     for approvals, match in (
             ([own, own], '1 of 2'), ([own, ['keystone:bob', own[1]]], '1 of 2'),
-            ([own, foreign], 'of another task'), ([own, ['keystone:bob', '']], 'not valid'),
+            ([own, foreign], 'of another task'), ([own, ['keystone:bob', '']], 'no signature'),
             ([own, ['keystone:bob', json.loads(one.authorization)['grant']]],
              'not that of a kronos-approval')):
         with pytest.raises(exception.TaskNotAuthorized, match=match):
@@ -212,11 +261,25 @@ def test_a_swap_may_go_on_and_back_and_nowhere_else(signer, verifier, parking):
         for target in places - {source}:
             verifier.check_task(move(a, source, target), NOW + 86400)
     verifier.check_task(move(b, 'h1', 'h2'), NOW)
-    for task, source, target in ((a, 'h1', 'h9'), (a, 'h9', 'h1'), (b, 'h2', 'h9')):
+    for task, source, target in ((a, 'h1', 'h9'), (a, 'h9', 'h1'), (b, 'h2', 'h9'),
+                                 *([(b, 'h2', parking)] if parking else [])):
         with pytest.raises(exception.TaskNotAuthorized, match='differs from its grant'):
             verifier.check_task(move(task, source, target), NOW)
     with pytest.raises(exception.TaskNotAuthorized, match='has ended'):
         verifier.check_task(move(a, 'h1', 'h2'), NOW + 86400 + 301)
+    waiting = dataclasses.replace(a, state=model.TaskState.PENDING)
+    assert signer.approve_task(waiting, 'keystone:ada', NOW, NOW + 60).approvals
+
+
+def test_approvals_of_a_swap_last_as_long_as_its_grant(signer, verifier):
+    plan_id = cases.new_id()
+    pair = [cases.make_task(plan_id, from_host=source, to_host=target, alternates=(),
+                            state=model.TaskState.PENDING, deadline=NOW + 60)
+            for source, target in (('h1', 'h2'), ('h2', 'h1'))]
+    a, _b = signer.grant_tasks(pair, [model.Swap(*(t.instance_uuid for t in pair))],
+                               'kronos-engine', NOW, needed=1, begin_within=1)
+    approved = approve(signer, a, 'keystone:ada', begin_by=NOW + 60)
+    verifier.check_task(approved, NOW + 86400)
 
 
 def test_old_keys_verify_until_a_rotation_removes_them(tmp_path):
@@ -226,7 +289,7 @@ def test_old_keys_verify_until_a_rotation_removes_them(tmp_path):
     for _ in range(2):
         verifier.check_task(task, NOW)
         key_repository.rotate_keys(keys.directory, 3)
-    with pytest.raises(exception.TaskNotAuthorized, match='no public key'):
+    with pytest.raises(exception.SigningKeyError, match='no public key.*Copy the directory'):
         verifier.check_task(task, NOW)
 
 
@@ -237,14 +300,16 @@ def test_without_keys_approvals_are_counted_and_nothing_is_signed():
     one = approve(signer, task, 'local:root')
     assert task_authorization.parse_authorization(one) == task_authorization.TaskAuthorization(
         2, '', (task_authorization.Approval('local:root'),))
-    with pytest.raises(exception.DecisionRefused):
-        approve(signer, one, 'local:root')
+    assert signer.approve_task(one, 'local:root', NOW, NOW + 1) is None
     assert task_authorization.parse_authorization(approve(signer, one, 'keystone:ada')).missing == 0
 
 
 @pytest.mark.parametrize(('state', 'missing'), [
     (model.TaskState.PENDING, 1), (model.TaskState.QUEUED, 0)])
-@pytest.mark.parametrize('text', ['', '[]', '{"approvals": 3}', 'null', '{"needed": "x"}'])
+@pytest.mark.parametrize('text', [
+    '', '[]', '{"approvals": 3}', 'null', '{"needed": "x"}', '[' * 5000,
+    '{"needed": Infinity, "grant": "", "approvals": []}', '{"needed": -1, "grant": "", '
+    '"approvals": []}', '{"needed": 0, "grant": "\\ud800", "approvals": []}'])
 def test_a_task_of_an_earlier_release_needs_one_approval_where_it_waits(state, missing, text):
     task = cases.make_task(cases.new_id(), state=state, authorization=text)
     assert task_authorization.parse_authorization(task).missing == missing

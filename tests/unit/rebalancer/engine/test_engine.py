@@ -144,7 +144,8 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     assert engine.run_cycle()[0]['reason'] == str(waiting)
     (task,) = world.store.approvals.approve_plan(
         waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), begin_within={},
-        cooldown=600, instance_cooldown=900).tasks
+        cooldown=600, instance_cooldown=900,
+        approve_task=cases.count_one_approval).tasks
     assert task.instance_uuid == A0
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
@@ -263,7 +264,8 @@ def test_a_plan_awaiting_approval_holds_no_boot(world):
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
                                        plan_approvals.OperatorDecision('me'),
-                                       begin_within={}, cooldown=600, instance_cooldown=900)
+                                       begin_within={}, cooldown=600, instance_cooldown=900,
+        approve_task=cases.count_one_approval)
     engine.run_cycle()
     assert [len(flights) for flights in told] == [0, 1]
 
@@ -353,7 +355,8 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
                                        plan_approvals.OperatorDecision('me'),
-                                       begin_within={}, cooldown=600, instance_cooldown=900)
+                                       begin_within={}, cooldown=600, instance_cooldown=900,
+        approve_task=cases.count_one_approval)
     assert world.store.plans.list_draining_hosts() == {'a'}
     engine.run_cycle()
     engine.run_cycle()
@@ -369,7 +372,8 @@ def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     said = plan_approvals.OperatorDecision('me@here', 'after a look')
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
                                        cooldown=600,
-                                       instance_cooldown=900)
+                                       instance_cooldown=900,
+        approve_task=cases.count_one_approval)
     engine.run_cycle()
     engine.run_cycle()
     assert [event for event, _ in told] == ['plan.created', 'plan.approved']
@@ -399,7 +403,8 @@ def test_the_next_engine_notifies_a_decision_once(world):
     said = plan_approvals.OperatorDecision('me@here')
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
                                        cooldown=600,
-                                       instance_cooldown=900)
+                                       instance_cooldown=900,
+        approve_task=cases.count_one_approval)
     two.run_cycle()
     give_way(two)
     one.run_cycle()

@@ -15,6 +15,7 @@
 import dataclasses
 import json
 import os
+import shutil
 
 import pytest
 import sqlalchemy as sa
@@ -57,7 +58,7 @@ def bench(driver, keys):
     """A worker that verifies; ``driver`` notes the steps that come through."""
     bench = benches.Bench()
     bench.driver = authorized_executor.AuthorizedExecutor(
-        driver, task_authorization.TaskVerifier(keys))
+        driver, task_authorization.TaskVerifier(keys), lambda: bench.now)
     bench.worker = bench.new_worker('w2')
     return bench
 
@@ -140,7 +141,8 @@ def test_a_row_that_seems_to_be_under_way_changes_nothing(bench, driver, stage):
 
 
 def test_every_step_that_changes_something_is_verified(driver, keys, signer):
-    executor = authorized_executor.AuthorizedExecutor(driver, task_authorization.TaskVerifier(keys))
+    executor = authorized_executor.AuthorizedExecutor(
+        driver, task_authorization.TaskVerifier(keys), lambda: NOW)
     task = sign(signer)(cases.new_id(), 'blue')
     assert executor.abort(task, 'marker') is True
     executor.confirm(task, 'marker')
@@ -171,6 +173,43 @@ def test_a_task_waits_while_the_keys_cannot_be_read(bench, driver, signer, keys)
     os.rename(f'{keys.directory}.away', keys.directory)
     bench.passes(3, seconds=60)
     assert bench.store.tasks.find_task(task.task_id).task.state is TaskState.COMPLETED
+
+
+def test_a_task_is_not_begun_after_its_authorization_has_ended(bench, driver, signer):
+    _plan_id, (task,), _ = cases.save(bench.store, [sign(signer)])
+    later = NOW + rows.BEGIN_WITHIN + 3600 + 301
+    change_row(bench, task, expires_at=later + 3600)
+    bench.now = later
+    bench.passes()
+    row = bench.store.tasks.find_task(task.task_id)
+    assert row.task.state is TaskState.FAILED and 'has ended 301 s ago' in row.error
+    assert driver.calls == []
+
+
+def test_a_task_waits_for_the_public_key_of_a_controller_that_has_rotated(bench, driver, signer,
+                                                                          keys, tmp_path):
+    shutil.copytree(keys.directory, tmp_path / 'old')
+    key_repository.rotate_keys(keys.directory, 3)
+    key_repository.rotate_keys(keys.directory, 3)
+    _plan_id, (task,), _ = cases.save(bench.store, [sign(signer)])
+    os.rename(keys.directory, tmp_path / 'new')
+    os.rename(tmp_path / 'old', keys.directory)
+    bench.passes()
+    row = bench.store.tasks.find_task(task.task_id)
+    assert row.task.state is TaskState.QUEUED and 'Copy the directory again' in row.error
+    os.rename(keys.directory, tmp_path / 'old')
+    os.rename(tmp_path / 'new', keys.directory)
+    bench.passes(3, seconds=60)
+    assert bench.store.tasks.find_task(task.task_id).task.state is TaskState.COMPLETED
+
+
+def test_a_migration_that_nova_began_from_another_source_is_confirmed(bench, driver, signer):
+    driver.answers['read_progress'] = [
+        base.MigrationProgress(base.MigrationStage.UNCONFIRMED, source='h7'),
+        base.MigrationProgress(base.MigrationStage.COMPLETED, source='h7')]
+    cases.save(bench.store, [sign(signer)])
+    bench.passes(4, seconds=20)
+    assert 'confirm' in list_steps(driver)
 
 
 def test_a_swap_goes_back_with_the_signature_of_its_plan(bench, driver, signer):

@@ -27,6 +27,8 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import request_authorization
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.messaging import mqtt
@@ -120,10 +122,15 @@ class Nova:
         return {name: nova_api.Aggregate(hosts, {}) for name, hosts in self.aggregates_.items()}
 
 
+#: Without keys every request passes.
+UNSIGNED = request_authorization.RequestAuthorization(None)
+
+
 class World:
 
-    def __init__(self, store, *answers):
+    def __init__(self, store, *answers, authorization=UNSIGNED):
         self.now = NOW
+        self.authorization = authorization
         self.stepped = 0.0
         self.store = store
         self.conf = cfg.ConfigOpts()
@@ -138,8 +145,8 @@ class World:
         self.conf.set_override(name, value, group)
 
     def made(self, worker):
-        self.kept = request_repository.MigfraRequestRepository(self.store, worker, 60.0,
-                                                               lambda: self.now)
+        self.kept = request_repository.MigfraRequestRepository(
+            self.store, worker, 60.0, lambda: self.now, authorization=self.authorization)
         self.lane = request_worker.MigfraRequestWorker(self.conf, self.kept, self.handler,
                                                        lambda: self.now, self.ticks)
         hosts = names.ScopesByHost(self.nova, ['rack', '_unassigned_'])
@@ -511,7 +518,8 @@ def test_a_process_that_lost_its_request_cancels_no_task(store):
     world = World(store)
     plan_id, _, _ = planned(world, None)
     request, = world.kept.claim_requests(world.lane.worker, frozenset(MigfraRequestKind))
-    other = request_repository.MigfraRequestRepository(store, 'two', 60.0, lambda: NOW + 61)
+    other = request_repository.MigfraRequestRepository(
+        store, 'two', 60.0, lambda: NOW + 61, authorization=UNSIGNED)
     assert other.claim_requests('two/all', frozenset(MigfraRequestKind))
     with pytest.raises(exception.StoreError, match='another process'):
         world.kept.give_up_request(request, DONE, 900.0)
@@ -645,7 +653,8 @@ def test_a_slow_pass_keeps_its_requests_and_a_hanging_pass_does_not(store):
         for _ in range(8):
             world.now += 20
             one.run_once(0.0)
-        other = request_repository.MigfraRequestRepository(store, 'two', 60.0, lambda: world.now)
+        other = request_repository.MigfraRequestRepository(
+            store, 'two', 60.0, lambda: world.now, authorization=UNSIGNED)
         assert other.claim_requests('two/all', frozenset(MigfraRequestKind)) == []
         world.now += request_worker.HUNG_SECONDS
         one.run_once(0.0)
@@ -772,3 +781,60 @@ def test_only_named_permits_allow_requests(store):
             permitted(*allow)
     assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}
     assert permitted('stop-vm:p1:*', '*:*:*') is None
+
+
+@pytest.fixture
+def authorization(tmp_path):
+    key_repository.create_keys(str(tmp_path / 'keys'))
+    return request_authorization.RequestAuthorization(
+        key_repository.KeyRepository(str(tmp_path / 'keys')))
+
+
+def change_requests(store, **columns):
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.request).values(**columns))
+
+
+def read_reply(store):
+    with store.engine.connect() as connection:
+        return connection.execute(sa.select(tables.request.c.reply)).scalar_one()
+
+
+def test_a_request_whose_message_was_heard_is_carried_out(store, authorization):
+    world = World(store, DONE, authorization=authorization)
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
+    world.run()
+    world.lane.run_once()
+    assert read_reply(store) == DONE.reply
+
+
+@pytest.mark.parametrize(('columns', 'problem'), [
+    ({'authorization': None}, 'it has no signature'),
+    ({'authorization': 'a.b.c'}, 'its signature is not valid'),
+    ({'host': 'h2'}, 'its row differs'), ({'request_id': 'another'}, 'its row differs')])
+def test_a_request_that_was_written_or_changed_by_hand_is_refused(store, authorization, columns,
+                                                                  problem, caplog):
+    world = World(store, DONE, authorization=authorization)
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
+    world.run()
+    change_requests(store, **columns)
+    world.lane.run_once()
+    assert f'it is not authorized: {problem}' in read_reply(store)
+    assert 'Find out who can write to the database' in caplog.text
+    assert world.handler.asked == []
+
+
+def test_a_request_with_another_document_or_of_long_ago_is_refused(store, authorization):
+    world = World(store, DONE, authorization=authorization)
+    world.broker.deliver(TASKS[MigfraRequestKind.MIGRATE])
+    world.run()
+    columns = tables.request.c
+    with store.engine.connect() as connection:
+        *row, document = connection.execute(sa.select(
+            columns.authorization, columns.request_id, columns.host, columns.kind,
+            columns.document)).one()
+    assert authorization.find_problem(*row, document, NOW + 7 * 86400) is None
+    assert authorization.find_problem(*row, document, NOW + 7 * 86400 + 301) == (
+        'its signature has ended')
+    assert 'its row differs' in authorization.find_problem(*row, f'{document} ', NOW)
+    assert 'its row differs' in authorization.find_problem(*row[:3], 'stop vm', document, NOW)

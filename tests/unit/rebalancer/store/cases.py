@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import tables
 
 NOW = 1_700_000_000.0
@@ -79,6 +80,11 @@ def end(store, row, state=TaskState.COMPLETED, now=NOW, worker='w', error_type=N
         task.to_host, state is TaskState.COMPLETED, error_type and 'because', error_type)
     return store.tasks.finish_task(task, result, state, now, worker=worker, instance_cooldown=900,
                                    **kw)
+
+
+def count_one_approval(task, begin_by):
+    """One approval is enough, without a signature."""
+    return plan_approvals.TaskApproval(task.authorization)
 
 
 def at_once(count, action):

@@ -23,6 +23,7 @@ from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
+from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import dump
@@ -32,7 +33,7 @@ from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
 
 LIMITS = {'begin_within': {model.Phase.SPREAD: 1200.0}, 'cooldown': 600,
-          'instance_cooldown': 900}
+          'instance_cooldown': 900, 'approve_task': cases.count_one_approval}
 SAID = plan_approvals.OperatorDecision('me@here', 'why not')
 
 
@@ -333,11 +334,12 @@ def count_two(store, plan_id, person, instances=None, now=NOW):
 
     def approve_task(task, begin_by):
         authorization = signer.approve_task(task, person, now, begin_by)
-        return plan_approvals.TaskApproval(authorization.format_text(), authorization.missing)
+        return None if authorization is None else plan_approvals.TaskApproval(
+            authorization.format_text(), authorization.missing)
 
     return store.approvals.approve_plan(
-        plan_id, now, plan_approvals.OperatorDecision(person, 'why', instances), **LIMITS,
-        approve_task=approve_task)
+        plan_id, now, plan_approvals.OperatorDecision(person, 'why', instances),
+        **{**LIMITS, 'approve_task': approve_task})
 
 
 def wait_for_two(number=2):
@@ -365,11 +367,12 @@ def test_one_person_does_not_approve_twice_and_nothing_is_written(store):
     plan_id, tasks, _ = save(store, wait_for_two())
     count_two(store, plan_id, 'ada', [tasks[0].instance_uuid])
     before = dump(store)
-    with pytest.raises(exception.DecisionRefused, match='has your approval .* needs 1 more'):
-        count_two(store, plan_id, 'ada')
+    with pytest.raises(exception.DecisionRefused, match='has your approval of 1 move already'):
+        count_two(store, plan_id, 'ada', [tasks[0].instance_uuid])
     assert dump(store) == before
-    assert [t.task_id for t in count_two(store, plan_id, 'bob').tasks] == [tasks[0].task_id]
-    assert states(store, tasks) == ['queued', 'pending']
+    rest = count_two(store, plan_id, 'ada')
+    assert [t.task_id for t in rest.waiting] == [tasks[1].task_id], 'the moves that are left'
+    assert len(count_two(store, plan_id, 'bob').tasks) == 2
 
 
 def test_two_people_who_approve_at_once_both_count(store):

@@ -146,7 +146,8 @@ def test_every_other_step_is_whole_too(store):
                                          state=TaskState.PENDING)])
         if verb == 'approve':
             whole_or_nothing(store, lambda i=plan_id: store.approvals.approve_plan(
-                i, NOW, said, begin_within={}, cooldown=60, instance_cooldown=60))
+                i, NOW, said, begin_within={}, cooldown=60, instance_cooldown=60,
+        approve_task=cases.count_one_approval))
             store.approvals.cancel_plan(plan_id, NOW, said, 60)
         else:
             whole_or_nothing(store, lambda i=plan_id: store.approvals.reject_plan(i, NOW, said, 60))

@@ -296,7 +296,8 @@ def test_one_half_is_not_approved_without_the_other(store):
         for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid),))
     store.plans.save_plan(lease_of(store), plan, [a, b], plan_id=plan_id, now=NOW, dry_run=False,
                           cooldown=1, instance_cooldown=1)
-    how = {'begin_within': {}, 'cooldown': 1, 'instance_cooldown': 1}
+    how = {'begin_within': {}, 'cooldown': 1, 'instance_cooldown': 1,
+           'approve_task': cases.count_one_approval}
     with pytest.raises(exception.StoreError, match='or not at all'):
         store.approvals.approve_plan(plan_id, NOW,
                                      dataclasses.replace(SAID, instances=[a.instance_uuid]), **how)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The authorization of tasks. Daemons of the release before leave the column empty."""
+"""The authorization of tasks and requests. Daemons of the release before leave it empty."""
 
 from alembic import op
 import sqlalchemy as sa
@@ -23,5 +23,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column('task', sa.Column('authorization', sa.UnicodeText().with_variant(
-        mysql.MEDIUMTEXT(), 'mysql', 'mariadb')))
+    for table in ('task', 'request'):
+        op.add_column(table, sa.Column('authorization', sa.UnicodeText().with_variant(
+            mysql.MEDIUMTEXT(), 'mysql', 'mariadb')))
