@@ -36,7 +36,8 @@ class Style:
     coloured: bool = False
 
 
-class Cell(columns.FormattableColumn[Any]):
+# Older versions of cliff have no type parameter.
+class Cell(columns.FormattableColumn):  # type: ignore[type-arg]
     """A value for programs, and its text for people."""
 
     def __init__(self, value: Any, text: str) -> None:
