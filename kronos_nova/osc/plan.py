@@ -184,14 +184,20 @@ class ApprovePlan(PlanDecision):
 
     def follow_up(self, args: argparse.Namespace, plan_id: str,
                   answer: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-        tasks: Sequence[client.Document] = answer['tasks']
+        waiting, missing = answer['waiting_tasks'], answer['approvals_missing']
+        tasks: Sequence[client.Document] = [*answer['tasks'], *waiting]
+        if waiting:
+            self.warn(f'{plurals.count_noun(len(waiting), "task")} '
+                      f'{plurals.choose_form(len(waiting), "has", "have")} your approval and '
+                      f'{plurals.choose_form(len(waiting), "waits", "wait")} for that of '
+                      f'{plurals.count_noun(missing, "other person", "other people")}.')
         if answer['scope_without_executor'] is not None:
             self.warn('warning: '
                       f'{plan_lines.NO_EXECUTOR.format(answer["scope_without_executor"])}.')
         if args.wait or args.watch:
-            approved = {row['id'] for row in tasks}
+            concerned = {row['id'] for row in tasks}
             tasks = waits.wait_for_tasks(
-                lambda: [row for row in read_tasks(self.client, plan_id) if row['id'] in approved],
+                lambda: [row for row in read_tasks(self.client, plan_id) if row['id'] in concerned],
                 args, self.app.stderr)
             self.status = int(waits.have_failed(tasks))
         return tasks

@@ -45,7 +45,7 @@ class Server:
     """
 
     def __init__(self, routes):
-        self.roles, self.requests, self.answer = 'admin', [], None
+        self.roles, self.user, self.requests, self.answer = 'admin', 'a' * 32, [], None
         self._routes = request_id.RequestId(routes)
         self._server = serving.make_server('127.0.0.1', 0, self._serve, threaded=True,
                                            request_handler=QuietHandler)
@@ -60,7 +60,7 @@ class Server:
         if self.answer is not None:
             return self.answer(environ, start_response)
         return self._routes({
-            **environ, 'HTTP_X_IDENTITY_STATUS': 'Confirmed', 'HTTP_X_USER_ID': 'a' * 32,
+            **environ, 'HTTP_X_IDENTITY_STATUS': 'Confirmed', 'HTTP_X_USER_ID': self.user,
             'HTTP_X_USER_NAME': 'alice', 'HTTP_X_PROJECT_ID': api_fixtures.OPERATORS,
             'HTTP_X_ROLES': self.roles}, start_response)
 

@@ -25,6 +25,8 @@ from kronos_nova.osc import waits
 from tests.unit.api import test_requests
 from tests.unit.rebalancer.store import cases
 
+signing = test_requests.signing
+
 
 def read_json(openstack, *arguments):
     return json.loads(openstack.read(*arguments, '-f', 'json'))
@@ -58,6 +60,18 @@ def test_approval_without_executor_warns(openstack, store):
     status, output, error = openstack.run('plan', 'approve', plan_id)
     assert status == 0 and 'queued' in output
     assert error.startswith('warning: no live executor') and 'scope blue' in error
+
+
+def test_approval_that_another_person_must_confirm_says_so(signing, openstack, store, server):
+    plan_id, _tasks = test_requests.save_plan_for_two(store, signing)
+    status, output, error = openstack.run('plan', 'approve', plan_id, '-f', 'json')
+    assert status == 0 and [row['State'] for row in json.loads(output)] == ['pending'] * 2
+    assert error.splitlines()[0] == (
+        '2 tasks have your approval and wait for that of 1 other person.')
+    assert 'Another person must approve it' in openstack.fail('plan', 'approve', plan_id)
+    server.user = 'b' * 32
+    assert [row['State'] for row in read_json(openstack, 'plan', 'approve', plan_id)] == [
+        'queued'] * 2
 
 
 @pytest.mark.parametrize('verb', ['approve', 'reject', 'cancel'])
