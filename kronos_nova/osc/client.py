@@ -30,6 +30,8 @@ _PAGE = 1000
 #: Statuses of a service that may answer again.
 _PASSING = (502, 503, 504)
 _NO_SUCH_VERSION = 406
+#: Seconds without a byte of an answer.
+_TIMEOUT = 60.0
 
 Document = dict[str, Any]
 
@@ -73,7 +75,7 @@ class RebalanceClient:
         """
         try:
             answer = self._connection.request(
-                path, method, params=query, json=body, raise_exc=False,
+                path, method, params=query, json=body, raise_exc=False, timeout=_TIMEOUT,
                 microversion_service_type=SERVICE_TYPE, headers={'Accept': 'application/json'})
         except auth_errors.EndpointNotFound as e:
             raise exceptions.CommandError(_format_line(

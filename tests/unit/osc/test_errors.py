@@ -14,9 +14,11 @@
 
 import logging
 import socket
+import threading
 
 import pytest
 
+from kronos_nova.osc import client
 from tests.unit.api import test_requests
 
 
@@ -71,6 +73,21 @@ def test_service_that_does_not_answer_is_named(openstack, server):
         line = openstack.fail('plan', 'list')
     assert line.startswith('kronos-api does not answer: ') and openstack.url in line
     assert 'openstack catalog show rebalance' in line and 'HTTPConnectionPool' not in line
+
+
+def test_service_that_hangs_is_named(openstack, server, monkeypatch):
+    end = threading.Event()
+
+    def hang(environ, start_response):
+        end.wait(60)
+        start_response('503 Service Unavailable', [])
+        return [b'']
+
+    server.answer = hang
+    monkeypatch.setattr(client, '_TIMEOUT', 0.2)
+    line = openstack.fail('plan', 'list')
+    end.set()
+    assert line.startswith('kronos-api does not answer: ') and 'timed out' in line
 
 
 @pytest.mark.parametrize(('status', 'body', 'words'), [
