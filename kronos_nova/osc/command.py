@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import datetime
+import io
 import os
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from osc_lib import exceptions
 from osc_lib.command import command
@@ -48,6 +49,11 @@ class RebalanceCommand(command.Command):
         found: client.RebalanceClient = manager.rebalance
         return found
 
+    @property
+    def stderr(self) -> TextIO:
+        """Standard error; a file that is never read if the shell has closed it."""
+        return self.app.stderr or io.StringIO()
+
     def run(self, parsed_args: argparse.Namespace) -> int:
         with self.explain_defects():
             return int(super().run(parsed_args)) or self.status
@@ -69,7 +75,7 @@ class RebalanceCommand(command.Command):
 
     def warn(self, text: str) -> None:
         """Write a line for people on standard error."""
-        self.app.stderr.write(f'{text}\n')
+        self.stderr.write(f'{text}\n')
 
     def choose_style(self, args: argparse.Namespace) -> columns.Style:
         """Return the way to show a table: colours need a terminal that wants them."""

@@ -128,7 +128,7 @@ class ShowPlan(command.ShowResource):
         plan_id = references.find_plan(self.client, args)
         if args.wait or args.watch:
             tasks = waits.wait_for_tasks(lambda: read_tasks(self.client, plan_id), args,
-                                         self.app.stderr)
+                                         self.stderr)
             self.status = int(waits.have_failed(tasks))
         return dict(self.client.send('GET', f'/v1/plans/{plan_id}'))
 
@@ -198,7 +198,7 @@ class ApprovePlan(PlanDecision):
             concerned = {row['id'] for row in tasks}
             tasks = waits.wait_for_tasks(
                 lambda: [row for row in read_tasks(self.client, plan_id) if row['id'] in concerned],
-                args, self.app.stderr)
+                args, self.stderr)
             self.status = int(waits.have_failed(tasks))
         return tasks
 

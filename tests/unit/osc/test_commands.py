@@ -15,6 +15,7 @@
 import csv
 import json
 import re
+import sys
 
 import pytest
 
@@ -147,6 +148,14 @@ def test_all_pages_are_searched_and_limit_bounds_the_rows(openstack, store, conf
     assert openstack.run('plan', 'list', '--limit', '3', '-f', 'value', '-c', 'ID') == (
         0, ''.join(f'{plan_id}\n' for plan_id in made[:1:-1]), '')
     assert openstack.run('plan', 'list', '--limit', '5')[2] == ''
+
+
+def test_closed_standard_error_stops_no_command(openstack, store, monkeypatch):
+    for number in range(2):
+        cases.save(store, 1, now=store.now() + number)
+    monkeypatch.setattr(sys, 'stderr', None)
+    status, output, _error = openstack.run('plan', 'list', '--limit', '1')
+    assert status == 0 and output.count(' blue ') == 1
 
 
 def test_lists_have_filters(openstack, store):
