@@ -144,13 +144,22 @@ def describe_error(answer: Any) -> str:
 
 
 def make_printable(value: Any) -> Any:
-    """Return a document whose text, also in keys, is printable."""
+    """Return a document whose text, also in keys, is printable.
+
+    Two keys that print alike stay two keys.
+    """
     if isinstance(value, str):
         return printable.format_printable(value)
     if isinstance(value, list):
         return [make_printable(part) for part in value]
     if isinstance(value, dict):
-        return {make_printable(key): make_printable(part) for key, part in value.items()}
+        shown: Document = {}
+        for key, part in value.items():
+            name = make_printable(key)
+            while name in shown:
+                name += '?'
+            shown[name] = make_printable(part)
+        return shown
     return value
 
 

@@ -31,7 +31,7 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
 
     :param kind: ``plan`` or ``task``.
     :param reference: its UUID, or the beginning that no other one has.
-    :raises CommandError: no one or several begin so.
+    :raises CommandError: no ID begins so, or several do.
     """
     text = reference.lower()
     if _UUID.fullmatch(text):
@@ -42,7 +42,7 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
 
 
 def check_beginning(kind: str, text: str) -> None:
-    """Fail on a text that begins no UUID, or many."""
+    """Fail on a text that cannot begin a UUID, or is too short to name one."""
     if not _BEGINNING.fullmatch(text):
         raise exceptions.CommandError(
             f'<{kind}>: {text!r} is no UUID, and no beginning of one with four characters or more')

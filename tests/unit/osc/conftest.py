@@ -83,14 +83,17 @@ def undo_global_settings():
     # The descriptor of the client manager keeps the first client.
     vars(clientmanager.ClientManager)['rebalance']._handle = None
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers = list(root.handlers)
+    levels = {logger: logger.level for logger in (root, *root.manager.loggerDict.values())
+              if isinstance(logger, logging.Logger)}
     with warnings.catch_warnings():
         try:
             yield
         finally:
             for handler in set(root.handlers) - set(handlers):
                 root.removeHandler(handler)
-            root.setLevel(level)
+            for logger, level in levels.items():
+                logger.setLevel(level)
 
 
 class Client:

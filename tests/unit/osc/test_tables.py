@@ -22,6 +22,7 @@ import wcwidth
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.osc import client
 from tests.unit.rebalancer.store import cases
 
 WIDTH = 100
@@ -95,6 +96,11 @@ def test_names_of_tenants_are_printable_in_every_format(openstack, crowded):
         assert shown in output and all(c.isprintable() or c in '\r\n' for c in output)
     names = {row['Instance'] for row in json.loads(openstack.read('task', 'list', '-f', 'json'))}
     assert shown in names
+
+
+def test_keys_that_print_alike_stay_two():
+    assert client.make_printable({'a\x1b': [1], 'a\x07': ['b\n'], 'c': {'d': None}}) == {
+        'a?': [1], 'a??': ['b?'], 'c': {'d': None}}
 
 
 class Terminal(io.StringIO):
