@@ -147,7 +147,7 @@ make_venv() {
     fi
     if [ "${3:-}" != prepare ]; then
         bootstrap_pip "$dir" --no-compile --no-build-isolation \
-            -e '.[api,rebalancer,scheduler]' || return 1
+            -e '.[api,client,rebalancer,scheduler]' || return 1
         printf '%s\n' "$inputs" > "$stamp"
     fi
 }

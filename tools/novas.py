@@ -63,7 +63,7 @@ def make(series: str) -> str | None:
                '--no-input', '-c', str(limits)]
     for command in ([sys.executable, '-m', 'venv', str(directory)],
                     [*install, 'setuptools', 'wheel', 'pbr'],
-                    [*install, '--no-build-isolation', '-e', '.[api,rebalancer,scheduler]',
+                    [*install, '--no-build-isolation', '-e', '.[api,client,rebalancer,scheduler]',
                      '-r', 'tools/nova-requirements.txt']):
         done = subprocess.run(command, cwd=TOP, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -181,11 +181,6 @@ def is_nested_format(args: argparse.Namespace) -> bool:
     return args.formatter in ('json', 'yaml')
 
 
-def format_single_line(text: str) -> str:
-    """Return an argument, which may hold any bytes, as one line of Unicode."""
-    return ' '.join(text.encode('utf-8', 'replace').decode().split())
-
-
 def add_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--snapshot', metavar='DIR',
                         help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '

@@ -21,11 +21,11 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.cli import command
-from kronos_nova.cli import progress
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drain_watches
+from kronos_nova.text import progress
 from kronos_nova.wiring import tools
 
 MODES = ('auto', 'compact', 'scatter')

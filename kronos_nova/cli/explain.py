@@ -22,8 +22,8 @@ from kronos_nova.cli import command
 from kronos_nova.cli import plan_text
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import move_verdicts
-from kronos_nova.rebalancer.planning import move_effects
-from kronos_nova.wiring import times
+from kronos_nova.text import move_effects
+from kronos_nova.text import times
 
 
 class ExplainMove(command.TableCommand):

@@ -22,7 +22,7 @@ from cliff import show
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import cloud_views
-from kronos_nova.wiring import times
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 

@@ -23,7 +23,8 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 from kronos_nova.rebalancer.operations import operator_decisions
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.wiring import times
+from kronos_nova.text import printable
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 
@@ -51,7 +52,7 @@ class PauseScope(database_command.DatabaseCommand):
             pause = operator_decisions.pause_scope(
                 session, parsed_args.scope,
                 seconds=_parse_duration(parsed_args.duration, session.existing_store.now()),
-                reason=command.format_single_line(parsed_args.reason))
+                reason=printable.format_single_line(parsed_args.reason))
             sys.stdout.write(f'{operator_decisions.format_paused(pause.scope)} is paused '
                              f'{_format_end(pause.until)}.\n')
 

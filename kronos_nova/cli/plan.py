@@ -23,10 +23,10 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 from kronos_nova.cli import plan_text
 from kronos_nova.rebalancer.operations import operator_decisions
-from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.rebalancer.planning import move_effects
-from kronos_nova.wiring import times
+from kronos_nova.text import plan_lines
+from kronos_nova.text import printable
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 SHOWN = 20
@@ -75,11 +75,8 @@ def _render_plan(stored_plan: Any, nested: bool) -> database_command.Shown:
     moves: Any = [_render_move(m, of.get(m.instance_uuid)) for m in plan.moves]
     rejections: Any = dict(sorted(plan.rejections.items()))
     if not nested:
-        moves = '\n'.join(
-            f'{m["instance_uuid"]} {m["from_host"]} to {m["to_host"]}: {m["phase"]}, wave '
-            f'{m["wave"]}' + (f', task {m["task_id"]} {m["state"]}' if m['task_id'] else '')
-            + _format_effects(m) for m in moves)
-        rejections = ', '.join(f'{rule} {number}' for rule, number in rejections.items())
+        moves = '\n'.join(map(plan_lines.format_move, moves))
+        rejections = plan_lines.format_rejections(rejections)
     return (
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
@@ -93,16 +90,8 @@ def _render_plan(stored_plan: Any, nested: bool) -> database_command.Shown:
         plan_text.format_texts([rejection.detail for rejection in plan.undrained], nested),
         plan_text.format_texts(plan.warnings, nested), plan.truncated,
         [_render_decision(d) for d in stored_plan.decisions] if nested else '\n'.join(
-            '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(decision)
-            + (f': {decision["reason"]}' if decision['reason'] else '')
-            for decision in map(_render_decision, stored_plan.decisions)),
+            plan_lines.format_decision(_render_decision(d)) for d in stored_plan.decisions),
         _format_swaps(plan, stored_plan.swaps, nested))
-
-
-def _format_effects(move: Any) -> str:
-    """Return the effects of the move on its hosts and the imbalance, on a line of their own."""
-    effects = move_effects.describe_effects(move)
-    return f'\n    {effects}' if effects else ''
 
 
 def _format_swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
@@ -115,9 +104,7 @@ def _format_swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
     swap_states = swap_states or [{'instances': [swap.first, swap.second], 'state': 'planned',
                                    'undos': []}
                                   for swap in plan.swaps]
-    return swap_states if nested else '\n'.join(
-        f'{" and ".join(s["instances"])}: {s["state"]}'
-        + (f' (plans {", ".join(s["undos"])})' if s['undos'] else '') for s in swap_states)
+    return swap_states if nested else '\n'.join(map(plan_lines.format_swap, swap_states))
 
 
 def _render_decision(decision: Any) -> dict[str, Any]:
@@ -157,7 +144,7 @@ class DecisionCommand(database_command.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def apply_decision(session: Any) -> None:
             for task in self.record_decision(session, parsed_args.plan,
-                                             command.format_single_line(parsed_args.reason),
+                                             printable.format_single_line(parsed_args.reason),
                                              parsed_args.move):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
@@ -192,7 +179,7 @@ class ApprovePlan(DecisionCommand):
         if result.scope_without_executor is not None:
             scope = tools.format_printable(result.scope_without_executor)
             sys.stderr.write(f'{self.prog}: warning: '
-                             f'{scope_liveness.NO_EXECUTOR.format(scope)}.\n')
+                             f'{plan_lines.NO_EXECUTOR.format(scope)}.\n')
         return result.tasks
 
 

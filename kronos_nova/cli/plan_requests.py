@@ -22,6 +22,7 @@ from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
+from kronos_nova.text import printable
 
 
 class RequestedMoveTable(command.TableCommand):
@@ -37,7 +38,7 @@ class RequestedMoveTable(command.TableCommand):
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             request_result = self.request_moves(session, args,
-                                                command.format_single_line(args.reason))
+                                                printable.format_single_line(args.reason))
         # Programs read the table on standard output.
         if request_result.plan_id:
             missing = plurals.count_noun(request_result.approvals_missing, 'other person',

@@ -12,11 +12,13 @@
 
 """Format parts of a stored plan: as data for programs, else as lines of text."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
 from kronos_nova import model
+from kronos_nova.text import plan_lines
 from kronos_nova.wiring import tools
 
 
@@ -27,26 +29,23 @@ def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
                  'skipped': p.skipped, 'reason': _format_reason(p.reason), 'age_seconds': p.age}
                 for p in reports]
-    return '\n'.join(
-        f'{tools.format_printable(p.name)}: ' + (
-            _format_reason(p.reason) or 'skipped' if p.skipped else
-            f'{tools.format_printable(p.measured_imbalance)} to '
-            f'{tools.format_printable(p.imbalance_after)} '
-            f'(threshold {p.threshold:.4f})')
-        + _format_sample_age(p) for p in reports)
+    return '\n'.join(_format_policy(p, plan_lines.format_policy_change) for p in reports)
 
 
 def format_measured_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     """Show each policy's measured imbalance and, apart from it, the planned one."""
     if nested:
         return format_policies(reports, nested)
-    return '\n'.join(
-        f'{tools.format_printable(p.name)}: ' + (
-            _format_reason(p.reason) or 'skipped' if p.skipped else
-            f'measured {tools.format_printable(p.measured_imbalance)} (threshold {p.threshold:.4f})'
-            + ('' if p.imbalance_after == p.measured_imbalance else
-               f', planned {tools.format_printable(p.imbalance_after)}'))
-        + _format_sample_age(p) for p in reports)
+    return '\n'.join(_format_policy(p, plan_lines.format_measured_policy) for p in reports)
+
+
+def _format_policy(report: model.PolicyReport, format_values: Callable[..., str]) -> str:
+    name = tools.format_printable(report.name)
+    line = (plan_lines.format_skipped_policy(name, _format_reason(report.reason))
+            if report.skipped else
+            format_values(name, report.measured_imbalance, report.imbalance_after,
+                          report.threshold))
+    return line + plan_lines.format_sample_age(report.age)
 
 
 def build_move_effects(move: model.Move) -> dict[str, Any]:
@@ -57,10 +56,6 @@ def build_move_effects(move: model.Move) -> dict[str, Any]:
             'changes': [{**dataclasses.asdict(change),
                          'policy': tools.format_printable(change.policy)}
                         for change in move.changes]}
-
-
-def _format_sample_age(report: model.PolicyReport) -> str:
-    return '' if report.age is None else f', samples {report.age:.0f} s old'
 
 
 def _format_reason(reason: str | None) -> str | None:

@@ -22,7 +22,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 from kronos_nova.rebalancer.operations import operator_decisions
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.wiring import times
+from kronos_nova.text import times
 
 KINDS = ('instance', 'host', 'disks', 'cells')
 

@@ -27,13 +27,13 @@ from cliff import lister
 
 from kronos_nova import exception
 from kronos_nova.cli import command
-from kronos_nova.cli import progress
 from kronos_nova.rebalancer.backtest import power
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
 from kronos_nova.rebalancer.operations import simulations
+from kronos_nova.text import progress
+from kronos_nova.text import times
 from kronos_nova.wiring import extras
-from kronos_nova.wiring import times
 from kronos_nova.wiring import tools
 
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.

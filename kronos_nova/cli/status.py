@@ -21,7 +21,7 @@ from kronos_nova.cli import database_command
 from kronos_nova.cli import plan_text
 from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.wiring import times
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 

@@ -23,7 +23,9 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.operations import operator_decisions
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.wiring import times
+from kronos_nova.text import printable
+from kronos_nova.text import task_lines
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 
@@ -67,14 +69,15 @@ class ShowTask(database_command.ShowStored):
 
 def _format_doubt(row: Any) -> str:
     doubt = migration_uncertainty.describe_doubt(row)
-    return '' if doubt is None else f'{doubt}, since {times.format_time(row.doubt_since)}'
+    return '' if doubt is None else task_lines.format_doubt(
+        doubt, times.format_time(row.doubt_since))
 
 
 def _format_owed_hook(owed_hook: Any) -> str:
     """Return a hook that has begun and has not ended, as a line of text."""
-    failed = f', tried {owed_hook.tries} times: {owed_hook.error}' if owed_hook.tries else ''
-    return tools.format_printable(f'{owed_hook.hook.name} for {owed_hook.task.to_host}, since '
-                                  f'{times.format_time(owed_hook.begun_at)}{failed}')
+    return task_lines.format_owed_hook(
+        owed_hook.hook.name, owed_hook.task.to_host, times.format_time(owed_hook.begun_at),
+        owed_hook.tries, owed_hook.error)
 
 
 def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_command.Shown:
@@ -92,15 +95,8 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
     hooks: Any = [_format_owed_hook(owed_hook) for owed_hook in owed]
     if not nested:
         hooks = '\n'.join(hooks)
-        alternates = '\n'.join(
-            a['host'] + ('' if a['improvement'] is None else f' ({a["improvement"]:.4f})')
-            for a in alternates)
-        attempts = '\n'.join(
-            f'{a["to_host"]}, {a["started_at"]} to {a["ended_at"]}'
-            + (f', migration {a["migration_uuid"]}' if a['migration_uuid'] else '')
-            + (f': {a["error_type"]}: {a["error"]}' if a['error_type'] else ': completed')
-            + _format_phases(a['phases'])
-            for a in attempts)
+        alternates = '\n'.join(map(task_lines.format_alternate, alternates))
+        attempts = '\n'.join(map(task_lines.format_attempt, attempts))
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
         'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
@@ -110,15 +106,8 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
         task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _format_doubt(row),
         stored_views.find_migration(row), stored_views.describe_next_step(row), hooks,
-        f'{task.retry_count} of {task.max_retries}', tools.format_printable(row.error or ''),
-        attempts)
-
-
-def _format_phases(seconds: dict[str, float]) -> str:
-    """Return the phases of an attempt as its second line."""
-    if not seconds:
-        return ''
-    return '\n  ' + ', '.join(f'{name} {value:.0f} s' for name, value in seconds.items())
+        task_lines.format_retries(task.retry_count, task.max_retries),
+        tools.format_printable(row.error or ''), attempts)
 
 
 class CancelTask(database_command.DatabaseCommand):
@@ -141,7 +130,7 @@ class CancelTask(database_command.DatabaseCommand):
         def apply_cancellation(session: Any) -> None:
             for task in operator_decisions.cancel_task(
                     session, parsed_args.task,
-                    reason=command.format_single_line(parsed_args.reason)):
+                    reason=printable.format_single_line(parsed_args.reason)):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
@@ -173,7 +162,7 @@ class ResolveTask(database_command.DatabaseCommand):
         def apply_resolution(session: Any) -> None:
             cancelled = operator_decisions.resolve_task(
                 session, parsed_args.task, TaskState(parsed_args.state),
-                reason=command.format_single_line(parsed_args.reason))
+                reason=printable.format_single_line(parsed_args.reason))
             sys.stdout.write(f'Task {parsed_args.task} is resolved as {parsed_args.state}.\n')
             for task in cancelled:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '

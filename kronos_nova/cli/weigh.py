@@ -24,9 +24,9 @@ from cliff import lister
 from kronos_nova import exception
 from kronos_nova.cli import command
 from kronos_nova.cli import explanation_columns
-from kronos_nova.cli import progress
 from kronos_nova.cli import simulate
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.text import progress
 from kronos_nova.weighing import findings
 from kronos_nova.weighing import nova_setup
 from kronos_nova.wiring import tools

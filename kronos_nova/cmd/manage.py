@@ -20,8 +20,8 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import plurals
+from kronos_nova.text import times
 from kronos_nova.wiring import extras
-from kronos_nova.wiring import times
 
 PROG = 'kronos-manage'
 

@@ -28,8 +28,8 @@ with extras.needs_extra(PROG):
     from oslo_config import cfg
 
     from kronos_nova.conf import opts
-    from kronos_nova.rebalancer.planning import move_effects
     from kronos_nova.rebalancer.snapshots import replay
+    from kronos_nova.text import move_effects
     from kronos_nova.wiring import tools
 
 DESCRIPTION = ('Plans offline from a snapshot, as kronos-engine would have: the same snapshot '

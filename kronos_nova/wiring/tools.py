@@ -36,8 +36,11 @@ from kronos_nova import exception
 from kronos_nova import version
 from kronos_nova.conf import opts
 from kronos_nova.conf import secret_mask
+from kronos_nova.text import printable
 
 LOG = logging.getLogger(__name__)
+#: The name by which commands call it.
+format_printable = printable.format_printable
 
 
 def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
@@ -129,12 +132,3 @@ def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     for row in rows:
         table.add_row([format_printable(cell) for cell in row])
     return str(table.get_string())
-
-
-def format_printable(cell: object) -> str:
-    """Return a cell's text; unprintable characters become ``?``, as names may hold anything."""
-    if cell is None:
-        return '-'
-    if isinstance(cell, float):
-        return f'{cell:.4f}'
-    return ''.join(c if c.isprintable() else '?' for c in str(cell))

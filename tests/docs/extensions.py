@@ -16,7 +16,9 @@
 as JSON.
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 import pathlib
 import sys
@@ -290,6 +292,30 @@ def ask_api(address: str) -> dict[str, Any]:
     return {'status': answer.status_code, 'document': answer.get_json(),
             'paths': list(client.get('/v1/openapi.json').get_json()['paths']),
             'rules': [rule.name for rule in policies.list_rules()]}
+
+
+def run_client(*arguments: str) -> dict[str, Any]:
+    """Run a command of openstack rebalance against kronos-api, which knows a failed task."""
+    from openstackclient import shell
+
+    from kronos_nova.api import application
+    from tests.fixtures import stores
+    from tests.unit.osc import conftest
+    from tests.unit.rebalancer.store import cases
+
+    conf = configure('[database]', f'connection = sqlite:///{pathlib.Path.cwd()}/kronos.sqlite')
+    store = stores.in_file('kronos.sqlite')
+    cases.save(store, [lambda plan_id, scope: cases.make_task(plan_id, scope,
+                                                              instance_name='web-1')])
+    cases.end(store, cases.claim(store), model.TaskState.FAILED, error_type='NoValidHost')
+    store.close()
+    server, output = conftest.Server(application.make_routes(conf)), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        status = shell.OpenStackShell().run(
+            ['--os-auth-type', 'none', '--os-endpoint', server.url, 'rebalance', *arguments])
+    server.stop()
+    return {'status': status, 'output': output.getvalue()}
+
 
 if __name__ == '__main__':
     print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

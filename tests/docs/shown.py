@@ -64,6 +64,26 @@ def parser(name: str):
     return factory(None, None).get_parser(f'kronos {name}')
 
 
+@functools.cache
+def client_manager() -> commandmanager.CommandManager:
+    return commandmanager.CommandManager('openstack.rebalance.v1')
+
+
+@functools.cache
+def client_parser(name: str):
+    """What takes the arguments of a command of ``openstack rebalance``."""
+    factory, _, _ = client_manager().find_command(name.split())
+    return factory(None, None).get_parser(f'openstack {name}')
+
+
+def split_client(command: str) -> tuple[str, list[str]]:
+    """(command of ``openstack rebalance``, its arguments); '' when no such command exists."""
+    words = shlex.split(command)
+    words = words[words.index('rebalance'):]
+    name = ' '.join(words[:3])
+    return (name, words[3:]) if name in client_manager().commands else ('', words)
+
+
 def split(command: str) -> tuple[str, list[str]]:
     """(subcommand, its arguments); '' when no such subcommand exists."""
     words = shlex.split(command)[1:]

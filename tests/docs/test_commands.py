@@ -28,6 +28,7 @@ from tests.docs import shown
 TOP = shown.TOP
 TABLE = TOP / 'doc/source/admin/commands.rst'
 REFERENCE = TOP / 'doc/source/reference/commands.rst'
+CLIENT = TOP / 'doc/source/reference/osc.rst'
 #: Of other projects and of the system.
 FOREIGN = {
     'ansible-playbook', 'cat', 'cd', 'cp', 'curl', 'docker', 'git', 'kolla-ansible',
@@ -90,6 +91,11 @@ def test_command_in_block_exists_and_accepts_its_arguments(command):
         name, arguments = shown.split(command)
         assert name, 'no such subcommand'
         shown.parser(name).parse_args(arguments)
+    elif words[0] == 'openstack' and 'rebalance' in words and words[1] not in (
+            'service', 'endpoint'):
+        name, arguments = shown.split_client(command)
+        assert name, 'no such command'
+        shown.client_parser(name).parse_args(arguments)
     elif words[0] in program_help.programs():
         assert program_takes(words)
     elif words[0].startswith('tools/'):
@@ -161,6 +167,19 @@ def test_reference_has_every_argument_of_every_subcommand(reference):
                 assert option in reference[name] or option in common, (name, option)
         assert shown.parser(name).description.split('.')[0].split() == (
             reference[name].strip().split('.')[0].split())
+
+
+def test_reference_has_every_argument_of_openstack_rebalance(tmp_path):
+    text = built(CLIENT, tmp_path)
+    common = shown.TOP.joinpath('doc/source/reference/commands.rst').read_text()
+    for name in shown.client_manager().commands:
+        for action in shown.client_parser(name)._actions:
+            for option in action.option_strings or [str(action.metavar or action.dest)]:
+                if option in ('-h', '--help'):
+                    continue
+                assert option in text[name] or option in common, (name, option)
+        assert shown.client_parser(name).description.split('.')[0].split() == (
+            text[name].strip().split('.')[0].split())
 
 
 def test_reference_has_every_option_of_every_program(reference):

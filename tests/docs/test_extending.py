@@ -251,6 +251,13 @@ def test_diff_touches_three_files_at_most(kind):
         assert all(any(re.fullmatch(name, one) for name in named) for one in touched)
 
 
+def test_client_command_lists_what_the_api_has(installed):
+    answer = run(USE, 'run_client', 'failure', 'list', '-f', 'json', first=installed)
+    (row,) = json.loads(answer['output'])
+    assert answer['status'] == 0
+    assert (row['Instance'], row['To'], row['Error']) == ('web-1', 'h2', 'because')
+
+
 def test_endpoint_answers_and_is_in_the_document(tmp_path):
     shutil.copy(EXAMPLE / 'instance_tasks.py', tmp_path)
     answers = run("""

@@ -47,10 +47,11 @@ USERS = {
 
 
 class Service:
-    """The service, its database, and a token for each user."""
+    """The service, its database, its Keystone, and a token for each user."""
 
-    def __init__(self, url, store, tokens, log):
-        self.url, self.store, self.tokens, self.log = url, store, tokens, log
+    def __init__(self, url, store, keystone, tokens, log):
+        self.url, self.store, self.keystone = url, store, keystone
+        self.tokens, self.log = tokens, log
 
     def send(self, method, path, user=None, body=None, headers=None):
         """Return (status, document, headers) of the answer."""
@@ -67,12 +68,17 @@ class Service:
                 return e.code, json.loads(e.read()), e.headers
 
 
-def make_accounts(keystone):
-    """Make projects and users; return (ID of the operators' project, token by user)."""
-    admin = openstack.connect(
+def connect_as_admin(keystone):
+    """Return openstacksdk's connection."""
+    return openstack.connect(
         auth_url=keystone.url, username=keystone_server.USER, password=PASSWORD,
         project_name='admin', user_domain_id='default', project_domain_id='default',
-        region_name=keystone_server.REGION).identity
+        region_name=keystone_server.REGION)
+
+
+def make_accounts(keystone):
+    """Make projects and users; return (ID of the operators' project, token by user)."""
+    admin = connect_as_admin(keystone).identity
     projects = {name: admin.create_project(name=name, domain_id='default')
                 for name in ('operators', 'tenant', 'service')}
     roles = {role.name: role for role in admin.roles()}
@@ -113,7 +119,10 @@ def service(tmp_path_factory):
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, 'OS_KRONOS_CONFIG_FILES': str(conf)})
         try:
-            made = Service(f'http://127.0.0.1:{port}', store, tokens, directory / 'api.log')
+            url = f'http://127.0.0.1:{port}'
+            keystone.register(connect_as_admin(keystone), 'rebalance', public=url, internal=url)
+            made = Service(url, store, keystone, tokens,
+                           directory / 'api.log')
             wait_until_it_answers(made, process)
             yield made
         finally:
@@ -191,3 +200,72 @@ def test_another_origin_may_read_only_where_the_operator_allows_it(service):
             'Origin': origin, 'Access-Control-Request-Method': 'POST',
             'Access-Control-Request-Headers': 'X-Auth-Token'})[2]
         assert headers['Access-Control-Allow-Headers'] == (allowed and 'X-Auth-Token')
+
+
+class Shell:
+    """``openstack`` as a process, with a clouds.yaml that has a cloud for each user."""
+
+    def __init__(self, service, directory):
+        clouds = {name: {
+            'auth': {'auth_url': service.keystone.url, 'username': name, 'password': PASSWORD,
+                     'project_name': project, 'user_domain_id': 'default',
+                     'project_domain_id': 'default'}, 'region_name': keystone_server.REGION}
+            for name, (_role, project, _accesses) in USERS.items()}
+        clouds['south'] = {**clouds['reader'], 'region_name': 'south'}
+        clouds['addressed'] = {**clouds['south'], 'rebalance_endpoint_override': service.url}
+        clouds['mistyped'] = {**clouds['reader'],
+                              'auth': {**clouds['reader']['auth'], 'password': 'wrong'}}
+        self._clouds = directory / 'clouds.yaml'
+        self._clouds.write_text(json.dumps({'clouds': clouds}))
+        self._directory = directory
+
+    def run(self, cloud, *arguments):
+        """Return (status, standard output, standard error) of ``openstack rebalance``."""
+        done = subprocess.run(
+            [pathlib.Path(sys.executable).with_name('openstack'), '--os-cloud', cloud, 'rebalance',
+             *arguments], cwd=self._directory, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, check=False, timeout=PATIENCE,
+            env={**{name: value for name, value in os.environ.items()
+                    if not name.startswith('OS_')}, 'OS_CLIENT_CONFIG_FILE': str(self._clouds),
+                 'PYTHONWARNINGS': 'ignore', 'PYTHONPATH': str(ROOT)})
+        assert 'Traceback' not in done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    def fail(self, cloud, *arguments):
+        """Return the one line of a command that must fail."""
+        status, output, error = self.run(cloud, *arguments)
+        assert (status, output) == (1, ''), error
+        (line,) = error.splitlines()
+        return line
+
+
+@pytest.fixture(scope='module')
+def shell(service, tmp_path_factory):
+    return Shell(service, tmp_path_factory.mktemp('client'))
+
+
+def test_openstack_rebalance_shows_and_approves_by_role(service, shell):
+    plan_id, tasks = test_requests.save_waiting_plan(service.store)
+    status, output, error = shell.run('reader', 'plan', 'list', '-f', 'json')
+    assert status == 0, error
+    assert plan_id in [row['ID'] for row in json.loads(output)]
+    line = shell.fail('reader', 'plan', 'approve', plan_id)
+    assert 'kronos:plan:approve' in line and 'kronos.api.forbidden, HTTP 403' in line
+    assert re.search('request req-[0-9a-f-]{36}', line)
+    line = shell.fail('tenant-manager', 'plan', 'list')
+    assert 'kronos:plan:list' in line and 'HTTP 403' in line
+    status, output, error = shell.run('manager', 'plan', 'approve', plan_id[:13], '--reason',
+                                      'night shift', '-f', 'value', '-c', 'State')
+    assert (status, output) == (0, 'queued\n' * len(tasks)), error
+    status, output, _error = shell.run('addressed', 'plan', 'show', plan_id, '-f', 'json')
+    (decision,) = json.loads(output)['decisions']
+    assert decision['decided_by'].endswith(' roles manager,member,reader (manager)')
+    assert decision['reason'] == 'night shift'
+
+
+@pytest.mark.parametrize(('cloud', 'words'), [
+    ('nowhere', ('nowhere',)), ('mistyped', ('HTTP 401',)),
+    ('south', ('rebalance', 'south', 'openstack catalog list', 'rebalance_endpoint_override'))])
+def test_wrong_cloud_is_one_line(shell, cloud, words):
+    line = shell.fail(cloud, 'plan', 'list')
+    assert all(word in line for word in words), line

@@ -116,7 +116,7 @@ def test_metadata_has_extras_and_small_base_requirements(wheel):
     message = email.message_from_string(_read(wheel, '.dist-info/METADATA'))
     assert message['Name'] == 'kronos-nova'
     assert message['Requires-Python'] == '>=3.11'
-    assert {'mysql', 'rebalancer', 'scheduler'} <= set(message.get_all('Provides-Extra'))
+    assert {'client', 'mysql', 'rebalancer', 'scheduler'} <= set(message.get_all('Provides-Extra'))
     base = {re.match(r'[\w.-]+', line)[0].lower() for line in message.get_all('Requires-Dist')
             if 'extra ==' not in line}
     assert 'pydantic' in base
@@ -251,3 +251,31 @@ def test_command_with_its_extra_shows_its_help(complete, name):
     assert done.returncode == 0, done.stderr
     assert 'usage:' in done.stdout.lower()
     assert 'Traceback' not in done.stderr
+
+
+@pytest.fixture(scope='module')
+def client(wheel, tmp_path_factory) -> Path:
+    """An environment with OpenStackClient and the extra client alone."""
+    home = tmp_path_factory.mktemp('client')
+    venv.create(home, with_pip=True)
+    _pip(home, 'python-openstackclient', f'kronos-nova[client] @ {wheel.as_uri()}')
+    return home
+
+
+def test_client_works_without_packages_of_the_services(client):
+    installed = {line.partition('==')[0].lower()
+                 for line in _command(client, 'pip', 'freeze', '--all').stdout.splitlines()}
+    assert not installed & {'alembic', 'flask', 'keystonemiddleware', 'nova', 'numpy', 'oslo.db',
+                            'oslo.messaging', 'oslo.policy', 'sqlalchemy', 'webob', 'werkzeug'}
+    done = _command(client, 'openstack', 'complete')
+    assert done.returncode == 0, done.stderr
+    names = [name.removeprefix('rebalance_').split('_')
+             for name in _declared()['openstack.rebalance.v1']]
+    for kind in {kind for kind, _verb in names}:
+        verbs = ' '.join(sorted(verb for other, verb in names if other == kind))
+        assert f"cmds_rebalance_{kind}='{verbs}'" in done.stdout
+    # Port 9 (discard) has no server here.
+    done = _command(client, 'openstack', '--os-auth-type', 'none', '--os-endpoint',
+                    'http://127.0.0.1:9', 'rebalance', 'plan', 'list')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert re.fullmatch(r'kronos-api does not answer: .*\n', done.stderr)

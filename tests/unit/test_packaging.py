@@ -87,7 +87,7 @@ def test_every_entry_point_can_be_imported_alone(name, target):
     # In a process of its own: a filter imports nova, which must not shape other tests.
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c',
-         f'import {module}; assert callable({module}.{attribute})'],
+         f'import {module}' + (f'; assert callable({module}.{attribute})' if attribute else '')],
         cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -104,7 +104,8 @@ for module in pkgutil.walk_packages(kronos_nova.__path__, 'kronos_nova.'):
         print(module.name)
 for target in sys.argv[1:]:
     module, _, attribute = target.partition(':')
-    assert callable(getattr(sys.modules[module], attribute)), target
+    # OpenStackClient takes a module.
+    assert not attribute or callable(getattr(sys.modules[module], attribute)), target
 """
     targets = [target for _name, target in _entry_points()]
     assert len(targets) > 50

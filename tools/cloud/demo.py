@@ -19,7 +19,7 @@ import pathlib
 import time
 from typing import Any
 
-from kronos_nova.rebalancer.planning import move_effects
+from kronos_nova.text import move_effects
 from tools.cloud import config
 from tools.cloud import down
 from tools.cloud import errors

@@ -29,10 +29,10 @@ from kronos_nova.feed import flavor_usages
 from kronos_nova.rebalancer.engine import flavor_usage
 from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.planning import cycle_report
-from kronos_nova.rebalancer.planning import move_effects
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.text import move_effects
 
 LOG = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-NO_EXECUTOR = ('no live executor: none that serves scope {} was seen within three minutes, so no '
-               'move begins until kronos-executor runs')
+from kronos_nova.text import plan_lines
 
 
 def has_executor(census: Any, scope: str) -> bool:
@@ -38,7 +37,7 @@ def _list_scope_causes(conf: Any, census: Any, leased: Any, scope: str) -> Itera
         yield (f'no live engine: none holds the lease of scope {scope}, so no cycle plans it '
                'until kronos-engine runs')
     if not has_executor(census, scope):
-        yield NO_EXECUTOR.format(scope)
+        yield plan_lines.NO_EXECUTOR.format(scope)
 
 
 def describe_missing_engine(dry_run: bool | None, planned_at: float | None, now: float) -> str:

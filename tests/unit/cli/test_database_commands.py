@@ -36,7 +36,7 @@ from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
-from kronos_nova.wiring import times
+from kronos_nova.text import times
 from tests import commands
 from tests.unit.rebalancer.store import cases
 

@@ -17,7 +17,7 @@ import io
 import os
 import pty
 
-from kronos_nova.cli import progress
+from kronos_nova.text import progress
 
 
 def test_progress_is_written_to_terminals_alone():

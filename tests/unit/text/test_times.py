@@ -14,7 +14,7 @@
 
 import pytest
 
-from kronos_nova.wiring import times
+from kronos_nova.text import times
 
 NOW = 1_793_577_600.0
 

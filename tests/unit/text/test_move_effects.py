@@ -17,8 +17,8 @@ import dataclasses
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer.planning import move_effects
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.text import move_effects
 
 CPU = model.ScoreChange('cpu', 0.5, 0.38, 0.1, 0.22)
 IDLE = model.ScoreChange('memory', 0.2, 0.2, 0.3, 0.3)
