@@ -44,6 +44,7 @@ from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plan_repository
 from kronos_nova.rebalancer.store import process_identity
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import readings
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import store_stats
@@ -88,6 +89,7 @@ class Store:
         self.pages = pages.PageRepository(self)
         self.history = history.HistoryRepository(self)
         self.tasks = task_repository.TaskRepository(self)
+        self.readings = readings.ReadingRepository(self)
 
     @classmethod
     def from_url(cls, url: str, *, clock: Callable[[], float] | None = None) -> 'Store':
