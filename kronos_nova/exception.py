@@ -66,6 +66,24 @@ class ConflictError(ConfigError):
     code = 'kronos.conflict'
 
 
+class ReadingTooOldError(ConflictError):
+    """The published reading of the cloud is too old for a decision that creates tasks."""
+
+    code = 'kronos.reading_too_old'
+
+
+class ReadingMissingError(ConfigError):
+    """No engine has published a reading of the cloud, or the first one is not decoded yet."""
+
+    code = 'kronos.reading_missing'
+
+
+class BusyError(ConfigError):
+    """kronos-api makes another calculation of a whole scope."""
+
+    code = 'kronos.api.busy'
+
+
 class PolicyFileError(ConfigError):
     code = 'kronos.policy_file'
 

@@ -13,12 +13,14 @@
 """A request as its handler sees it: the configuration, the session, and the address."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
 from oslo_config import cfg
 from oslo_context import context
 
+from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 
 #: Characters that the database keeps of an operator's name.
@@ -27,11 +29,25 @@ OPERATOR_LENGTH = 255
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """One request to a handler. ``url``: the URL of its path, without the query."""
+    """One request to a handler.
+
+    ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud, and
+    ``calculations`` the turns of requests that plan, both of the whole process.
+    """
 
     conf: cfg.ConfigOpts
     session: sessions.DatabaseSession
     url: str
+    cloud: published_cloud.ReadingCache
+    calculations: published_cloud.Calculations
+
+    @property
+    def readings(self) -> Sequence[published_cloud.PublishedReading]:
+        """The newest readings of the cloud, the latest first.
+
+        :raises KronosException: no engine has published one, or it cannot be read.
+        """
+        return self.cloud.list_readings(self.session.store)
 
 
 def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:

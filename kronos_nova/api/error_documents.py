@@ -63,11 +63,17 @@ def choose_status(error: exception.KronosException) -> int:
             return 404
         case exception.ConflictError() | exception.DecisionRefused():
             return 409
-        case exception.StoreError() | exception.PolicyRulesError():
+        case (exception.StoreError() | exception.PolicyRulesError() | exception.SnapshotError()
+              | exception.ReadingMissingError() | exception.BusyError()):
             return 503
         case exception.ConfigError():
             return 400
     return 500
+
+
+def is_for_client(error: exception.KronosException, status: int) -> bool:
+    """Return whether a client may read the error; other errors of the service are for its log."""
+    return status < 500 or isinstance(error, exception.ReadingMissingError | exception.BusyError)
 
 
 def describe_error(error: exception.KronosException) -> str:

@@ -24,4 +24,8 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_limit', default=500, min=1, max=1000,
                help='Largest number of plans or tasks in one answer. A request without a limit '
                     'gets at most 100.'),
+    cfg.IntOpt('max_reading_age', default=300, min=1,
+               help='Seconds: requests that order moves are refused when the engine has read the '
+                    'cloud before. Executors check each move again before they request it. See '
+                    '[engine] publish_interval.'),
 ]

@@ -15,7 +15,8 @@
 import importlib
 
 #: The modules, in the order of the OpenAPI document.
-_MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines')
+_MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines',
+            'hosts', 'instances')
 
 
 def load_handlers() -> None:

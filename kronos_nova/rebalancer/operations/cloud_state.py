@@ -60,7 +60,9 @@ class CloudState:
     ``waiting``: by scope, the plan that waits for approval and holds its engine; ``pending``: the
     instances that such plans move, which count as in flight. ``wished``: by scope, since when it
     has exceeded a threshold; ``sustain``: for how many seconds it must do so. A snapshot has
-    neither, and a dry run applies neither.
+    neither, and a dry run applies neither. ``scores`` by scope, and ``options``: those of the
+    engine that has published the cloud; without them the samples are scored, and the configuration
+    has the options.
     """
 
     cluster: model.Cluster
@@ -74,6 +76,8 @@ class CloudState:
     pending: frozenset[str] = frozenset()
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sustain: float = 0.0
+    scores: Mapping[str, model.ClusterScores] = dataclasses.field(default_factory=dict)
+    options: model.PlanningOptions | None = None
 
     def map_clusters(self) -> dict[str, model.Cluster]:
         """Return the cloud with its scope set, for each scope that exists."""
@@ -101,7 +105,11 @@ def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, clo
     :param cluster: with its scope set.
     """
     settings = planning_settings.build_settings(conf, policy_set)
-    scores = planning_pipeline.score_policies(cluster, cloud.samples, settings, cloud.now)
+    if cloud.options is not None:
+        settings = dataclasses.replace(settings, options=cloud.options)
+    scores = cloud.scores.get(cluster.scope)
+    if scores is None:
+        scores = planning_pipeline.score_policies(cluster, cloud.samples, settings, cloud.now)
     return planning_pipeline.build_planning_input(cluster, scores, cloud.histories[cluster.scope],
                                                   settings, now=cloud.now,
                                                   busy=planning_pipeline.count_busy_moves(
@@ -122,8 +130,23 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     """
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     recording = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
+    if isinstance(recording.cluster, str):
+        raise _make_read_error('Nova and Placement', recording.cluster)
+    if isinstance(recording.histories, str):
+        raise _make_read_error('the database', recording.histories)
+    return add_stored_state(conf, store, CloudState(
+        recording.cluster, dict(recording.samples), scopes, dict(recording.histories),
+        recording.now))
+
+
+def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> CloudState:
+    """Return the cloud with the holds of its scopes that the database and the clock know.
+
+    :param store: the database, a store.api.Store.
+    :raises StoreError: the database cannot be read.
+    """
     # A host in two aggregates belongs to the first planned one, as in an engine.
-    planned = {*scopes, *store.leases.list_leased_scopes()}
+    planned = {*cloud.scopes, *store.leases.list_leased_scopes()}
     now = store.now()
     acts = not conf.engine.dry_run
     waiting = {plan.scope: str(plan)
@@ -131,21 +154,17 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     wished = store.outcomes.list_imbalance_since() if acts else {}
     pending = frozenset(row.task.instance_uuid
                         for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,)))
-    if isinstance(recording.cluster, str):
-        raise _make_read_error('Nova and Placement', recording.cluster)
-    if isinstance(recording.histories, str):
-        raise _make_read_error('the database', recording.histories)
     frozen = engine_conf.find_freeze_reason(conf, now)
     sustain = float(conf.engine.sustain_for) if acts else 0.0
-    sustain_left = {scope: since + sustain - recording.now for scope, since in wished.items()}
+    sustain_left = {scope: since + sustain - cloud.now for scope, since in wished.items()}
     histories = {scope: dataclasses.replace(
         history, paused=history.paused or frozen,
         waiting=format_sustain_wait(sustain_left[scope])
         if sustain_left.get(scope, 0.0) > 0 else None)
-        for scope, history in recording.histories.items()}
-    return CloudState(recording.cluster, dict(recording.samples), scopes, histories, recording.now,
-                      named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                      pending=pending, wished=wished, sustain=sustain)
+        for scope, history in cloud.histories.items()}
+    return dataclasses.replace(
+        cloud, histories=histories, waiting=waiting, pending=pending, wished=wished,
+        sustain=sustain, named=cloud.named or [n for n in conf.engine.aggregates if n in planned])
 
 
 def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> CloudState:

@@ -422,7 +422,7 @@ def filler(column):
         return 3
     if isinstance(kind, sa.Numeric | sa.Float):
         return 1_600_000_000.25
-    if isinstance(kind, sa.LargeBinary):
+    if kind.python_type is bytes:
         return b'\x00\xff'
     return 'instance' if column.name == 'kind' else 'Größe 1'
 

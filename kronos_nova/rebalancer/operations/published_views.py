@@ -1,0 +1,227 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Pages of hosts and instances of the published cloud, and one instance."""
+
+import bisect
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import heapq
+import itertools
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import cloud_views
+from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import views
+
+#: Of a scope with a smaller part of the hosts, the instances of each host are put in order; of
+#: another one, all instances are looked through.
+_SMALL_PART = 0.1
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedHost:
+    """A host of a scope, as of the time ``read_at`` (epoch seconds)."""
+
+    host: model.Host
+    service: model.Service | None
+    scope: str
+    portrait: views.HostPortrait
+    draining: bool
+    quarantined: bool
+    read_at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostPage:
+    """A page of hosts; ``marker``: the name of its last host, None: it is the last page."""
+
+    hosts: Sequence[ListedHost]
+    marker: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedInstance:
+    """An instance as of the time ``read_at``; ``scope``: None where no engine plans its host."""
+
+    instance: model.Instance
+    scope: str | None
+    read_at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstancePage:
+    """A page of instances; ``marker``: the UUID of its last one, None: it is the last page."""
+
+    instances: Sequence[ListedInstance]
+    marker: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstanceFilter:
+    """Wanted instances. ``name`` is the whole name, which several instances may have."""
+
+    scope: str | None = None
+    host: str | None = None
+    project_id: str | None = None
+    name: str | None = None
+
+    def admits(self, instance: model.Instance, scope: str | None) -> bool:
+        return (self.scope in (None, scope) and self.host in (None, instance.host)
+                and self.project_id in (None, instance.project_id)
+                and self.name in (None, instance.name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShownInstance:
+    """An instance; ``state``: None where no engine plans its host."""
+
+    listed: ListedInstance
+    state: cloud_views.InstanceState | None
+
+
+def list_host_page(readings: Sequence[published_cloud.PublishedReading], limit: int, *,
+                   scope: str | None = None, marker: str | None = None) -> HostPage:
+    """List a page of hosts of all scopes or of one, by name.
+
+    :param marker: the name of the last host of the page before; the host may be gone.
+    :raises NotFoundError: no engine plans the scope.
+    """
+    requests = {name: (request, reading) for reading in readings
+                for name, request in reading.requests.items()}
+    if scope is not None and scope not in requests:
+        raise make_scope_error(scope, requests)
+    places = sorted((host, name) for name, (request, _reading) in requests.items()
+                    if scope in (None, name)
+                    for host in request.cluster.scope_hosts if marker is None or host > marker)
+    hosts = []
+    for host, name in places[:limit]:
+        request, reading = requests[name]
+        hosts.append(ListedHost(
+            request.cluster.hosts[host], request.cluster.services.get(host), name,
+            views.build_host_portrait(request, host, reading.instances_by_host.get(host, ())),
+            host in request.history.draining, host in request.history.quarantined_hosts,
+            reading.taken_at))
+    return HostPage(hosts, places[limit - 1][0] if len(places) > limit else None)
+
+
+def list_instance_page(readings: Sequence[published_cloud.PublishedReading], limit: int,
+                       wanted: InstanceFilter, *, marker: str | None = None) -> InstancePage:
+    """List a page of instances of the latest reading, by UUID.
+
+    :param marker: the UUID of the last instance of the page before; the instance may be gone.
+    :raises NotFoundError: no engine plans the scope.
+    """
+    scopes = [scope for reading in readings for scope in reading.requests]
+    if wanted.scope is not None and wanted.scope not in scopes:
+        raise make_scope_error(wanted.scope, scopes)
+    latest = readings[0]
+    places = [reading.scope_by_host for reading in readings]
+    instances = latest.content.cluster.instances
+    found = []
+    for uuid in _list_uuids_after(latest, readings, wanted, marker):
+        scope = find_scope(places, instances[uuid].host)
+        if wanted.admits(instances[uuid], scope):
+            found.append(ListedInstance(instances[uuid], scope, latest.taken_at))
+            if len(found) > limit:
+                break
+    return InstancePage(found[:limit], found[limit - 1].instance.uuid if len(found) > limit
+                        else None)
+
+
+def _list_uuids_after(latest: published_cloud.PublishedReading,
+                      readings: Sequence[published_cloud.PublishedReading],
+                      wanted: InstanceFilter, marker: str | None) -> Iterator[str]:
+    """Return the UUIDs of instances that may be wanted, sorted, after the marker."""
+    hosts = None
+    if wanted.host is not None:
+        hosts = [wanted.host]
+    elif wanted.scope is not None:
+        hosts = [host for reading in readings if wanted.scope in reading.requests
+                 for host in reading.requests[wanted.scope].cluster.scope_hosts]
+        if len(hosts) > _SMALL_PART * len(latest.content.cluster.hosts):
+            hosts = None
+    uuids = (latest.instance_uuids if hosts is None
+             else list(heapq.merge(*(latest.instances_by_host.get(host, ()) for host in hosts))))
+    begin = 0 if marker is None else bisect.bisect_right(uuids, marker)
+    return itertools.islice(uuids, begin, None)
+
+
+def find_scope(places: Sequence[Mapping[str, str]], host: str) -> str | None:
+    """Return the scope of the host, None: no engine plans it."""
+    return next((scopes[host] for scopes in places if host in scopes), None)
+
+
+def read_published_instance(session: Any, cache: published_cloud.ReadingCache,
+                            uuid: str) -> ShownInstance:
+    """Read an instance with its holds as of now, and its newest tasks.
+
+    :param session: a DatabaseSession.
+    :raises NotFoundError: the latest reading has no such instance.
+    """
+    readings = cache.list_readings(session.store)
+    latest = readings[0]
+    instance = latest.content.cluster.instances.get(uuid)
+    if instance is None:
+        raise make_instance_error(uuid)
+    scope = find_scope([reading.scope_by_host for reading in readings], instance.host)
+    listed = ListedInstance(instance, scope, latest.taken_at)
+    if scope is None:
+        return ShownInstance(listed, None)
+    reading = next(reading for reading in readings if scope in reading.requests)
+    if uuid not in reading.content.cluster.instances:  # booted since that reading
+        return ShownInstance(listed, None)
+    return ShownInstance(listed, cloud_views.read_instance(
+        cache.make_session(session, reading), uuid))
+
+
+def find_instance_session(session: Any, cache: published_cloud.ReadingCache,
+                          uuid: str) -> published_cloud.PublishedSession:
+    """Return the session for the reading of the scope that an instance is in.
+
+    :raises NotFoundError: no reading has the instance on a host of its scopes.
+    """
+    for reading in cache.list_readings(session.store):
+        instance = reading.content.cluster.instances.get(uuid)
+        if instance is not None and instance.host in reading.scope_by_host:
+            return cache.make_session(session, reading)
+    raise make_instance_error(uuid)
+
+
+def find_host_session(session: Any, cache: published_cloud.ReadingCache,
+                      host: str) -> published_cloud.PublishedSession:
+    """Return the session for the reading of the scope that a host is in.
+
+    :raises NotFoundError: no reading has the host in its scopes.
+    """
+    for reading in cache.list_readings(session.store):
+        if host in reading.scope_by_host:
+            return cache.make_session(session, reading)
+    raise exception.NotFoundError(
+        path='database', field='host', problem=f'no scope that engines plan has a host {host!r}',
+        remedy='See the list of hosts')
+
+
+def make_instance_error(uuid: str) -> exception.NotFoundError:
+    """Return the error for an instance that is not in the reading."""
+    return exception.NotFoundError(
+        path='database', field='instance', problem=f'no host that engines plan has instance {uuid}',
+        remedy='It may have been booted or moved since the cloud was read')
+
+
+def make_scope_error(scope: str, known: Any) -> exception.NotFoundError:
+    """Return the error for a scope that no reading has."""
+    return exception.NotFoundError(
+        path='database', field='scope', problem=f'no engine plans {scope!r}',
+        remedy=f'Planned are: {", ".join(sorted(known))}')
