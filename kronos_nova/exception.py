@@ -145,6 +145,12 @@ class DecisionRefused(StoreError):
     code = 'kronos.decision_refused'
 
 
+class PlanConflict(StoreError):
+    """A requested plan does not fit the plans and tasks that were stored meanwhile."""
+
+    code = 'kronos.plan_conflict'
+
+
 class LeaseLost(StoreError):
     msg_fmt = ('Scope %(scope)s is leased by another engine (epoch %(epoch)s is over). '
                'Nothing was written.')

@@ -61,7 +61,8 @@ def choose_status(error: exception.KronosException) -> int:
     match error:
         case exception.NotFoundError():
             return 404
-        case exception.ConflictError() | exception.DecisionRefused():
+        case (exception.ConflictError() | exception.DecisionRefused()
+              | exception.PlanConflict()):
             return 409
         case (exception.StoreError() | exception.PolicyRulesError() | exception.SnapshotError()
               | exception.ReadingMissingError() | exception.BusyError()):

@@ -16,7 +16,7 @@ import importlib
 
 #: The modules, in the order of the OpenAPI document.
 _MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines',
-            'hosts', 'instances')
+            'hosts', 'instances', 'policies', 'verdicts', 'drains', 'moves')
 
 
 def load_handlers() -> None:

@@ -22,7 +22,7 @@ import functools
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_utils import uuidutils
@@ -32,8 +32,6 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer.clients import collector as collectors
-from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -44,6 +42,9 @@ from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import base as sources
 from kronos_nova.sources import snapshot as snapshot_source
+
+if TYPE_CHECKING:
+    from kronos_nova.rebalancer.clients import collector as collectors
 
 #: Seconds after which the session says that it still reads the cloud.
 NOTICE_AFTER = 3.0
@@ -311,13 +312,18 @@ class Session(sessions.DatabaseSession):
 
         :raises ConfigError: [nova] does not say how to log in.
         """
+        # kronos-api asks neither Nova nor Placement, and openstacksdk takes 15 MB.
+        from kronos_nova.rebalancer.clients import connection  # noqa: PLC0415
+
         sdk_connection = connection.make_connection(self.conf)
         self._close_at_end(sdk_connection.close)
         return sdk_connection
 
     @functools.cached_property
-    def collector(self) -> collectors.CloudCollector:
+    def collector(self) -> 'collectors.CloudCollector':
         """The reader of Nova and Placement."""
+        from kronos_nova.rebalancer.clients import collector as collectors  # noqa: PLC0415
+
         return collectors.CloudCollector(self.conf, self.connection)
 
     @functools.cached_property

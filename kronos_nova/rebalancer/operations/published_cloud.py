@@ -77,6 +77,15 @@ class PublishedReading:
             for host, uuids in views.map_instances_by_host(content.cluster).items()}
         #: The UUIDs of all instances, sorted.
         self.instance_uuids: Sequence[str] = sorted(content.cluster.instances)
+        self._portraits: dict[str, views.HostPortrait] = {}
+
+    def find_portrait(self, scope: str, host: str) -> views.HostPortrait:
+        """Return the portrait of a host of a scope; it is made at its first use."""
+        portrait = self._portraits.get(host)
+        if portrait is None:
+            portrait = self._portraits[host] = views.build_host_portrait(
+                self.requests[scope], host, self.instances_by_host.get(host, ()))
+        return portrait
 
     def make_cloud(self, histories: dict[str, model.MoveHistory], now: float,
                    flights: Sequence[model.InFlightMove] = ()) -> cloud_state.CloudState:

@@ -12,7 +12,6 @@
 """Pages of hosts and instances of the published cloud, and one instance."""
 
 import bisect
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -25,6 +24,8 @@ from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_views
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import views
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.strategies import drain_requests
 
 #: Of a scope with a smaller part of the hosts, the instances of each host are put in order; of
 #: another one, all instances are looked through.
@@ -77,10 +78,14 @@ class InstanceFilter:
     project_id: str | None = None
     name: str | None = None
 
-    def admits(self, instance: model.Instance, scope: str | None) -> bool:
-        return (self.scope in (None, scope) and self.host in (None, instance.host)
-                and self.project_id in (None, instance.project_id)
-                and self.name in (None, instance.name))
+    def list_admitted(self, uuids: Sequence[str],
+                      instances: Mapping[str, model.Instance]) -> Sequence[str]:
+        """Return the UUIDs of the instances that the filter admits by name and project."""
+        if self.name is not None:
+            uuids = [uuid for uuid in uuids if instances[uuid].name == self.name]
+        if self.project_id is not None:
+            uuids = [uuid for uuid in uuids if instances[uuid].project_id == self.project_id]
+        return uuids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def list_host_page(readings: Sequence[published_cloud.PublishedReading], limit: 
         request, reading = requests[name]
         hosts.append(ListedHost(
             request.cluster.hosts[host], request.cluster.services.get(host), name,
-            views.build_host_portrait(request, host, reading.instances_by_host.get(host, ())),
+            reading.find_portrait(name, host),
             host in request.history.draining, host in request.history.quarantined_hosts,
             reading.taken_at))
     return HostPage(hosts, places[limit - 1][0] if len(places) > limit else None)
@@ -130,9 +135,11 @@ def list_instance_page(readings: Sequence[published_cloud.PublishedReading], lim
     places = [reading.scope_by_host for reading in readings]
     instances = latest.content.cluster.instances
     found = []
-    for uuid in _list_uuids_after(latest, readings, wanted, marker):
+    uuids = _list_uuids(latest, readings, wanted)
+    begin = 0 if marker is None else bisect.bisect_right(uuids, marker)
+    for uuid in itertools.islice(uuids, begin, None):
         scope = find_scope(places, instances[uuid].host)
-        if wanted.admits(instances[uuid], scope):
+        if wanted.scope in (None, scope):
             found.append(ListedInstance(instances[uuid], scope, latest.taken_at))
             if len(found) > limit:
                 break
@@ -140,10 +147,10 @@ def list_instance_page(readings: Sequence[published_cloud.PublishedReading], lim
                         else None)
 
 
-def _list_uuids_after(latest: published_cloud.PublishedReading,
-                      readings: Sequence[published_cloud.PublishedReading],
-                      wanted: InstanceFilter, marker: str | None) -> Iterator[str]:
-    """Return the UUIDs of instances that may be wanted, sorted, after the marker."""
+def _list_uuids(latest: published_cloud.PublishedReading,
+                readings: Sequence[published_cloud.PublishedReading],
+                wanted: InstanceFilter) -> Sequence[str]:
+    """Return the UUIDs of instances that may be wanted, sorted."""
     hosts = None
     if wanted.host is not None:
         hosts = [wanted.host]
@@ -154,8 +161,7 @@ def _list_uuids_after(latest: published_cloud.PublishedReading,
             hosts = None
     uuids = (latest.instance_uuids if hosts is None
              else list(heapq.merge(*(latest.instances_by_host.get(host, ()) for host in hosts))))
-    begin = 0 if marker is None else bisect.bisect_right(uuids, marker)
-    return itertools.islice(uuids, begin, None)
+    return wanted.list_admitted(uuids, latest.content.cluster.instances)
 
 
 def find_scope(places: Sequence[Mapping[str, str]], host: str) -> str | None:
@@ -184,6 +190,48 @@ def read_published_instance(session: Any, cache: published_cloud.ReadingCache,
         return ShownInstance(listed, None)
     return ShownInstance(listed, cloud_views.read_instance(
         cache.make_session(session, reading), uuid))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedDrain:
+    """A host that is disabled, or that pack empties.
+
+    ``held``: why engines leave its instances there now; None: they do not, or it has none.
+    """
+
+    host: str
+    scope: str
+    reason: str | None
+    packed: bool
+    instances: int
+    held: str | None
+    read_at: float
+
+
+def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[ListedDrain]:
+    """List the hosts that are disabled or that pack empties, by scope and name.
+
+    Disabled hosts are those of the reading; holds and pack's hosts are those of now.
+
+    :raises KronosException: no reading can be read, or not the database.
+    """
+    drains = []
+    for reading in cache.list_readings(session.store):
+        published = cache.make_session(session, reading)
+        for cluster in published.cloud.map_clusters().values():
+            request = published.build_request(cluster)
+            hold = planner.scope_hold(planner.prepare_planning_input(request))
+            undrained = drain_requests.map_undrained_hosts(cluster, request.options, hold)
+            packed = published.cloud.histories[cluster.scope].draining
+            disabled = {host: service.disabled_reason or ''
+                        for host in cluster.scope_hosts
+                        if (service := cluster.services.get(host)) is not None
+                        and not service.enabled}
+            drains += [ListedDrain(
+                host, cluster.scope, disabled.get(host), host in packed,
+                len(reading.instances_by_host.get(host, ())), undrained.get(host),
+                reading.taken_at) for host in disabled.keys() | packed]
+    return sorted(drains, key=lambda drain: (drain.scope, drain.host))
 
 
 def find_instance_session(session: Any, cache: published_cloud.ReadingCache,

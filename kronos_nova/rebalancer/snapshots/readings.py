@@ -96,7 +96,7 @@ class _CloudPart:
     placement_known: bool
     planned_zone: str | None
     named: tuple[str, ...]
-    policies: policies.PolicySet
+    policies: Mapping[str, Any]
     options: model.PlanningOptions
 
 
@@ -164,7 +164,8 @@ class ReadingEncoder:
         add(_CLOUD, _CloudPart, _CloudPart(
             cluster.services, cluster.groups, cluster.flights, cluster.aggregates,
             cluster.aggregate_metadata, cluster.sharing, cluster.placement_known,
-            cluster.planned_zone, reading.named, reading.policies, reading.options))
+            cluster.planned_zone, reading.named, reading.policies.model_dump(mode='json'),
+            reading.options))
         arrays = _ArrayParts()
         header = _HeaderPart(reading.taken_at, tuple(
             _build_scope(name, scope, arrays) for name, scope in reading.scopes.items()))
@@ -325,8 +326,19 @@ class ReadingDecoder:
             placement_known=cloud.placement_known, taken_at=header.taken_at,
             sharing=cloud.sharing, aggregate_metadata=cloud.aggregate_metadata,
             planned_zone=cloud.planned_zone)
-        return CloudReading(header.taken_at, cluster, cloud.named, cloud.policies, cloud.options,
-                            scopes)
+        return CloudReading(header.taken_at, cluster, cloud.named, _load_policies(cloud.policies),
+                            cloud.options, scopes)
+
+
+def _load_policies(document: Mapping[str, Any]) -> policies.PolicySet:
+    """Return the policies without the fields of a later release, which a file may not have.
+
+    :raises ValueError: a value is wrong.
+    """
+    return policies.PolicySet.model_validate({
+        'aggregates': document['aggregates'], 'policies': [
+            {name: value for name, value in policy.items() if name in policies.Policy.model_fields}
+            for policy in document['policies']]})
 
 
 def _load(kind: Any, data: bytes) -> Any:

@@ -18,9 +18,11 @@ import yaml
 
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.engine import engine as engines
 from tests.scenarios import loader
 from tests.unit.rebalancer.engine import test_engine
+from tests.unit.rebalancer.store import cases
 
 #: Two instances of one name, as tenants may give it, and one that Kronos must not move.
 TWINS = (loader.uuid_of('a0'), loader.uuid_of('b0'))
@@ -63,6 +65,19 @@ def make_cluster(aggregate='blue', extra=0):
         aggregates={aggregate: HOSTS, 'other': ('e',)})
 
 
+def end_move(store, uuid, from_host, to_host, state):
+    """Store a plan of one move that has ended in the given state; return its UUID."""
+    now = store.now()
+    plan_id, (task,), _plan = cases.save(store, [lambda plan_id, scope: cases.make_task(
+        plan_id, scope, instance_uuid=uuid, from_host=from_host, to_host=to_host, alternates=(),
+        not_before=now - 60)], now=now - 60)
+    row = cases.claim(store, now=now - 50)
+    assert row.task.task_id == task.task_id
+    cases.end(store, row, state, now - 40, error_type=None if state is TaskState.COMPLETED
+              else 'MigrationFailed', quarantine_seconds=None)
+    return plan_id
+
+
 class Publisher:
     """An engine with a cloud that a test changes between cycles."""
 
@@ -82,7 +97,8 @@ class Publisher:
         self.conf([], default_config_files=[])
         for name, value in {'policies_file': str(path), 'dry_run': dry_run, 'aggregates': [scope],
                             'include_unassigned_hosts': False, 'publish_interval': 5,
-                            'evacuate_disabled_hosts': True}.items():
+                            'evacuate_disabled_hosts': True, 'max_drain_fraction': 0.9,
+                            'max_down_fraction': 0.9}.items():
             self.conf.set_override(name, value, 'engine')
         self.now = 1000.0
         self.engine = engines.Engine(
