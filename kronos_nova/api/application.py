@@ -114,10 +114,11 @@ class CallMaker:
         self._cloud = published_cloud.ReadingCache(
             conf, after_load=published_cloud.keep_from_collector)
         self._calculations = published_cloud.Calculations()
+        self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
 
     def __call__(self, operator: str, url: str) -> calls.Call:
         return calls.Call(self.conf, self._database.make_session(operator), url, self._cloud,
-                          self._calculations)
+                          self._calculations, self._waits)
 
 
 def _make_view(endpoint: endpoints.Endpoint, make_call: CallMaker,

@@ -12,9 +12,12 @@
 
 """A request as its handler sees it: the configuration, the session, and the address."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import threading
 from typing import Any
 
 from oslo_config import cfg
@@ -27,12 +30,33 @@ from kronos_nova.rebalancer.operations import sessions
 OPERATOR_LENGTH = 255
 
 
+class WaitingPlaces:
+    """Places for requests that wait in this process: each takes a thread.
+
+    :param number: of the places.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._places = threading.Semaphore(number)
+
+    @contextlib.contextmanager
+    def take_place(self, wanted: bool) -> Iterator[bool]:
+        """Hold a place; yield False where the request does not want one, or all are taken."""
+        taken = wanted and self._places.acquire(blocking=False)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self._places.release()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
     """One request to a handler.
 
-    ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud, and
-    ``calculations`` the turns of requests that plan, both of the whole process.
+    ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud;
+    ``calculations``: the turns of requests that plan; ``waits``: the places of requests that wait
+    for events; all of the whole process.
     """
 
     conf: cfg.ConfigOpts
@@ -40,6 +64,7 @@ class Call:
     url: str
     cloud: published_cloud.ReadingCache
     calculations: published_cloud.Calculations
+    waits: WaitingPlaces
 
     @property
     def readings(self) -> Sequence[published_cloud.PublishedReading]:

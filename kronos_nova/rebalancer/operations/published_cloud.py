@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import gc
+import math
 import threading
 import time
 from typing import Any
@@ -46,6 +47,9 @@ from kronos_nova.rebalancer.store import readings as stored_readings
 LOG = logging.getLogger(__name__)
 #: Seconds that a request waits for the first reading of its process.
 FIRST_WAIT = 30.0
+#: Seconds for which a process asks the database neither for a new version again, nor, for views,
+#: for moves under way and holds.
+CHECK_SECONDS = 1.0
 #: Tries to read versions that engines replace meanwhile.
 LOADS = 5
 
@@ -78,6 +82,8 @@ class PublishedReading:
         #: The UUIDs of all instances, sorted.
         self.instance_uuids: Sequence[str] = sorted(content.cluster.instances)
         self._portraits: dict[str, views.HostPortrait] = {}
+        self._refreshing = threading.Lock()
+        self._recent: tuple[float, dict[str, planner.PlanningInput]] | None = None
 
     def find_portrait(self, scope: str, host: str) -> views.HostPortrait:
         """Return the portrait of a host of a scope; it is made at its first use."""
@@ -98,6 +104,34 @@ class PublishedReading:
             dataclasses.replace(content.cluster, flights=(*content.cluster.flights, *flights)),
             {}, self.scopes, histories, now, named=content.named, options=content.options,
             scores={scope: content.scopes[scope].scores for scope in self.scopes})
+
+
+    def find_recent_request(self, conf: cfg.ConfigOpts, store: store_api.Store, scope: str,
+                            now: float) -> planner.PlanningInput:
+        """Return the request of a scope with the state of the database of about now, for a view.
+
+        One thread reads the database; others take the state before meanwhile.
+
+        :param now: seconds since the epoch.
+        :raises StoreError: the database cannot be read.
+        """
+        recent = self._recent
+        if recent is None or now - recent[0] >= CHECK_SECONDS:
+            if not self._refreshing.acquire(blocking=recent is None):
+                assert recent is not None
+                return recent[1][scope]
+            try:
+                if self._recent is recent:
+                    cloud = read_published_cloud(conf, store, self, now).hold_for_approval()
+                    self._recent = now, {
+                        name: cloud_state.build_planning_input(
+                            conf, self.content.policies, cloud, cluster)
+                        for name, cluster in cloud.map_clusters().items()}
+                recent = self._recent
+            finally:
+                self._refreshing.release()
+        assert recent is not None
+        return recent[1][scope]
 
 
 def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: PublishedReading,
@@ -200,6 +234,7 @@ class ReadingCache:
         self._error: exception.KronosException | None = None
         self._error_key: object = None
         self._decoders: dict[str, readings.ReadingDecoder] = {}
+        self._checked_at = -math.inf
         self._differing: frozenset[str] = frozenset()
 
     def list_readings(self, store: store_api.Store) -> Sequence[PublishedReading]:
@@ -210,6 +245,8 @@ class ReadingCache:
         :raises SnapshotError: the newest version cannot be decoded.
         :raises StoreError: the database cannot be read.
         """
+        if self._held and time.monotonic() - self._checked_at < CHECK_SECONDS:
+            return self._held
         versions = store.readings.list_versions()
         if not versions:
             raise exception.ReadingMissingError(
@@ -219,6 +256,7 @@ class ReadingCache:
         key = _build_key(versions)
         with self._changed:
             if key == self._held_key:
+                self._checked_at = time.monotonic()
                 return self._held
             if key == self._error_key and isinstance(self._error, exception.SnapshotError):
                 raise self._error
@@ -295,6 +333,14 @@ class ReadingCache:
                         'Verdicts use the options of the engine, but give kronos-api the same '
                         'options.', ', '.join(sorted(differing)))
         self._differing = differing
+
+    def read_recent_request(self, session: Any, reading: PublishedReading,
+                            scope: str) -> planner.PlanningInput:
+        """Return the request of a scope as :meth:`PublishedReading.find_recent_request` does.
+
+        :param session: a DatabaseSession.
+        """
+        return reading.find_recent_request(session.conf, session.store, scope, self._clock())
 
     def make_session(self, session: Any, reading: PublishedReading) -> PublishedSession:
         """Return a session for a reading, with the database and the operator of another one.

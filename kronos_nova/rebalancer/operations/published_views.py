@@ -171,7 +171,7 @@ def find_scope(places: Sequence[Mapping[str, str]], host: str) -> str | None:
 
 def read_published_instance(session: Any, cache: published_cloud.ReadingCache,
                             uuid: str) -> ShownInstance:
-    """Read an instance with its holds as of now, and its newest tasks.
+    """Read an instance with its holds of about now, and its newest tasks.
 
     :param session: a DatabaseSession.
     :raises NotFoundError: the latest reading has no such instance.
@@ -188,8 +188,10 @@ def read_published_instance(session: Any, cache: published_cloud.ReadingCache,
     reading = next(reading for reading in readings if scope in reading.requests)
     if uuid not in reading.content.cluster.instances:  # booted since that reading
         return ShownInstance(listed, None)
-    return ShownInstance(listed, cloud_views.read_instance(
-        cache.make_session(session, reading), uuid))
+    request = cache.read_recent_request(session, reading, scope)
+    return ShownInstance(listed, cloud_views.InstanceState(
+        views.build_instance_portrait(request, uuid), scope, request.now,
+        session.store.tasks.list_instance_tasks(uuid, cloud_views.TASKS)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -248,6 +248,8 @@ class ReadingDecoder:
         self._hosts: dict[str, _HostPart] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
         self._cloud: _CloudPart | None = None
+        #: Of the parts that are decoded together; later ones have mappings of their own.
+        self._shared: dict[frozenset[tuple[str, Any]], Mapping[str, Any]] = {}
         #: By name, the version of each part that need not be read again.
         self.known: dict[str, int] = {}
 
@@ -267,6 +269,7 @@ class ReadingDecoder:
             for name, data in parts.items():
                 if self._decode_part(name, data):
                     self.known[name] = versions[name]
+            self._shared = {}
             name = _HEADER
             for name in self.known.keys() - versions.keys():
                 self._hosts.pop(name, None)
@@ -279,12 +282,26 @@ class ReadingDecoder:
 
     def _forget_parts(self) -> None:
         self._hosts, self._keys, self._cloud, self.known = {}, {}, None, {}
+        self._shared = {}
+
+    def _share_mappings(self, part: _HostPart) -> _HostPart:
+        """Return the part with one object for equal mappings: many instances have one flavor."""
+        def share(mapping: Any) -> Any:
+            return mapping if mapping is None else self._shared.setdefault(
+                frozenset(mapping.items()), mapping)
+
+        return _HostPart(part.hosts, tuple(dataclasses.replace(
+            instance, claims=share(instance.claims), extra_specs=share(instance.extra_specs),
+            image_properties=share(instance.image_properties), allocations={
+                provider: share(amounts) for provider, amounts in instance.allocations.items()},
+            scheduler_hints=share(instance.scheduler_hints))
+            for instance in part.instances))
 
     def _decode_part(self, name: str, data: bytes) -> bool:
         """Decode a part that is remembered; return False for any other."""
         kind = name.partition('/')[0]
         if kind == 'hosts':
-            self._hosts[name] = _load(_HostPart, data)
+            self._hosts[name] = self._share_mappings(_load(_HostPart, data))
         elif kind == 'keys':
             self._keys[name] = _load(tuple[str, ...], data)
         elif kind == _CLOUD:

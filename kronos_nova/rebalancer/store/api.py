@@ -33,6 +33,7 @@ import tenacity
 from kronos_nova import exception
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import events
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import history
 from kronos_nova.rebalancer.store import leases
@@ -89,6 +90,7 @@ class Store:
         self.pages = pages.PageRepository(self)
         self.history = history.HistoryRepository(self)
         self.tasks = task_repository.TaskRepository(self)
+        self.events = events.EventRepository(self)
         self.readings = readings.ReadingRepository(self)
 
     @classmethod

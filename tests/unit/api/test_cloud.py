@@ -134,7 +134,8 @@ def test_instance_is_held_by_what_the_database_has_learned_since(client, store, 
     path = f'/v1/instances/{published.TWINS[0]}'
     assert client.send('GET', path)[1]['holds'] == []
     client.send('POST', '/v1/pauses', json={'scope': 'blue', 'reason': 'storm'})
-    assert 'storm' in client.send('GET', path)[1]['holds'][0]
+    held = wait_for(client, path, lambda status, instance: instance['holds'])
+    assert 'storm' in held['holds'][0]
 
 
 def test_later_version_replaces_the_one_before(client, publisher):

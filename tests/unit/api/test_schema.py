@@ -34,7 +34,7 @@ from tests.unit.rebalancer.store import cases
 
 HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
            'X-Project-Id': 'p', 'X-Roles': 'admin'}
-OPERATIONS = 26
+OPERATIONS = 27
 #: Operations that succeed only in some states of tasks, and without the pauses that others made.
 RARE = {'approve_plan', 'cancel_plan', 'lift_quarantine', 'resolve_task', 'retry_plan',
         'revert_plan'}
@@ -65,6 +65,7 @@ def known(tmp_path_factory):
     opts.register(conf)
     conf([], default_config_files=[])
     conf.set_override('dry_run', False, group='engine')
+    conf.set_override('max_waiting', 0, group='kronos_api')
     conf.set_override('connection', f'sqlite:///{path}', group='database')
     yield application.make_routes(conf), {
         'plan_id': plans, 'task_id': tasks, 'host': published.HOSTS, 'scope': ['blue'],
@@ -85,27 +86,33 @@ def send_requests(known, number):
     statuses = {}
     for result in schema.get_all_operations():
         operation = result.ok()
-        cases_of_both_kinds = operation.as_strategy() | operation.as_strategy(
-            generation_mode=schemathesis.GenerationMode.NEGATIVE)
+        name = operation.definition.raw['operationId']
+        statuses[name] = send_requests_to(operation, name, identifiers, number)
+    return statuses
 
-        @hypothesis.settings(max_examples=number, deadline=None, database=None, derandomize=True,
-                             suppress_health_check=list(hypothesis.HealthCheck))
-        @hypothesis.given(case=cases_of_both_kinds, data=hypothesis.strategies.data())
-        def send(case, data):
-            prefix = f'{operation.definition.raw["operationId"]}.'
-            # A wrong value must stay where it is.
-            right = case.meta.generation.mode is schemathesis.GenerationMode.POSITIVE
-            for part in (case.path_parameters, *((case.query, case.body) if right else ())):
-                for name in sorted(part) if isinstance(part, dict) else ():
-                    known_values = identifiers.get(prefix + name, identifiers.get(name))
-                    if known_values and data.draw(hypothesis.strategies.booleans()):
-                        part[name] = data.draw(
-                            hypothesis.strategies.sampled_from(known_values))
-            answer = case.call(headers=HEADERS)
-            case.validate_response(answer)
-            statuses.setdefault(prefix[:-1], []).append(answer.status_code)
 
-        send()
+def send_requests_to(operation, operation_id, identifiers, number):
+    """Send so many requests to an operation; return the statuses of its answers."""
+    statuses = []
+    cases_of_both_kinds = operation.as_strategy() | operation.as_strategy(
+        generation_mode=schemathesis.GenerationMode.NEGATIVE)
+
+    @hypothesis.settings(max_examples=number, deadline=None, database=None, derandomize=True,
+                         suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(case=cases_of_both_kinds, data=hypothesis.strategies.data())
+    def send(case, data):
+        # A wrong value must stay where it is.
+        right = case.meta.generation.mode is schemathesis.GenerationMode.POSITIVE
+        for part in (case.path_parameters, *((case.query, case.body) if right else ())):
+            for name in sorted(part) if isinstance(part, dict) else ():
+                known_values = identifiers.get(f'{operation_id}.{name}', identifiers.get(name))
+                if known_values and data.draw(hypothesis.strategies.booleans()):
+                    part[name] = data.draw(hypothesis.strategies.sampled_from(known_values))
+        answer = case.call(headers=HEADERS)
+        case.validate_response(answer)
+        statuses.append(answer.status_code)
+
+    send()
     return statuses
 
 
