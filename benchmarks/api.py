@@ -15,8 +15,9 @@ MariaDB, Keystone, memcached and uWSGI with the configuration that is shipped ar
 this machine beside the clients. The cloud is generated, and the part of an engine that publishes
 writes it. Printed are the publication (a first one, and later ones when nothing and a hundredth of
 the hosts have changed), the times of each address under clients that do not pause and under a mix
-of addresses with pauses while new versions come, and the memory of the workers. Beside them stands
-the alternative: to decode the reading in each request::
+of addresses with pauses while new versions come, the processor time of the workers for each
+request, and their memory. Beside them stands the alternative: to decode the reading in each
+request::
 
     python benchmarks/api.py --hosts 1800 --instances 48000
 
@@ -175,6 +176,15 @@ def summarise(latencies: list[float]) -> dict[str, float]:
             'max_ms': 1000 * latencies[-1]}
 
 
+def read_workers_cpu_seconds(process: int) -> float:
+    """Return the processor time of the workers of uWSGI."""
+    return sum(read_cpu_seconds(int(child)) for child in list_workers(process))
+
+
+def list_workers(process: int) -> list[str]:
+    return pathlib.Path(f'/proc/{process}/task/{process}/children').read_text().split()
+
+
 def make_account(keystone: Any) -> tuple[str, str]:
     """Make a reader and the account of the service; return (ID of the project, token)."""
     admin = openstack.connect(
@@ -224,9 +234,8 @@ def run_service(directory: pathlib.Path, database: str, keystone_url: str, proje
 
 def read_memory(process: int) -> dict[str, list[float]]:
     """Return the MiB of each worker of uWSGI, now and at most."""
-    children = pathlib.Path(f'/proc/{process}/task/{process}/children').read_text().split()
     memory: dict[str, list[float]] = {'rss_mib': [], 'highest_mib': []}
-    for child in children:
+    for child in list_workers(process):
         status = dict(line.split(':', 1) for line in pathlib.Path(
             f'/proc/{child}/status').read_text().splitlines() if ':' in line)
         for name, field in (('rss_mib', 'VmRSS'), ('highest_mib', 'VmHWM')):
@@ -272,7 +281,7 @@ def measure(args: argparse.Namespace, directory: pathlib.Path,
         'first': publisher.publish(reading),
         'nothing has changed': publisher.publish(change_hosts(reading, None)),
         'a hundredth has changed': publisher.publish(change_hosts(reading, 'migrating'))}}
-    measured['decoded in each request'] = measure_alternative(store)
+    measured['alternative'] = {'decoded in each request': measure_alternative(store)}
     port, service = stack.enter_context(run_service(
         directory, url, keystone.url, project, memcached))
     wait_until_it_answers(port, token)
@@ -285,11 +294,18 @@ def measure(args: argparse.Namespace, directory: pathlib.Path,
         'instances by name': '/v1/instances?' + urllib.parse.urlencode(
             {'name': reading.cluster.instances[uuid].name}),
         'instance': f'/v1/instances/{uuid}', 'policies': '/v1/policies', 'plans': '/v1/plans'}
-    measured['no pause'] = {name: summarise(clients.submit(
-        run_clients, port, token, [path], args.clients, args.seconds, 0.0).result())
-        for name, path in addresses.items()}
-    measured['one client, no pause'] = {name: summarise(clients.submit(
-        run_clients, port, token, [path], 1, args.seconds / 2, 0.0).result())
+
+    def send(paths: list[str], number: int, seconds: float, pause: float) -> dict[str, float]:
+        used = read_workers_cpu_seconds(service.pid)
+        summary = summarise(clients.submit(
+            run_clients, port, token, paths, number, seconds, pause).result())
+        used = read_workers_cpu_seconds(service.pid) - used
+        return {**summary, 'cpu_ms': 1000 * used / summary['requests']}
+
+    measured['no pause'] = {name: send([path], args.clients, args.seconds, 0.0)
+                            for name, path in addresses.items()}
+    measured['one client, no pause'] = {
+        name: send([path], 1, args.seconds / 2, 0.0)
         for name, path in {**addresses, 'why not': f'/v1/instances/{uuid}/why-not?host={host}',
                            'drain check': f'/v1/drains/check?host={host}'}.items()}
     stop = threading.Event()
@@ -303,9 +319,8 @@ def measure(args: argparse.Namespace, directory: pathlib.Path,
     thread = threading.Thread(target=publish_versions)
     thread.start()
     try:
-        measured['mixed, with pauses'] = summarise(clients.submit(
-            run_clients, port, token, list(addresses.values()), args.clients,
-            args.mixed_seconds, args.pause).result())
+        measured['mixed, with pauses'] = {'all': send(
+            list(addresses.values()), args.clients, args.mixed_seconds, args.pause)}
     finally:
         stop.set()
         thread.join()

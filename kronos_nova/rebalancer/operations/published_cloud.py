@@ -17,6 +17,8 @@ verdict and each order of moves: so a reading may be as old as a cycle. Requests
 refuse an older one, and executors check each move again before they ask Nova.
 """
 
+import array
+import bisect
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ import math
 import threading
 import time
 from typing import Any
+import zlib
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -81,9 +84,21 @@ class PublishedReading:
             for host, uuids in views.map_instances_by_host(content.cluster).items()}
         #: The UUIDs of all instances, sorted.
         self.instance_uuids: Sequence[str] = sorted(content.cluster.instances)
+        #: Of each instance, a digest of its name and its place in instance_uuids; sorted.
+        self._names = array.array('Q', sorted(
+            _digest_name(content.cluster.instances[uuid].name) << 32 | place
+            for place, uuid in enumerate(self.instance_uuids)))
         self._portraits: dict[str, views.HostPortrait] = {}
         self._refreshing = threading.Lock()
         self._recent: tuple[float, dict[str, planner.PlanningInput]] | None = None
+
+    def list_instances_named(self, name: str) -> list[str]:
+        """Return the UUIDs of the instances of that name, sorted."""
+        digest, instances = _digest_name(name), self.content.cluster.instances
+        begin = bisect.bisect_left(self._names, digest << 32)
+        end = bisect.bisect_left(self._names, digest + 1 << 32)
+        uuids = [self.instance_uuids[place & 0xffffffff] for place in self._names[begin:end]]
+        return [uuid for uuid in uuids if instances[uuid].name == name]
 
     def find_portrait(self, scope: str, host: str) -> views.HostPortrait:
         """Return the portrait of a host of a scope; it is made at its first use."""
@@ -132,6 +147,10 @@ class PublishedReading:
                 self._refreshing.release()
         assert recent is not None
         return recent[1][scope]
+
+
+def _digest_name(name: str) -> int:
+    return zlib.crc32(name.encode('utf-8', 'surrogatepass'))
 
 
 def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: PublishedReading,

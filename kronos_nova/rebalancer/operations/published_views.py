@@ -80,9 +80,9 @@ class InstanceFilter:
 
     def list_admitted(self, uuids: Sequence[str],
                       instances: Mapping[str, model.Instance]) -> Sequence[str]:
-        """Return the UUIDs of the instances that the filter admits by name and project."""
-        if self.name is not None:
-            uuids = [uuid for uuid in uuids if instances[uuid].name == self.name]
+        """Return the UUIDs of the instances that the filter admits by host and project."""
+        if self.host is not None:
+            uuids = [uuid for uuid in uuids if instances[uuid].host == self.host]
         if self.project_id is not None:
             uuids = [uuid for uuid in uuids if instances[uuid].project_id == self.project_id]
         return uuids
@@ -151,6 +151,9 @@ def _list_uuids(latest: published_cloud.PublishedReading,
                 readings: Sequence[published_cloud.PublishedReading],
                 wanted: InstanceFilter) -> Sequence[str]:
     """Return the UUIDs of instances that may be wanted, sorted."""
+    instances = latest.content.cluster.instances
+    if wanted.name is not None:
+        return wanted.list_admitted(latest.list_instances_named(wanted.name), instances)
     hosts = None
     if wanted.host is not None:
         hosts = [wanted.host]
@@ -161,7 +164,7 @@ def _list_uuids(latest: published_cloud.PublishedReading,
             hosts = None
     uuids = (latest.instance_uuids if hosts is None
              else list(heapq.merge(*(latest.instances_by_host.get(host, ()) for host in hosts))))
-    return wanted.list_admitted(uuids, latest.content.cluster.instances)
+    return wanted.list_admitted(uuids, instances)
 
 
 def find_scope(places: Sequence[Mapping[str, str]], host: str) -> str | None:

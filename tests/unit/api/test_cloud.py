@@ -90,6 +90,11 @@ def test_two_instances_of_one_name_stay_apart(client, publisher):
     assert status == 200
     assert {row['id'] for row in page['instances']} == set(published.TWINS)
     assert {row['name'] for row in page['instances']} == {published.NAME}
+    for host, uuids in (('a', [published.TWINS[0]]), ('b', [published.TWINS[1]]), ('c', [])):
+        page = client.send('GET', '/v1/instances', query_string={
+            'name': published.NAME, 'host': host, 'scope': 'blue'})[1]
+        assert [row['id'] for row in page['instances']] == uuids
+    assert list_ids(client, '/v1/instances?name=a') == []
 
 
 def test_instances_are_filtered_by_scope_host_and_project(client, publisher):
