@@ -72,6 +72,24 @@ class SigningKeyError(ConfigError):
     code = 'kronos.signing_key'
 
 
+class ReadingTooOldError(ConflictError):
+    """The published reading of the cloud is too old for a decision that creates tasks."""
+
+    code = 'kronos.reading_too_old'
+
+
+class ReadingMissingError(ConfigError):
+    """No engine has published a reading of the cloud, or the first one is not decoded yet."""
+
+    code = 'kronos.reading_missing'
+
+
+class BusyError(ConfigError):
+    """kronos-api makes another calculation of a whole scope."""
+
+    code = 'kronos.api.busy'
+
+
 class PolicyFileError(ConfigError):
     code = 'kronos.policy_file'
 
@@ -131,6 +149,12 @@ class DecisionRefused(StoreError):
     """A decision does not fit the tasks of its plan: nothing was written."""
 
     code = 'kronos.decision_refused'
+
+
+class PlanConflict(StoreError):
+    """A requested plan does not fit the plans and tasks that were stored meanwhile."""
+
+    code = 'kronos.plan_conflict'
 
 
 class LeaseLost(StoreError):

@@ -40,6 +40,7 @@ from kronos_nova.api import policies
 from kronos_nova.api import tokens
 from kronos_nova.api import values
 from kronos_nova.api import versions
+from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.wiring import library_defaults
 
@@ -83,8 +84,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     handlers.load_handlers()
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
-    database = sessions.SharedDatabase(conf)
-    database.check_keys()
+    make_call = CallMaker(conf)
     enforcer = policies.make_enforcer(conf)
     document = json.dumps(openapi.build_document())
 
@@ -98,7 +98,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     for endpoint in endpoints.ENDPOINTS:
         application.add_url_rule(
             endpoint.path.replace('{', '<').replace('}', '>'), endpoint.operation_id,
-            _make_view(endpoint, conf, database, enforcer), methods=[endpoint.method])
+            _make_view(endpoint, make_call, enforcer), methods=[endpoint.method])
     application.register_error_handler(http_errors.HTTPException, _answer_http_error)
     application.register_error_handler(exception.KronosException, _answer_our_error)
     application.register_error_handler(Exception, _answer_unexpected_error)
@@ -106,23 +106,39 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     return application
 
 
-def _make_view(endpoint: endpoints.Endpoint, conf: cfg.ConfigOpts,
-               database: sessions.SharedDatabase, enforcer: Any) -> Callable[..., flask.Response]:
+class CallMaker:
+    """Makes the call of each request, with what all requests of the process share."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self.conf = conf
+        self._database = sessions.SharedDatabase(conf)
+        self._database.check_keys()
+        self._cloud = published_cloud.ReadingCache(
+            conf, after_load=published_cloud.keep_from_collector)
+        self._calculations = published_cloud.Calculations()
+        self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
+
+    def __call__(self, operator: str, person: str, url: str) -> calls.Call:
+        return calls.Call(self.conf, self._database.make_session(operator, person), url,
+                          self._cloud, self._calculations, self._waits)
+
+
+def _make_view(endpoint: endpoints.Endpoint, make_call: CallMaker,
+               enforcer: Any) -> Callable[..., flask.Response]:
     """Return the function that checks a request, calls the handler and renders its answer."""
     def answer_request(**names: str) -> flask.Response:
         flask.g.microversion = _read_microversion()
         identity = calls.read_identity(flask.request.environ)
         if identity is None:
             raise http_errors.Unauthorized('No identity is confirmed.')
-        if not policies.may_call(enforcer, conf, endpoint.rule, identity):
+        if not policies.may_call(enforcer, make_call.conf, endpoint.rule, identity):
             raise http_errors.Forbidden(
                 f'Policy rule {endpoint.rule} does not admit user {identity.user_id} with the '
                 f'roles {", ".join(identity.roles) or "(none)"} in project '
                 f'{identity.project_id or "(none)"}.')
         _check_names(names)
-        call = calls.Call(conf, database.make_session(calls.format_operator(identity),
-                                                    calls.name_person(identity)),
-                          f'{_find_root()}{flask.request.path}')
+        call = make_call(calls.format_operator(identity), calls.name_person(identity),
+                         f'{_find_root()}{flask.request.path}')
         return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 
     return answer_request
@@ -240,7 +256,7 @@ def _answer_http_error(error: http_errors.HTTPException) -> flask.Response:
 
 def _answer_our_error(error: exception.KronosException) -> flask.Response:
     status = error_documents.choose_status(error)
-    if status >= 500:
+    if not error_documents.is_for_client(error, status):
         LOG.error('%s %s: %s', flask.request.method, flask.request.path, error)
         return _answer_error(status, 'The service cannot answer now; its log has the reason.',
                              error.code)

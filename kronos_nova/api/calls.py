@@ -12,26 +12,67 @@
 
 """A request as its handler sees it: the configuration, the session, and the address."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
 import dataclasses
+import threading
 from typing import Any
 
 from oslo_config import cfg
 from oslo_context import context
 
+from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 
 #: Characters that the database keeps of an operator's name.
 OPERATOR_LENGTH = 255
 
 
+class WaitingPlaces:
+    """Places for requests that wait in this process: each takes a thread.
+
+    :param number: of the places.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._places = threading.Semaphore(number)
+
+    @contextlib.contextmanager
+    def take_place(self, wanted: bool) -> Iterator[bool]:
+        """Hold a place; yield False where the request does not want one, or all are taken."""
+        taken = wanted and self._places.acquire(blocking=False)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self._places.release()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """One request to a handler. ``url``: the URL of its path, without the query."""
+    """One request to a handler.
+
+    ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud;
+    ``calculations``: the turns of requests that plan; ``waits``: the places of requests that wait
+    for events; all of the whole process.
+    """
 
     conf: cfg.ConfigOpts
     session: sessions.DatabaseSession
     url: str
+    cloud: published_cloud.ReadingCache
+    calculations: published_cloud.Calculations
+    waits: WaitingPlaces
+
+    @property
+    def readings(self) -> Sequence[published_cloud.PublishedReading]:
+        """The newest readings of the cloud, the latest first.
+
+        :raises KronosException: no engine has published one, or it cannot be read.
+        """
+        return self.cloud.list_readings(self.session.store)
 
 
 def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:

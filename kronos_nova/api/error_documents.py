@@ -61,13 +61,21 @@ def choose_status(error: exception.KronosException) -> int:
     match error:
         case exception.NotFoundError():
             return 404
-        case exception.ConflictError() | exception.DecisionRefused():
+        case (exception.ConflictError() | exception.DecisionRefused()
+              | exception.PlanConflict()):
             return 409
-        case exception.StoreError() | exception.PolicyRulesError() | exception.SigningKeyError():
+        case (exception.StoreError() | exception.PolicyRulesError() | exception.SnapshotError()
+               | exception.ReadingMissingError() | exception.BusyError()
+               | exception.SigningKeyError()):
             return 503
         case exception.ConfigError():
             return 400
     return 500
+
+
+def is_for_client(error: exception.KronosException, status: int) -> bool:
+    """Return whether a client may read the error; other errors of the service are for its log."""
+    return status < 500 or isinstance(error, exception.ReadingMissingError | exception.BusyError)
 
 
 def describe_error(error: exception.KronosException) -> str:

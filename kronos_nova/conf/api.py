@@ -24,4 +24,12 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_limit', default=500, min=1, max=1000,
                help='Largest number of plans or tasks in one answer. A request without a limit '
                     'gets at most 100.'),
+    cfg.IntOpt('max_waiting', default=2, min=0,
+               help='Requests for events that wait at a time in each process; others are answered '
+                    'at once. Each takes a thread of the WSGI server: leave some for other '
+                    'requests.'),
+    cfg.IntOpt('max_reading_age', default=300, min=1,
+               help='Seconds: requests that order moves are refused when the engine has read the '
+                    'cloud before. Executors check each move again before they request it. See '
+                    '[engine] publish_interval.'),
 ]

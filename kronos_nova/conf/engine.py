@@ -246,6 +246,10 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('approval_seconds', default=3600, min=60,
                help='How many seconds a plan waits for approval. Then it lapses: its tasks are '
                     'cancelled, and the scope is planned again.'),
+    cfg.IntOpt('publish_interval', default=60, min=0,
+               help='Seconds between two readings of the cloud that the engine writes into the '
+                    'database for kronos-api: hosts, instances and scores. A cycle writes the '
+                    'parts that have changed. 0: kronos-api shows neither hosts nor instances.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],

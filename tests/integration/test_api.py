@@ -12,6 +12,7 @@
 
 """kronos-api by its uWSGI file, with tokens of a real Keystone."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ from kronos_nova.api import handlers
 from tests.fixtures import free_ports
 from tests.fixtures import keystone_server
 from tests.fixtures import stores
+from tests.unit.api import published
 from tests.unit.api import test_access
 from tests.unit.api import test_requests
 
@@ -49,8 +51,8 @@ USERS = {
 class Service:
     """The service, its database, its Keystone, and a token for each user."""
 
-    def __init__(self, url, store, keystone, tokens, log):
-        self.url, self.store, self.keystone = url, store, keystone
+    def __init__(self, url, store, publisher, keystone, tokens, log):
+        self.url, self.store, self.publisher, self.keystone = url, store, publisher, keystone
         self.tokens, self.log = tokens, log
 
     def send(self, method, path, user=None, body=None, headers=None):
@@ -99,6 +101,8 @@ def make_accounts(keystone):
 def service(tmp_path_factory):
     directory = tmp_path_factory.mktemp('api')
     store = stores.in_file(directory / 'kronos.sqlite')
+    publisher = published.Publisher(store, directory)
+    publisher.run_cycle()
     with keystone_server.Keystone() as keystone:
         operators, tokens = make_accounts(keystone)
         conf = directory / 'kronos.conf'
@@ -121,7 +125,7 @@ def service(tmp_path_factory):
         try:
             url = f'http://127.0.0.1:{port}'
             keystone.register(connect_as_admin(keystone), 'rebalance', public=url, internal=url)
-            made = Service(url, store, keystone, tokens,
+            made = Service(url, store, publisher, keystone, tokens,
                            directory / 'api.log')
             wait_until_it_answers(made, process)
             yield made
@@ -154,7 +158,7 @@ def test_each_role_of_keystone_has_its_verbs_and_no_other(service):
             granted[name, endpoint.rule] = status not in (401, 403)
             assert granted[name, endpoint.rule] is (endpoint.access.value in accesses), (
                 name, endpoint.rule, status)
-    assert len(granted) == 15 * 6
+    assert len(granted) == 26 * 6
 
 
 @pytest.mark.parametrize('headers', [
@@ -189,6 +193,38 @@ def test_decision_names_the_user_of_the_token(service):
     (decision,) = service.send('GET', f'/v1/plans/{plan_id}', 'reader')[1]['decisions']
     assert decision['decided_by'].startswith('keystone:')
     assert decision['decided_by'].endswith(' roles manager,member,reader (manager)')
+
+
+def test_each_process_shows_the_cloud_and_its_next_version(service):
+    """Requests of several threads; each process decodes the reading once."""
+    def read_hosts(_number):
+        for _try in range(20):
+            status, page, _headers = service.send('GET', '/v1/hosts', 'reader')
+            # This Keystone does not answer many requests at a time.
+            if status != 503 or page['errors'][0]['code'] != 'kronos.api.unavailable':
+                break
+        assert status == 200, page
+        return {host['read_at'] for host in page['hosts']}.pop()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        (before,) = set(threads.map(read_hosts, range(24)))
+        service.publisher.run_cycle()
+        end = time.monotonic() + PATIENCE
+        while before in (shown := set(threads.map(read_hosts, range(24)))):
+            assert time.monotonic() < end
+    assert len(shown) == 1 and shown.pop() > before
+    uuid = published.TWINS[0]
+    status, verdict, _headers = service.send(
+        'GET', f'/v1/instances/{uuid}/why-not?host=b', 'reader')
+    assert status == 200 and not verdict['allowed']
+
+
+def test_request_waits_for_an_event_of_another_process(service):
+    marker = service.send('GET', '/v1/events', 'reader')[1]['marker']
+    plan_id, _tasks = test_requests.save_waiting_plan(service.store, 1)
+    _status, page, _headers = service.send(
+        'GET', f'/v1/events?since={marker}&wait_seconds=20', 'reader')
+    assert plan_id in {event['plan']['id'] for event in page['events'] if event['plan']}
 
 
 def test_another_origin_may_read_only_where_the_operator_allows_it(service):

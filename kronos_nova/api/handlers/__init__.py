@@ -15,7 +15,9 @@
 import importlib
 
 #: The modules, in the order of the OpenAPI document.
-_MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines')
+_MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines',
+            'hosts', 'instances', 'policies', 'verdicts', 'drains', 'moves',
+            'events')
 
 
 def load_handlers() -> None:

@@ -25,23 +25,15 @@ from kronos_nova.rebalancer.store import pages
 DEFAULT_LIMIT = 100
 
 
-class PageQuery(values.RequestModel):
-    """A page of a list, newest first."""
+class BoundedQuery(values.RequestModel):
+    """The bound of a page."""
 
-    scope: values.Name | None = None
     limit: Annotated[int, pydantic.Field(
         ge=1, description='Most rows of the answer; the service may send fewer.')] | None = None
-    marker: Annotated[values.Uuid, pydantic.Field(
-        description='Last ID of the page before.')] | None = None
-    changes_since: Annotated[pydantic.AwareDatetime, pydantic.Field(
-        description='Rows that changed at this time or later; ISO 8601 with its zone.')] | None = (
-        pydantic.Field(default=None, alias='changes-since'))
 
-    def make_page_request(self, call: calls.Call) -> pages.PageRequest:
-        """Return the request to the database; max_limit bounds the limit, as in Nova."""
-        limit = min(self.limit or DEFAULT_LIMIT, call.conf.kronos_api.max_limit)
-        since = None if self.changes_since is None else self.changes_since.timestamp()
-        return pages.PageRequest(limit, self.marker, since, self.scope)
+    def choose_limit(self, call: calls.Call) -> int:
+        """Return the number of rows; max_limit bounds it, as in Nova."""
+        return min(self.limit or DEFAULT_LIMIT, int(call.conf.kronos_api.max_limit))
 
     def make_next_url(self, call: calls.Call, marker: str | None) -> str | None:
         """Return the address of the next page; None: this is the last page."""
@@ -49,3 +41,19 @@ class PageQuery(values.RequestModel):
             return None
         query = self.model_dump(mode='json', by_alias=True, exclude_none=True)
         return f'{call.url}?{urllib.parse.urlencode({**query, "marker": marker}, doseq=True)}'
+
+
+class PageQuery(BoundedQuery):
+    """A page of a list, newest first."""
+
+    scope: values.Name | None = None
+    marker: Annotated[values.Uuid, pydantic.Field(
+        description='Last ID of the page before.')] | None = None
+    changes_since: Annotated[pydantic.AwareDatetime, pydantic.Field(
+        description='Rows that changed at this time or later; ISO 8601 with its zone.')] | None = (
+        pydantic.Field(default=None, alias='changes-since'))
+
+    def make_page_request(self, call: calls.Call) -> pages.PageRequest:
+        """Return the request to the database."""
+        since = None if self.changes_since is None else self.changes_since.timestamp()
+        return pages.PageRequest(self.choose_limit(call), self.marker, since, self.scope)

@@ -17,6 +17,7 @@ a report, also when nothing moves.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -37,6 +38,7 @@ from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
+from kronos_nova.rebalancer.engine import reading_publisher
 from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import cycle_report
@@ -101,6 +103,7 @@ class Engine:
         self._log = notifications.DecisionLog()
         self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage, clock)
         self._owner = owner or process_identity.name_process()
+        self._readings = reading_publisher.ReadingPublisher(conf, store, self._owner, monotonic)
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
@@ -275,7 +278,7 @@ class Engine:
         self._log.log_shared_hosts(cluster, named)
         samples = {} if self._stopping.is_set() else self.fetch_samples(policy_set)
         collected = self._monotonic() - started
-        rows = []
+        rows, outcomes = [], []
         for scope in ours:
             if self._stopping.is_set():
                 rows.append(self._report_stop(scope, STOPPED_BEFORE))
@@ -288,6 +291,7 @@ class Engine:
             if outcome is None:
                 rows.append(self._report_stop(scope, STOPPED_WHILE))
                 continue
+            outcomes.append(outcome)
             row = cycle_report.render_scope(outcome, collected)
             rows.append(row)
             self._tally.record_planned_cycle(
@@ -299,7 +303,17 @@ class Engine:
             self._scheduler.publish_moves(cluster)
         if not self._stopping.is_set():
             self._scheduler.publish_usage(cluster, samples, policy_set)
+            self._readings.publish_cycle(cluster, named, outcomes,
+                                         self._list_published(ours, leased), policy_set)
         return rows
+
+    def _list_published(self, ours: Sequence[str], leased: Collection[str]) -> list[str]:
+        """Return the scopes whose reading this engine publishes.
+
+        A dry run leaves the scopes to the engine that acts on them.
+        """
+        return [scope for scope in ours
+                if not self._conf.engine.dry_run or scope not in leased]
 
     def fetch_samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Return the answers of every enabled policy; a failed one contains its error."""

@@ -22,7 +22,7 @@ import functools
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_utils import uuidutils
@@ -32,8 +32,6 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer.clients import collector as collectors
-from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -44,6 +42,9 @@ from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import base as sources
 from kronos_nova.sources import snapshot as snapshot_source
+
+if TYPE_CHECKING:
+    from kronos_nova.rebalancer.clients import collector as collectors
 
 #: Seconds after which the session says that it still reads the cloud.
 NOTICE_AFTER = 3.0
@@ -60,7 +61,9 @@ class CloudState:
     ``waiting``: by scope, the plan that waits for approval and holds its engine; ``pending``: the
     instances that such plans move, which count as in flight. ``wished``: by scope, since when it
     has exceeded a threshold; ``sustain``: for how many seconds it must do so. A snapshot has
-    neither, and a dry run applies neither.
+    neither, and a dry run applies neither. ``scores`` by scope, and ``options``: those of the
+    engine that has published the cloud; without them the samples are scored, and the configuration
+    has the options.
     """
 
     cluster: model.Cluster
@@ -74,6 +77,8 @@ class CloudState:
     pending: frozenset[str] = frozenset()
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sustain: float = 0.0
+    scores: Mapping[str, model.ClusterScores] = dataclasses.field(default_factory=dict)
+    options: model.PlanningOptions | None = None
 
     def map_clusters(self) -> dict[str, model.Cluster]:
         """Return the cloud with its scope set, for each scope that exists."""
@@ -101,7 +106,11 @@ def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, clo
     :param cluster: with its scope set.
     """
     settings = planning_settings.build_settings(conf, policy_set)
-    scores = planning_pipeline.score_policies(cluster, cloud.samples, settings, cloud.now)
+    if cloud.options is not None:
+        settings = dataclasses.replace(settings, options=cloud.options)
+    scores = cloud.scores.get(cluster.scope)
+    if scores is None:
+        scores = planning_pipeline.score_policies(cluster, cloud.samples, settings, cloud.now)
     return planning_pipeline.build_planning_input(cluster, scores, cloud.histories[cluster.scope],
                                                   settings, now=cloud.now,
                                                   busy=planning_pipeline.count_busy_moves(
@@ -122,8 +131,23 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     """
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     recording = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
+    if isinstance(recording.cluster, str):
+        raise _make_read_error('Nova and Placement', recording.cluster)
+    if isinstance(recording.histories, str):
+        raise _make_read_error('the database', recording.histories)
+    return add_stored_state(conf, store, CloudState(
+        recording.cluster, dict(recording.samples), scopes, dict(recording.histories),
+        recording.now))
+
+
+def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> CloudState:
+    """Return the cloud with the holds of its scopes that the database and the clock know.
+
+    :param store: the database, a store.api.Store.
+    :raises StoreError: the database cannot be read.
+    """
     # A host in two aggregates belongs to the first planned one, as in an engine.
-    planned = {*scopes, *store.leases.list_leased_scopes()}
+    planned = {*cloud.scopes, *store.leases.list_leased_scopes()}
     now = store.now()
     acts = not conf.engine.dry_run
     waiting = {plan.scope: str(plan)
@@ -131,21 +155,17 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     wished = store.outcomes.list_imbalance_since() if acts else {}
     pending = frozenset(row.task.instance_uuid
                         for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,)))
-    if isinstance(recording.cluster, str):
-        raise _make_read_error('Nova and Placement', recording.cluster)
-    if isinstance(recording.histories, str):
-        raise _make_read_error('the database', recording.histories)
     frozen = engine_conf.find_freeze_reason(conf, now)
     sustain = float(conf.engine.sustain_for) if acts else 0.0
-    sustain_left = {scope: since + sustain - recording.now for scope, since in wished.items()}
+    sustain_left = {scope: since + sustain - cloud.now for scope, since in wished.items()}
     histories = {scope: dataclasses.replace(
         history, paused=history.paused or frozen,
         waiting=format_sustain_wait(sustain_left[scope])
         if sustain_left.get(scope, 0.0) > 0 else None)
-        for scope, history in recording.histories.items()}
-    return CloudState(recording.cluster, dict(recording.samples), scopes, histories, recording.now,
-                      named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                      pending=pending, wished=wished, sustain=sustain)
+        for scope, history in cloud.histories.items()}
+    return dataclasses.replace(
+        cloud, histories=histories, waiting=waiting, pending=pending, wished=wished,
+        sustain=sustain, named=cloud.named or [n for n in conf.engine.aggregates if n in planned])
 
 
 def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> CloudState:
@@ -292,13 +312,18 @@ class Session(sessions.DatabaseSession):
 
         :raises ConfigError: [nova] does not say how to log in.
         """
+        # kronos-api asks neither Nova nor Placement, and openstacksdk takes 15 MB.
+        from kronos_nova.rebalancer.clients import connection  # noqa: PLC0415
+
         sdk_connection = connection.make_connection(self.conf)
         self._close_at_end(sdk_connection.close)
         return sdk_connection
 
     @functools.cached_property
-    def collector(self) -> collectors.CloudCollector:
+    def collector(self) -> 'collectors.CloudCollector':
         """The reader of Nova and Placement."""
+        from kronos_nova.rebalancer.clients import collector as collectors  # noqa: PLC0415
+
         return collectors.CloudCollector(self.conf, self.connection)
 
     @functools.cached_property

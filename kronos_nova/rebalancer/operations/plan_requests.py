@@ -32,6 +32,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_approvals
@@ -127,18 +128,19 @@ def _request_moves(session: cloud_state.Session, plan_id: str,
             plan_id)
     cloud = session.cloud_for_requests
     if stored is None:
-        raise _make_config_error(plan_id, 'no such plan',
-                                 'kronos plan list shows the newest.')
+        raise stored_views.make_not_found_error(plan_id, 'no such plan',
+                                                'kronos plan list shows the newest.')
     scope = stored.plan.scope
     wishes = _list_requested_moves(plan_id, instances, tasks, build_move)
     cluster = cloud.map_clusters().get(scope)
     if cluster is None:
-        raise _make_config_error(plan_id, f'scope {scope} is not planned any more',
-                                 'Only what [engine] aggregates and include_unassigned_hosts name '
-                                 'is.')
+        raise stored_views.make_conflict_error(
+            plan_id, f'scope {scope} is not planned any more',
+            'Only what [engine] aggregates and include_unassigned_hosts name is.')
     answer = requested_moves.plan_requested_moves(session.build_request(cluster, cloud), wishes)
     if answer.plan.reason is not None:
-        raise _make_config_error(scope, answer.plan.reason, 'Ask again when that is over.')
+        raise stored_views.make_conflict_error(scope, answer.plan.reason,
+                                               'Ask again when that is over.')
     if dry_run or not answer.plan.moves or (answer.refused and not partly):
         return _build_result(answer, wishes, cluster, [])
     return _build_result(answer, wishes, cluster, store_requested_plan(
@@ -153,7 +155,7 @@ def refuse_dry_run(session: cloud_state.Session, path: str) -> None:
     :raises ConfigError: the configuration is that of a dry run.
     """
     if session.conf.engine.dry_run:
-        raise exception.ConfigError(
+        raise exception.ConflictError(
             path=path, field='[engine] dry_run', problem='it is set, and then nothing is moved',
             remedy='Ask with --dry-run, or unset it.')
 
@@ -164,18 +166,21 @@ def _list_requested_moves(plan_id: str, instances: Sequence[str], rows: Sequence
     known = {row.task.instance_uuid: row for row in rows}
     for uuid in instances:
         if uuid not in known:
-            raise _make_config_error(uuid, f'plan {plan_id} has no move of such an instance',
-                                     'kronos plan show lists them.')
+            raise stored_views.make_not_found_error(
+                uuid, f'plan {plan_id} has no move of such an instance',
+                'kronos plan show lists them.')
         if build_move(known[uuid]) is None:
-            raise _make_config_error(uuid, f'its task is {known[uuid].task.state}',
-                                     'Completed moves are reverted, failed and cancelled ones '
-                                     'retried, and moves that have not begun are cancelled.')
+            raise stored_views.make_conflict_error(
+                uuid, f'its task is {known[uuid].task.state}',
+                'Completed moves are reverted, failed and cancelled ones retried, and moves that '
+                'have not begun are cancelled.')
     moves = [w for row in rows if (w := build_move(row)) is not None
              and (not instances or w.instance_uuid in instances)]
     if not moves:
-        raise _make_config_error(plan_id, 'it has no move of which that could be asked',
-                                 'Completed moves are reverted, failed and cancelled ones retried; '
-                                 'kronos plan show has their states.')
+        raise stored_views.make_conflict_error(
+            plan_id, 'it has no move of which that could be asked',
+            'Completed moves are reverted, failed and cancelled ones retried; kronos plan show has '
+            'their states.')
     return moves
 
 
@@ -241,7 +246,3 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
                                     decision=decision, verb=verb,
                                     also=lambda connection: also(connection, plan_id))
     return rows
-
-
-def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

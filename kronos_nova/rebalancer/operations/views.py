@@ -14,6 +14,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 
 from kronos_nova import constraints
@@ -94,18 +95,29 @@ class InstancePortrait:
 
 def list_host_portraits(request: planner.PlanningInput) -> list[HostPortrait]:
     """List the hosts of the request's scope, by name."""
-    cluster, history = request.cluster, request.history
+    there = map_instances_by_host(request.cluster)
+    return [build_host_portrait(request, name, there.get(name, ()))
+            for name in sorted(request.cluster.scope_hosts)]
+
+
+def map_instances_by_host(cluster: model.Cluster) -> dict[str, list[str]]:
+    """Return the UUIDs of the instances of each host that has any."""
     there: dict[str, list[str]] = {}
     for of in cluster.instances.values():
         there.setdefault(of.host, []).append(of.uuid)
-    portraits = []
-    for name in sorted(cluster.scope_hosts):
-        here = there.get(name, [])
-        portraits.append(HostPortrait(
-            name, _describe_host_state(cluster, history, name), len(here),
-            tuple(_load(request.scores.policies[p.name], name, here)
-                  for p in request.policies.enabled_policies)))
-    return portraits
+    return there
+
+
+def build_host_portrait(request: planner.PlanningInput, name: str,
+                        here: Sequence[str]) -> HostPortrait:
+    """Return a host of the request's scope.
+
+    :param here: the UUIDs of its instances.
+    """
+    return HostPortrait(
+        name, _describe_host_state(request.cluster, request.history, name), len(here),
+        tuple(_load(request.scores.policies[p.name], name, here)
+              for p in request.policies.enabled_policies))
 
 
 def _describe_host_state(
@@ -124,7 +136,7 @@ def _describe_host_state(
     return tuple(states)
 
 
-def _load(scores: model.PolicyScores, host: str, here: list[str]) -> HostLoad:
+def _load(scores: model.PolicyScores, host: str, here: Sequence[str]) -> HostLoad:
     score, capacity = scores.hosts.get(host), scores.capacity.get(host)
     base = None
     if score is not None and capacity:

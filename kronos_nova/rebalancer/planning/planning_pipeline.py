@@ -165,7 +165,10 @@ def compute_mean_scores(scores: model.ClusterScores,
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
     """Return the scope's recently booted instances, with the seconds for which they remain so."""
-    return {i.uuid: seconds for i in cluster.instances.values() if i.host in cluster.scope_hosts
+    hosts, since = cluster.scope_hosts, now - cooldown
+    # Most instances are older: the first comparison is for them.
+    return {i.uuid: seconds for i in cluster.instances.values()
+            if i.launched_at is not None and i.launched_at > since and i.host in hosts
             and (seconds := recently_booted.compute_fresh_seconds(
                 i.launched_at, now, cooldown)) > 0}
 

@@ -33,6 +33,7 @@ import tenacity
 from kronos_nova import exception
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import events
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import history
 from kronos_nova.rebalancer.store import leases
@@ -44,6 +45,7 @@ from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plan_repository
 from kronos_nova.rebalancer.store import process_identity
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import readings
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import store_stats
@@ -88,6 +90,8 @@ class Store:
         self.pages = pages.PageRepository(self)
         self.history = history.HistoryRepository(self)
         self.tasks = task_repository.TaskRepository(self)
+        self.events = events.EventRepository(self)
+        self.readings = readings.ReadingRepository(self)
 
     @classmethod
     def from_url(cls, url: str, *, clock: Callable[[], float] | None = None) -> 'Store':

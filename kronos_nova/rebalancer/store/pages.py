@@ -59,7 +59,7 @@ class UnknownMarker(LookupError):
     """No row has the UUID of the marker; it may have been purged."""
 
 
-def _match_changed_tasks(since: float) -> ColumnElement[bool]:
+def match_changed_tasks(since: float) -> ColumnElement[bool]:
     """Match tasks that have changed since; two indexes find them, as those that ended do not."""
     return sa.and_(sa.or_(rows.is_live(), _task.c.completed_at >= since),
                    _task.c.updated_at >= since)
@@ -79,7 +79,7 @@ def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.Pl
         wanted.append(sa.or_(
             _plan.c.created_at >= page.changed_since,
             _plan.c.plan_id.in_(sa.select(_task.c.plan_id).where(
-                _match_changed_tasks(page.changed_since)))))
+                match_changed_tasks(page.changed_since)))))
     if page.marker is not None:
         marker = _find_marker(connection, sa.select(_plan.c.created_at).where(
             _plan.c.plan_id == page.marker))
@@ -101,7 +101,7 @@ def list_task_page(connection: sa.Connection, page: PageRequest,
     if page.scope is not None:
         wanted.append(_task.c.scope == page.scope)
     if page.changed_since is not None:
-        wanted.append(_match_changed_tasks(page.changed_since))
+        wanted.append(match_changed_tasks(page.changed_since))
     if task_filter.states:
         wanted.append(_task.c.state.in_(sorted(state.value for state in task_filter.states)))
     if task_filter.plan_id is not None:

@@ -69,7 +69,7 @@ def refuse_overtaken(connection: sa.Connection, known: LiveWork) -> None:
     """
     now = read_activity(connection)
     if now.tasks - known.tasks or now.drains - known.drains:
-        raise exception.StoreError(
+        raise exception.PlanConflict(
             problem='has plans that were made while this one was judged',
             remedy='Nothing was written; ask again.')
 
@@ -206,7 +206,7 @@ def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None
         .where(tables.task.c.active_instance.in_([task.instance_uuid for task in tasks]))
         .order_by(tables.task.c.active_instance)).first()
     if busy is not None:
-        raise exception.StoreError(
+        raise exception.PlanConflict(
             problem=f'has a live task {busy.task_id} for instance {busy.active_instance} already',
             remedy='Nothing was written; the next cycle plans again.')
 

@@ -40,6 +40,11 @@ def make_text_type() -> sa.types.TypeEngine[str]:
     return sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL)
 
 
+def make_bytes_type() -> sa.types.TypeEngine[bytes]:
+    """Return the type of bytes of up to 16 MiB (MySQL's BLOB ends at 64 KiB)."""
+    return sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
+
+
 def make_table(title: str, *items: sa.schema.SchemaItem) -> sa.Table:
     return sa.Table(title, metadata, *items, mysql_engine='InnoDB', mysql_charset='utf8mb4')
 
@@ -347,4 +352,35 @@ request = make_table(
     sa.Column('authorization', make_text_type()),
     sa.Index('request_ended', 'ended_at'),
     sa.Index('request_plan_id', 'plan_id'),
+)
+
+#: Readings of the cloud that engines publish. ``version`` rises with each publication; ``format``
+#: names the encoding of the parts; ``parts``: JSON, the version of each part by its name.
+reading = make_table(
+    'reading',
+    sa.Column('reading_id', sa.String(36), primary_key=True),
+    sa.Column('engine', sa.Unicode(255), nullable=False),
+    sa.Column('version', sa.BigInteger, nullable=False),
+    sa.Column('format', sa.String(16), nullable=False),
+    sa.Column('taken_at', sa.Double, nullable=False),
+    sa.Column('published_at', sa.Double, nullable=False),
+    sa.Column('parts', make_text_type(), nullable=False),
+)
+
+#: The bytes of a part, divided into rows that each backend takes in one statement.
+reading_part = make_table(
+    'reading_part',
+    sa.Column('reading_id', sa.String(36), primary_key=True),
+    sa.Column('name', sa.String(64), primary_key=True),
+    sa.Column('number', sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column('version', sa.BigInteger, nullable=False),
+    sa.Column('data', make_bytes_type(), nullable=False),
+)
+
+#: The newest reading of each scope.
+reading_scope = make_table(
+    'reading_scope',
+    sa.Column('scope', make_name_type(), primary_key=True),
+    sa.Column('reading_id', sa.String(36), nullable=False),
+    sa.Index('reading_scope_reading', 'reading_id'),
 )

@@ -51,11 +51,19 @@ def explain_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptio
 
     Hosts whose drain goes on but is blocked are left out: warnings name them.
 
-    :param held: why no drain begins now.
+    :param hold: why no drain begins now.
     :param going_on: hosts whose drain goes on all the same.
     """
+    return tuple(model.Rejection('not-drained', f'host {host} is disabled, not drained, because '
+                                                f'{why}')
+                 for host, why in map_undrained_hosts(cluster, options, hold, going_on).items())
+
+
+def map_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptions, hold: str | None,
+                        going_on: Collection[str] = ()) -> dict[str, str]:
+    """Return the reason of each host as in :func:`explain_undrained_hosts`, by host."""
     occupied = {i.host for i in cluster.instances.values()}
-    rejections = []
+    reasons = {}
     for host in sorted(cluster.scope_hosts & occupied):
         service = cluster.services.get(host)
         if service is None or service.enabled:
@@ -63,9 +71,8 @@ def explain_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptio
         why = ('evacuate_disabled_hosts is not set' if not options.evacuate_disabled_hosts
                else find_drain_refusal(service, options) or (None if host in going_on else hold))
         if why is not None:
-            rejections.append(model.Rejection(
-                'not-drained', f'host {host} is disabled, not drained, because {why}'))
-    return tuple(rejections)
+            reasons[host] = why
+    return reasons
 
 
 def find_drain_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:

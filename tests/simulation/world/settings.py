@@ -55,7 +55,9 @@ OPTIONS = {
         'include_unassigned_hosts': True, 'evacuate_disabled_hosts': True,
         'enforce_hard_affinity': True, 'instance_storage': 'shared', 'cooldown': 90,
         'instance_cooldown': 150, 'instance_quarantine_seconds': 1800, 'settle_seconds': 20,
-        'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0},
+        'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0,
+        # No process of the simulation reads them, and each is another place for a fault.
+        'publish_interval': 0},
     'executor': {
         'migration_timeout': 60, 'seconds_per_gib': 0.0, 'migration_poll_interval': 8,
         'claim_seconds': 40, 'stagger_seconds': 25, 'max_retries': 1, 'retry_backoff': 5.0,

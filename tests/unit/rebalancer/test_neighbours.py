@@ -168,7 +168,7 @@ def _check_meaning(store: api.Store, recorded: dict) -> None:
 def test_its_database_is_carried_over(release, tmp_path):
     recorded = read(release, 'rows')
     assert all(recorded['tables'].get(name) for name in (
-        'plan', 'task', 'cooldown', 'quarantine', 'lease', 'budget', 'drain', 'pause', 'gate'))
+        'plan', 'task', 'cooldown', 'quarantine', 'lease', 'drain', 'pause', 'gate'))
     store = _open_recorded_store(tmp_path, release)
     assert schema.read_current_revision(store.engine) == recorded['revision']
     store.upgrade()

@@ -312,7 +312,7 @@ NOBODYS = {'pauses.pause_scope', 'pauses.resume_scope', 'quarantine.lift_quarant
            'history.purge_records', 'upgrade', 'audit.record_command'}
 #: Of itself, for those who look.
 ITS_OWN = {'executors.record_heartbeat', 'executors.remove_executor', 'quarantine.record_outage',
-           'quarantine.end_outage'}
+           'quarantine.end_outage', 'readings.publish_reading'}
 #: Steps of other modules, which say themselves what fences them.
 OTHERS = {'run_transaction', 'run_under_lease', 'open_long_runner'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
@@ -423,6 +423,8 @@ def filler(column):
         return 3
     if isinstance(kind, sa.Numeric | sa.Float):
         return 1_600_000_000.25
+    if kind.python_type is bytes:
+        return b'\x00\xff'
     return 'instance' if column.name == 'kind' else 'Größe 1'
 
 

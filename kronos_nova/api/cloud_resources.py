@@ -1,0 +1,432 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Resources of the cloud as an engine has read it: hosts, instances, verdicts and plans.
+
+``read_at`` is the time at which the engine began to read.
+"""
+
+import datetime
+from typing import Self
+
+import pydantic
+
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.api import resources
+from kronos_nova.api import values
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import plan_comparisons
+from kronos_nova.rebalancer.operations import plan_requests
+from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import published_views
+from kronos_nova.rebalancer.operations import views
+from kronos_nova.rebalancer.operations import why_not
+
+
+class HostLoad(values.Resource):
+    """Load of a host under a policy, in [0, 1]; null: not known."""
+
+    policy: str
+    score: float | None
+    fill: float | None = pydantic.Field(description='Value that ceilings are compared with.')
+    base: float | None = pydantic.Field(description='Part of the score that no instance explains.')
+    coverage: float | None = pydantic.Field(description='Share that instances explain.')
+
+    @classmethod
+    def from_model(cls, load: views.HostLoad) -> Self:
+        return cls(policy=load.policy, score=load.score, fill=load.fill, base=load.base,
+                   coverage=load.coverage)
+
+
+class ResourceUse(values.Resource):
+    """Amounts of a resource class in the host's tree of providers, in units of the class."""
+
+    resource_class: str
+    capacity: float = pydantic.Field(description='Amount that Placement lets consumers allocate.')
+    used: int
+
+
+class Host(values.Resource):
+    """A host of a scope."""
+
+    name: str
+    scope: str
+    read_at: datetime.datetime
+    zone: str | None
+    cell: str | None
+    is_up: bool | None = pydantic.Field(description='null: it has no nova-compute.')
+    is_enabled: bool | None
+    disabled_reason: str | None
+    draining: bool = pydantic.Field(description='A pack drain of the host goes on.')
+    quarantined: bool
+    instance_count: int
+    resources: list[ResourceUse]
+    loads: list[HostLoad]
+
+    @classmethod
+    def from_listed(cls, listed: published_views.ListedHost) -> Self:
+        service, host = listed.service, listed.host
+        used: dict[str, int] = {}
+        for provider in host.tree:
+            for name, amount in provider.used.items():
+                used[name] = used.get(name, 0) + amount
+        return cls(
+            name=host.name, scope=listed.scope, read_at=values.make_time(listed.read_at),
+            zone=(host.zone if service is None else service.zone) or None, cell=host.cell,
+            is_up=None if service is None else service.up,
+            is_enabled=None if service is None else service.enabled,
+            disabled_reason=None if service is None else service.disabled_reason,
+            draining=listed.draining, quarantined=listed.quarantined,
+            instance_count=listed.portrait.instances,
+            resources=[ResourceUse(resource_class=name, capacity=capacity, used=used.get(name, 0))
+                       for name, capacity in sorted(host.sum_capacities().items())],
+            loads=[HostLoad.from_model(load) for load in listed.portrait.loads])
+
+
+class InstanceSummary(values.Resource):
+    """An instance. Its name comes from its owner, and several may have one."""
+
+    id: str
+    name: str
+    host: str
+    scope: str | None = pydantic.Field(description='null: no engine plans the host.')
+    read_at: datetime.datetime
+    project_id: str
+    status: str
+    task_state: str | None
+    locked: bool
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    local_disk_gib: int | None = pydantic.Field(
+        description='Its disks besides volumes; null: not known.')
+    launched_at: datetime.datetime | None
+    pinned: str | None = pydantic.Field(description='Why Kronos must never move it.')
+    opted_out: str | None = pydantic.Field(description='Where its owner has opted out of moves.')
+
+    @classmethod
+    def from_listed(cls, listed: published_views.ListedInstance) -> Self:
+        instance = listed.instance
+        return cls(
+            id=instance.uuid, name=instance.name, host=instance.host, scope=listed.scope,
+            read_at=values.make_time(listed.read_at), project_id=instance.project_id,
+            status=instance.status, task_state=instance.task_state, locked=instance.locked,
+            vcpus=instance.vcpus, memory_mib=instance.memory_mb, disk_gib=instance.disk_gb,
+            local_disk_gib=instance.local_disk_gb,
+            launched_at=values.make_optional_time(instance.launched_at), pinned=instance.pinned,
+            opted_out=instance.opted_out)
+
+
+class InstanceShare(values.Resource):
+    """Share of an instance in its host's load under a policy; null: not known."""
+
+    policy: str
+    usage: float | None = pydantic.Field(description='In the unit of the policy.')
+    host_ratio: float | None = pydantic.Field(description="Ratio of the host's capacity.")
+
+
+class GroupPlacement(values.Resource):
+    """A server group of an instance, with the number of its members by host."""
+
+    id: str
+    policy: str
+    member_counts: dict[str, int]
+
+
+class Instance(InstanceSummary):
+    """An instance with its holds as of now, its server groups, and its newest tasks."""
+
+    shares: list[InstanceShare]
+    rejections: list[resources.Rejection] = pydantic.Field(
+        description='Rules that keep it on its host, for every destination.')
+    holds: list[str] = pydantic.Field(
+        description='Why nothing in its scope moves now, or nothing for balance.')
+    held_for_seconds: float | None = pydantic.Field(
+        description='Until the last rejection ends; null: one does not end, or it is not known.')
+    server_groups: list[GroupPlacement]
+    tasks: list[resources.TaskSummary]
+
+    @classmethod
+    def from_shown(cls, shown: published_views.ShownInstance) -> Self:
+        listed, state = shown.listed, shown.state
+        summary = dict(InstanceSummary.from_listed(listed))
+        if state is None:
+            hold = f'host {listed.instance.host} belongs to no scope that engines plan'
+            return cls(**summary, shares=[], rejections=[], holds=[hold], held_for_seconds=None,
+                       server_groups=[], tasks=[])
+        portrait = state.portrait
+        return cls(
+            **summary,
+            shares=[InstanceShare(policy=share.policy, usage=share.usage, host_ratio=share.ratio)
+                    for share in portrait.shares],
+            rejections=[resources.Rejection.from_model(rejection) for rejection in portrait.held],
+            holds=list(portrait.holds), held_for_seconds=portrait.wait,
+            server_groups=[GroupPlacement(id=uuid, policy=policy, member_counts=dict(counts))
+                           for uuid, (policy, counts) in portrait.groups.items()],
+            tasks=[resources.TaskSummary.from_row(row) for row in state.tasks])
+
+
+class Policy(values.Resource):
+    """A policy: queries that score hosts, its weight, and its thresholds in [0, 1]."""
+
+    name: str
+    enabled: bool
+    weight: float
+    threshold: float = pydantic.Field(description='Imbalance above which instances are moved.')
+    max_moves_per_cycle: int
+    imbalance_query: str
+    capacity_query: str | None
+    instance_query: str | None
+    age_query: str | None
+    boot_ceiling: float | None
+    fill_target: float | None
+
+    @classmethod
+    def from_model(cls, configured: policy.Policy) -> Self:
+        return cls(
+            name=configured.name, enabled=configured.enabled, weight=configured.weight,
+            threshold=configured.threshold,
+            max_moves_per_cycle=configured.max_migrations_per_cycle,
+            imbalance_query=configured.imbalance_query, capacity_query=configured.capacity_query,
+            instance_query=configured.vm_profile_query, age_query=configured.age_query,
+            boot_ceiling=configured.boot_ceiling, fill_target=configured.fill_target)
+
+
+class UntrustedPolicy(values.Resource):
+    """A policy whose scores a scope does not use, and why."""
+
+    scope: str
+    policy: str
+    reason: str
+
+
+class PolicySet(values.Resource):
+    """The policies of an engine, with the scopes that it plans."""
+
+    scopes: list[str]
+    read_at: datetime.datetime
+    mode: str
+    policies: list[Policy]
+    untrusted: list[UntrustedPolicy]
+
+    @classmethod
+    def from_reading(cls, reading: published_cloud.PublishedReading) -> Self:
+        policy_set = reading.content.policies
+        return cls(
+            scopes=list(reading.scopes), read_at=values.make_time(reading.taken_at),
+            mode=policy_set.mode,
+            policies=[Policy.from_model(configured) for configured in policy_set.policies],
+            untrusted=[UntrustedPolicy(scope=scope, policy=name, reason=scores.untrusted)
+                       for scope in reading.scopes for name, scores
+                       in sorted(reading.content.scopes[scope].scores.policies.items())
+                       if scores.untrusted])
+
+
+class RuleVerdict(values.Resource):
+    """Verdict of a rule on a move; ``remedy`` belongs to a refusal, null: no remedy is known."""
+
+    rule: str
+    passed: bool
+    detail: str
+    remedy: str | None
+
+
+class PolicyEffect(values.Resource):
+    """Effect of a move on a policy: imbalances of the scope, fills of the destination."""
+
+    policy: str
+    threshold: float
+    imbalance_before: float
+    imbalance_after: float
+    fill_before: float | None
+    fill_after: float | None
+    ceiling: float | None
+
+
+class MoveVerdict(values.Resource):
+    """Verdict on a move with nothing else planned. Without effects the move was not tried."""
+
+    instance_id: str
+    from_host: str
+    to_host: str
+    phase: model.Phase
+    read_at: datetime.datetime
+    allowed: bool = pydantic.Field(description='No rule refuses the move.')
+    conclusion: str
+    holds: list[str] = pydantic.Field(
+        description='Why nothing in the scope moves now, or nothing for balance.')
+    verdicts: list[RuleVerdict]
+    effects: list[PolicyEffect]
+    imbalance_before: float | None
+    imbalance_after: float | None
+
+    @classmethod
+    def from_answer(cls, answer: why_not.MoveAnswer, read_at: float) -> Self:
+        remedies = dict(answer.changes)
+        return cls(
+            instance_id=answer.move.instance_uuid, from_host=answer.move.from_host,
+            to_host=answer.move.to_host, phase=answer.move.phase,
+            read_at=values.make_time(read_at), allowed=not answer.refused,
+            conclusion=answer.conclusion, holds=list(answer.holds),
+            verdicts=[RuleVerdict(rule=verdict.rule, passed=verdict.passed, detail=verdict.detail,
+                                  remedy=None if verdict.passed else remedies.get(verdict.rule))
+                      for verdict in answer.verdicts],
+            effects=[PolicyEffect(
+                policy=effect.policy, threshold=effect.threshold, imbalance_before=effect.before,
+                imbalance_after=effect.after, fill_before=effect.fill_before,
+                fill_after=effect.fill_after, ceiling=effect.ceiling)
+                for effect in answer.effects],
+            imbalance_before=answer.combined_before, imbalance_after=answer.combined_after)
+
+
+class SupposedPlan(values.Resource):
+    """A plan that is not stored."""
+
+    host_count: int
+    instance_count: int
+    moves: list[resources.Move]
+    imbalance_measured: float | None
+    imbalance_predicted: float | None
+    policies: list[resources.PolicyImbalance]
+    reason: str | None = pydantic.Field(description='Why the plan has no moves.')
+    held: list[resources.Rejection]
+    undrained: list[resources.Rejection]
+    warnings: list[str]
+    truncated: bool
+
+    @classmethod
+    def from_side(cls, side: plan_comparisons.ScopePlan) -> Self:
+        plan, hosts = side.plan, side.cluster.scope_hosts
+        return cls(
+            host_count=len(hosts),
+            instance_count=sum(i.host in hosts for i in side.cluster.instances.values()),
+            moves=[resources.Move.from_model(move, None) for move in plan.moves],
+            imbalance_measured=plan.measured_imbalance, imbalance_predicted=plan.combined_after,
+            policies=[resources.PolicyImbalance.from_model(report) for report in plan.policies],
+            reason=plan.reason,
+            held=[resources.Rejection.from_model(rejection) for rejection in plan.held],
+            undrained=[resources.Rejection.from_model(rejection) for rejection in plan.undrained],
+            warnings=list(plan.warnings), truncated=plan.truncated)
+
+
+class ScopeComparison(values.Resource):
+    """The next plan of a scope as it is, beside the one under other conditions."""
+
+    scope: str
+    read_at: datetime.datetime
+    holds: list[str] = pydantic.Field(description='Why the scope makes no moves now.')
+    today: SupposedPlan | None
+    supposed: SupposedPlan | None
+
+    @classmethod
+    def from_model(cls, comparison: plan_comparisons.ScopeComparison, read_at: float) -> Self:
+        today, supposed = comparison.today, comparison.supposed
+        return cls(scope=comparison.name, read_at=values.make_time(read_at),
+                   holds=list(comparison.holds),
+                   today=None if today is None else SupposedPlan.from_side(today),
+                   supposed=None if supposed is None else SupposedPlan.from_side(supposed))
+
+
+class Drain(values.Resource):
+    """A host that is disabled or that pack empties."""
+
+    host: str
+    scope: str
+    read_at: datetime.datetime
+    disabled_reason: str | None = pydantic.Field(description='null: the host is enabled.')
+    packed: bool = pydantic.Field(description='A plan of mode pack empties the host.')
+    instance_count: int
+    held: str | None = pydantic.Field(
+        description='Why engines leave its instances there now; null: they do not.')
+
+    @classmethod
+    def from_listed(cls, drain: published_views.ListedDrain) -> Self:
+        return cls(host=drain.host, scope=drain.scope, read_at=values.make_time(drain.read_at),
+                   disabled_reason=drain.reason, packed=drain.packed,
+                   instance_count=drain.instances, held=drain.held)
+
+
+class BlockedInstance(values.Resource):
+    """An instance that stays on the host."""
+
+    instance_id: str
+    reason: str
+    leaves_later: bool = pydantic.Field(
+        description='It leaves in a later cycle, when other migrations have ended.')
+
+
+class MigrationRisk(values.Resource):
+    """The chance that the migration of an instance does not converge."""
+
+    instance_id: str
+    probability: float
+
+
+class DrainCheck(values.Resource):
+    """Whether a host can be emptied, how, and how long it takes."""
+
+    host: str
+    scope: str
+    read_at: datetime.datetime
+    instance_count: int
+    arriving_count: int = pydantic.Field(description='Instances that may still land there.')
+    can_be_emptied: bool
+    obstacles: list[str] = pydantic.Field(
+        description='Why engines, as configured, would not empty the host, or not now.')
+    moves: list[resources.Move]
+    blocked: list[BlockedInstance]
+    missing: dict[str, int] = pydantic.Field(
+        description='Amounts that other hosts lack, by resource class.')
+    expected_seconds: float | None = pydantic.Field(
+        description='null: no migration has been measured.')
+    measured_migration_count: int
+    risks: list[MigrationRisk]
+
+    @classmethod
+    def from_answer(cls, host: str, answer: drain_checks.DrainAnswer, read_at: float) -> Self:
+        check = answer.check
+        staying = [blocked for blocked in check.blocked if not blocked.later]
+        return cls(
+            host=host, scope=check.plan.scope, read_at=values.make_time(read_at),
+            instance_count=answer.here, arriving_count=answer.coming,
+            can_be_emptied=not staying and not answer.in_the_way,
+            obstacles=list(answer.in_the_way),
+            moves=[resources.Move.from_model(move, None) for move in check.plan.moves],
+            blocked=[BlockedInstance(instance_id=blocked.instance_uuid, reason=blocked.reason,
+                                     leaves_later=blocked.later) for blocked in check.blocked],
+            missing=dict(check.missing), expected_seconds=answer.seconds,
+            measured_migration_count=answer.measured,
+            risks=[MigrationRisk(instance_id=uuid, probability=probability)
+                   for uuid, probability in sorted(answer.risky.items())])
+
+
+class OrderedMove(values.Resource):
+    """An ordered move and its verdict; ``task_id``: null where no task was made."""
+
+    instance_id: str
+    from_host: str | None = pydantic.Field(description='null: the instance is gone.')
+    to_host: str = pydantic.Field(description='Or the possible destinations of a refused move.')
+    verdict: str
+    task_id: str | None
+
+
+class OrderedPlan(values.Resource):
+    """The verdicts on ordered moves; ``plan_id``: null where no plan was stored."""
+
+    plan_id: str | None
+    moves: list[OrderedMove]
+
+    @classmethod
+    def from_result(cls, result: plan_requests.RepeatResult) -> Self:
+        return cls(plan_id=result.plan_id or None, moves=[OrderedMove(
+            instance_id=row.instance_uuid, from_host=row.from_host or None, to_host=row.to_host,
+            verdict=row.verdict, task_id=row.task_id or None) for row in result.rows])

@@ -1,0 +1,412 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The cloud as engines have published it, for a process that reads the database alone.
+
+A process keeps the newest version of each reading in memory, decoded once for all threads. What the
+database knows (moves under way, cooldowns, quarantines, pauses, decisions) is read for each
+verdict and each order of moves: so a reading may be as old as a cycle. Requests that order moves
+refuse an older one, and executors check each move again before they ask Nova.
+"""
+
+import array
+import bisect
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import gc
+import math
+import threading
+import time
+from typing import Any
+import zlib
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import views
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.snapshots import readings
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import database_clock
+from kronos_nova.rebalancer.store import readings as stored_readings
+
+LOG = logging.getLogger(__name__)
+#: Seconds that a request waits for the first reading of its process.
+FIRST_WAIT = 30.0
+#: Seconds for which a process asks the database neither for a new version again, nor, for views,
+#: for moves under way and holds.
+CHECK_SECONDS = 1.0
+#: Tries to read versions that engines replace meanwhile.
+LOADS = 5
+
+
+class PublishedReading:
+    """A decoded version of a reading.
+
+    ``scopes``: the scopes of which it is the newest reading. ``requests``: by scope, the request
+    from which its cycle planned, for views; the database has changed since.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, content: readings.CloudReading,
+                 scopes: Sequence[str]) -> None:
+        self.content = content
+        self.taken_at = content.taken_at
+        self.scopes = tuple(scope for scope in scopes if scope in content.scopes)
+        cloud = self.make_cloud({scope: content.scopes[scope].history for scope in self.scopes},
+                                content.taken_at)
+        self.requests: dict[str, planner.PlanningInput] = {
+            scope: cloud_state.build_planning_input(conf, content.policies, cloud, cluster)
+            for scope, cluster in cloud.map_clusters().items()}
+        #: The scope of each host that has one.
+        self.scope_by_host: Mapping[str, str] = {
+            host: scope for scope, request in self.requests.items()
+            for host in request.cluster.scope_hosts}
+        #: The UUIDs of the instances of each host that has any, sorted.
+        self.instances_by_host: Mapping[str, Sequence[str]] = {
+            host: sorted(uuids)
+            for host, uuids in views.map_instances_by_host(content.cluster).items()}
+        #: The UUIDs of all instances, sorted.
+        self.instance_uuids: Sequence[str] = sorted(content.cluster.instances)
+        #: Of each instance, a digest of its name and its place in instance_uuids; sorted.
+        self._names = array.array('Q', sorted(
+            _digest_name(content.cluster.instances[uuid].name) << 32 | place
+            for place, uuid in enumerate(self.instance_uuids)))
+        self._portraits: dict[str, views.HostPortrait] = {}
+        self._refreshing = threading.Lock()
+        self._recent: tuple[float, dict[str, planner.PlanningInput]] | None = None
+
+    def list_instances_named(self, name: str) -> list[str]:
+        """Return the UUIDs of the instances of that name, sorted."""
+        digest, instances = _digest_name(name), self.content.cluster.instances
+        begin = bisect.bisect_left(self._names, digest << 32)
+        end = bisect.bisect_left(self._names, digest + 1 << 32)
+        uuids = [self.instance_uuids[place & 0xffffffff] for place in self._names[begin:end]]
+        return [uuid for uuid in uuids if instances[uuid].name == name]
+
+    def find_portrait(self, scope: str, host: str) -> views.HostPortrait:
+        """Return the portrait of a host of a scope; it is made at its first use."""
+        portrait = self._portraits.get(host)
+        if portrait is None:
+            portrait = self._portraits[host] = views.build_host_portrait(
+                self.requests[scope], host, self.instances_by_host.get(host, ()))
+        return portrait
+
+    def make_cloud(self, histories: dict[str, model.MoveHistory], now: float,
+                   flights: Sequence[model.InFlightMove] = ()) -> cloud_state.CloudState:
+        """Return the cloud of the reading with histories of its scopes.
+
+        :param flights: moves besides those that Nova has shown.
+        """
+        content = self.content
+        return cloud_state.CloudState(
+            dataclasses.replace(content.cluster, flights=(*content.cluster.flights, *flights)),
+            {}, self.scopes, histories, now, named=content.named, options=content.options,
+            scores={scope: content.scopes[scope].scores for scope in self.scopes})
+
+
+    def find_recent_request(self, conf: cfg.ConfigOpts, store: store_api.Store, scope: str,
+                            now: float) -> planner.PlanningInput:
+        """Return the request of a scope with the state of the database of about now, for a view.
+
+        One thread reads the database; others take the state before meanwhile.
+
+        :param now: seconds since the epoch.
+        :raises StoreError: the database cannot be read.
+        """
+        recent = self._recent
+        if recent is None or now - recent[0] >= CHECK_SECONDS:
+            if not self._refreshing.acquire(blocking=recent is None):
+                assert recent is not None
+                return recent[1][scope]
+            try:
+                if self._recent is recent:
+                    cloud = read_published_cloud(conf, store, self, now).hold_for_approval()
+                    self._recent = now, {
+                        name: cloud_state.build_planning_input(
+                            conf, self.content.policies, cloud, cluster)
+                        for name, cluster in cloud.map_clusters().items()}
+                recent = self._recent
+            finally:
+                self._refreshing.release()
+        assert recent is not None
+        return recent[1][scope]
+
+
+def _digest_name(name: str) -> int:
+    return zlib.crc32(name.encode('utf-8', 'surrogatepass'))
+
+
+def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: PublishedReading,
+                         now: float) -> cloud_state.CloudState:
+    """Return the cloud of a reading with the present state of the database.
+
+    A move that has ended since the cloud was read counts as under way, at both ends.
+
+    :param now: seconds since the epoch.
+    :raises StoreError: the database cannot be read.
+    """
+    content = reading.content
+    remembered = max(metric_lag.compute_retention(content.policies.lookback_seconds),
+                     now - content.taken_at + database_clock.SKEW_SECONDS)
+    # In this order: a move that ends in between is in both lists.
+    flights = store.tasks.list_in_flight_moves()
+    histories = {}
+    for scope in reading.scopes:
+        published = content.scopes[scope].history
+        histories[scope] = dataclasses.replace(
+            store.history.read_history(scope, now, remembered),
+            # Only the engine that asked Placement knows them.
+            refused=published.refused, refused_everywhere=published.refused_everywhere)
+    under_way = {flight.instance_uuid for flight in flights}
+    ended = {move.instance_uuid: model.InFlightMove(
+        move.instance_uuid, move.from_host, move.to_host, 'task', scope=scope)
+        for scope, history in histories.items() for move, at in history.completed
+        if at >= content.taken_at and move.instance_uuid not in under_way}
+    return cloud_state.add_stored_state(
+        conf, store, reading.make_cloud(histories, now, (*flights, *ended.values())))
+
+
+class PublishedSession(cloud_state.Session):
+    """A session whose cloud is a published reading; made by :meth:`ReadingCache.make_session`."""
+
+    def __init__(self, reading: PublishedReading, clock: Callable[[], float],
+                 **more: Any) -> None:
+        super().__init__(**more)
+        self.reading = reading
+        self._clock = clock
+
+    def forget_cloud(self) -> None:
+        """Read the database again; refuse a reading that is too old for an order of moves.
+
+        :raises ReadingTooOldError: the cloud was read too long ago.
+        """
+        age = self._clock() - self.reading.taken_at
+        limit = self.conf.kronos_api.max_reading_age
+        if age > limit:
+            raise exception.ReadingTooOldError(
+                path='database', field=', '.join(self.reading.scopes),
+                problem=f'an engine read the cloud {age:.0f} s ago, and an order of moves needs a '
+                        f'reading of the last {limit} s',
+                remedy='See that kronos-engine runs and that its cycles succeed')
+        super().forget_cloud()
+
+    def read_cloud(self, policies: policy.PolicySet) -> cloud_state.CloudState:
+        """Return the cloud of the reading with the present state of the database.
+
+        :raises StoreError: the database cannot be read.
+        """
+        return read_published_cloud(self.conf, self.store, self.reading, self._clock())
+
+
+def keep_from_collector() -> None:
+    """Make the garbage collector leave alone all objects of this time.
+
+    A collection that looks at each instance would hold up all threads. Readings have no cycles.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _build_key(versions: Sequence[stored_readings.ReadingVersion]) -> object:
+    return tuple((row.scope, row.reading_id, row.version) for row in versions)
+
+
+class ReadingCache:
+    """The newest readings, decoded, for all threads of a process.
+
+    A thread decodes a new version, while requests get the one before. Only the first requests of a
+    process wait.
+
+    :param clock: seconds since the epoch.
+    :param first_wait: seconds that a request waits for the first reading.
+    :param after_load: called after each decoding.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, clock: Callable[[], float] = time.time,
+                 first_wait: float = FIRST_WAIT,
+                 after_load: Callable[[], None] = lambda: None) -> None:
+        self._conf = conf
+        self._clock = clock
+        self._first_wait = first_wait
+        self._after_load = after_load
+        self._changed = threading.Condition()
+        self._loading = False
+        self._held: tuple[PublishedReading, ...] = ()
+        self._held_key: object = None
+        self._error: exception.KronosException | None = None
+        self._error_key: object = None
+        self._decoders: dict[str, readings.ReadingDecoder] = {}
+        self._checked_at = -math.inf
+        self._differing: frozenset[str] = frozenset()
+
+    def list_readings(self, store: store_api.Store) -> Sequence[PublishedReading]:
+        """Return the newest readings, the latest first.
+
+        :raises ReadingMissingError: no engine has published a reading, or the first one of this
+            process is still being decoded.
+        :raises SnapshotError: the newest version cannot be decoded.
+        :raises StoreError: the database cannot be read.
+        """
+        if self._held and time.monotonic() - self._checked_at < CHECK_SECONDS:
+            return self._held
+        versions = store.readings.list_versions()
+        if not versions:
+            raise exception.ReadingMissingError(
+                path='database', field='reading', problem='no engine has published a reading of '
+                'the cloud', remedy='See that kronos-engine runs with [engine] publish_interval '
+                'above 0, and that a cycle has succeeded')
+        key = _build_key(versions)
+        with self._changed:
+            if key == self._held_key:
+                self._checked_at = time.monotonic()
+                return self._held
+            if key == self._error_key and isinstance(self._error, exception.SnapshotError):
+                raise self._error
+            if not self._loading:
+                self._loading, self._error = True, None
+                threading.Thread(target=self._load, args=(store,), daemon=True,
+                                 name='kronos-readings').start()
+            if not self._held and not self._changed.wait_for(
+                    lambda: bool(self._held or self._error), self._first_wait):
+                raise exception.ReadingMissingError(
+                    path='database', field='reading', problem='the reading of the cloud is still '
+                    'being decoded', remedy='Try again later')
+            if self._error is not None and not self._held:
+                raise self._error
+            return self._held
+
+    def _load(self, store: store_api.Store) -> None:
+        """Decode the newest versions in a thread of its own."""
+        held: tuple[PublishedReading, ...] | None = None
+        error: exception.KronosException | None = None
+        key: object = None
+        try:
+            for _try in range(LOADS):
+                versions = store.readings.list_versions()
+                key, held = _build_key(versions), self._decode(store, versions)
+                if held:
+                    break
+            else:
+                raise exception.StoreError(
+                    problem='has readings of the cloud that are deleted while they are read',
+                    remedy='See which engines publish the same scopes, as in dry runs.')
+        except exception.KronosException as e:
+            LOG.error('The reading of the cloud cannot be used: %s', e)
+            error = e
+        except Exception:
+            LOG.exception('The reading of the cloud cannot be decoded, because of a defect of ours')
+            error = exception.SnapshotError(path='database', problem='an unexpected error',
+                                            remedy='Report the traceback in the log')
+        with self._changed:
+            self._loading = False
+            if held:
+                self._held, self._held_key = held, key
+            self._error, self._error_key = error, key
+            self._changed.notify_all()
+        self._after_load()
+
+    def _decode(self, store: store_api.Store,
+                versions: Sequence[stored_readings.ReadingVersion],
+                ) -> tuple[PublishedReading, ...] | None:
+        """Return the readings, the latest first; None: another version has replaced one."""
+        scopes: dict[str, list[str]] = {}
+        for row in versions:
+            scopes.setdefault(row.reading_id, []).append(row.scope)
+        self._decoders = {reading_id: self._decoders.get(reading_id) or readings.ReadingDecoder()
+                          for reading_id in scopes}
+        decoded = []
+        for reading_id, names in scopes.items():
+            decoder = self._decoders[reading_id]
+            stored = store.readings.load_reading(reading_id, decoder.known)
+            if stored is None:
+                return None
+            content = decoder.decode_reading(stored.format, stored.versions, stored.parts)
+            self._compare_options(content.options)
+            decoded.append(PublishedReading(self._conf, content, names))
+        return tuple(sorted(decoded, key=lambda reading: -reading.taken_at))
+
+    def _compare_options(self, options: model.PlanningOptions) -> None:
+        """Log the options of the engine that differ from ours, once."""
+        ours = dataclasses.asdict(engine_conf.build_options(self._conf))
+        differing = frozenset(name for name, value in dataclasses.asdict(options).items()
+                              if ours.get(name) != value)
+        if differing and differing != self._differing:
+            LOG.warning('[engine] of this kronos.conf differs from that of the engine in: %s. '
+                        'Verdicts use the options of the engine, but give kronos-api the same '
+                        'options.', ', '.join(sorted(differing)))
+        self._differing = differing
+
+    def read_recent_request(self, session: Any, reading: PublishedReading,
+                            scope: str) -> planner.PlanningInput:
+        """Return the request of a scope as :meth:`PublishedReading.find_recent_request` does.
+
+        :param session: a DatabaseSession.
+        """
+        return reading.find_recent_request(session.conf, session.store, scope, self._clock())
+
+    def make_session(self, session: Any, reading: PublishedReading) -> PublishedSession:
+        """Return a session for a reading, with the database and the operator of another one.
+
+        :param session: a DatabaseSession.
+        """
+        published = PublishedSession(reading, self._clock, operator=session.operator)
+        published.conf, published.store = session.conf, session.store
+        published.policies = reading.content.policies
+        return published
+
+    def find_session(self, session: Any, scope: str) -> PublishedSession:
+        """Return the session for the reading of a scope.
+
+        :raises NotFoundError: no reading is that of the scope.
+        :raises KronosException: see :meth:`list_readings`.
+        """
+        known = {name: reading for reading in self.list_readings(session.store)
+                 for name in reading.scopes}
+        if scope not in known:
+            raise exception.NotFoundError(
+                path='database', field='scope', problem=f'no engine plans {scope!r}',
+                remedy=f'Planned are: {", ".join(sorted(known))}')
+        return self.make_session(session, known[scope])
+
+
+class Calculations:
+    """The turns of requests that plan or simulate a whole scope: one at a time in a process.
+
+    Others would share its processor, and each takes as much memory.
+    """
+
+    def __init__(self, wait: float = 10.0) -> None:
+        self._lock = threading.Lock()
+        self._wait = wait
+
+    @contextlib.contextmanager
+    def take_turn(self) -> Any:
+        """Hold the turn.
+
+        :raises BusyError: another request has held it for too long.
+        """
+        if not self._lock.acquire(timeout=self._wait):
+            raise exception.BusyError(
+                path='kronos-api', field='request', problem='another calculation is under way',
+                remedy='Try again later')
+        try:
+            yield
+        finally:
+            self._lock.release()
