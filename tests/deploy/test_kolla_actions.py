@@ -193,10 +193,12 @@ def test_keystone_gets_account_and_addresses_of_the_api(cloud, deployed):
     assert {one.args['service'] for one in deployed if one.kind == 'endpoint'} == {'kronos'}
 
 
-@pytest.mark.parametrize(('tls', 'external'), [('false', False), ('true', True)])
+@pytest.mark.parametrize(('tls', 'external'), [
+    ('false', False), pytest.param('true', True, marks=pytest.mark.long)])
 def test_external_address_has_the_api_only_with_tls(cloud, deployed, tls, external):
-    asked = cloud.asked('deploy', '-e', 'kolla_external_vip_address=192.0.2.11',
-                        '-e', f'kolla_enable_tls_external={tls}')
+    asked = cloud.asked(
+        'deploy', '-e', 'kolla_external_vip_address=192.0.2.11', '-e',
+        'kolla_same_external_internal_vip=false', '-e', f'kolla_enable_tls_external={tls}')
     assert [one.what for one in asked if one.kind == 'endpoint'] == [
         'internal', *(['public'] if external else [])]
     lines = (cloud.node / 'haproxy/services.d/kronos-api.cfg').read_text().splitlines()
