@@ -58,7 +58,8 @@ class Devstack:
 
     def run(self, *phases: str, services: str = CONTROLLER, **settings: str) -> None:
         environment = {
-            'PATH': f'{self.home}/bin:{os.environ["PATH"]}', 'CALLS': str(self.home / 'calls'), 'PLUGIN': str(PLUGIN),
+            'PATH': f'{self.home}/bin:{os.environ["PATH"]}',
+            'CALLS': str(self.home / 'calls'), 'PLUGIN': str(PLUGIN),
             'BIN': str(self.home / 'bin'), 'DEST': str(self.home), 'KRONOS_DIR': str(TOP),
             'DATA_DIR': str(self.home / 'data'), 'KRONOS_CONF_DIR': str(self.home / 'kronos'),
             'NOVA_CONF_DIR': str(self.home / 'nova'),
@@ -204,7 +205,7 @@ def test_api_reads_files_that_say_how_it_checks_tokens(stacked):
     assert (home / 'kronos-api.conf').stat().st_mode & 0o777 == 0o640, 'passwords'
 
 
-def test_devstack_without_the_api_has_no_trace_of_it(devstack):
+def test_disabled_api_leaves_no_trace(devstack):
     devstack.run(*PHASES, services=f'{CONTROLLER} -kronos-api')
     assert devstack.of('setup_develop') == [[str(TOP), 'rebalancer,mysql']]
     assert [call for call in devstack.calls if call[0] != 'enable_service' and any(

@@ -12,9 +12,9 @@
 
 """kronos-api of the role: its files, HAProxy before it, and the way from one to the other.
 
-The cloud has TLS at both addresses of HAProxy, and a second cloud to the containers as well. A real
-HAProxy and a real uWSGI run with what kolla-ansible has rendered; that uWSGI, of a package for Python,
-speaks no TLS itself.
+One cloud has TLS at both addresses of HAProxy and to the containers, another one only at the
+addresses. A real HAProxy and a real uWSGI run with the files of the second, as the uWSGI of this
+environment speaks no TLS itself.
 """
 
 import configparser
@@ -48,6 +48,7 @@ from tests.deploy import container_setup
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import rendered_conf
+from tests.fixtures import certificates
 from tests.fixtures import free_ports
 
 PATIENCE = 60
@@ -61,24 +62,11 @@ RULES = {'kronos:plan:approve': 'rule:operator_admin'}
 OTHERS = 'abcdefghijklmnopqrstuv'
 
 
-def write_certificate(directory: Path) -> None:
-    """Write a certificate for localhost that signs itself, and its key."""
-    directory.mkdir(parents=True)
-    done = subprocess.run(
-        [ci.program('openssl', 'openssl'), 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days',
-         '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1',
-         '-keyout', str(directory / 'backend-key.pem'), '-out',
-         str(directory / 'backend-cert.pem')], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (directory / 'ca').mkdir()
-    shutil.copy(directory / 'backend-cert.pem', directory / 'ca/root.crt')
-
-
 def render(top: Path, **settings) -> kolla_cloud.Cloud:
     kolla_env.prepared()
     made = kolla_cloud.Cloud(top)
     made.write({**SETTINGS, **settings}, SECTIONS)
-    write_certificate(made.config / 'certificates')
+    certificates.write_certificate(made.config / 'certificates')
     (made.config / 'config/kronos/policy.yaml').write_text(yaml.safe_dump(RULES))
     made.genconfig(kolla_env.ANSIBLE / 'kronos.yml')
     return made
@@ -169,7 +157,7 @@ def test_daemons_do_not_know_the_account_of_the_api(cloud):
 
 
 def test_no_memcached_can_hand_objects_to_the_api(cloud):
-    """python-memcached unpickles what it reads, before keystonemiddleware checks a signature."""
+    """python-memcached unpickles answers before keystonemiddleware checks a signature."""
     given = rendered_conf.given(cloud.node / 'kronos-api/kronos.conf')
     assert ('keystone_authtoken', 'auth_url') in given
     assert [name for section, name in given if 'memcache' in name] == []
@@ -278,17 +266,17 @@ class Chain:
         (self.directory / 'uwsgi.ini').write_text(text)
 
     def _write_haproxy(self, cloud: kolla_cloud.Cloud) -> None:
-        certificates = self.directory / 'certificates'
-        certificates.mkdir()
+        place = self.directory / 'certificates'
+        place.mkdir()
         pair = ''.join((cloud.config / f'certificates/backend-{part}.pem').read_text()
                        for part in ('cert', 'key'))
         for name in ('haproxy.pem', 'haproxy-internal.pem'):
-            (certificates / name).write_text(pair)
+            (place / name).write_text(pair)
         port = read_port(cloud)
         text = (cloud.node / 'haproxy/services.d/kronos-api.cfg').read_text()
         for given, made in ((f'{INTERNAL}:{port}', f'127.0.0.1:{self.internal}'),
                             (f'{EXTERNAL}:{port}', f'127.0.0.1:{self.external}'),
-                            ('/etc/haproxy/certificates', str(certificates))):
+                            ('/etc/haproxy/certificates', str(place))):
             assert given in text
             text = text.replace(given, made)
         (self.directory / 'services.cfg').write_text(text)
@@ -361,7 +349,7 @@ def chain(without_tls_inside, tmp_path_factory):
 
 
 def test_addresses_in_answers_are_those_of_the_proxy(chain):
-    """TLS ends at HAProxy, so the service knows of it by a header alone."""
+    """TLS ends at HAProxy: only a header tells the service about TLS."""
     for port in (chain.internal, chain.external):
         status, body, _challenge = chain.ask(port, '/')
         assert status in (200, 300)

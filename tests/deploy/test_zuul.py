@@ -182,7 +182,7 @@ def cloud(tmp_path):
             case "$*" in
                 *"flavor create"* | *"server delete"*) ;;
                 *"image list"*) echo cirros-0.6.3 ;;
-                *"endpoint list --service rebalance --interface public"*) echo http://api/rebalance ;;
+                *"endpoint list --service rebalance --interface public"*) echo http://api ;;
                 *"token issue"*) echo a-token ;;
                 *"server create"*) echo "$*" >> {tmp_path}/created ;;
                 *"server show"*) cat {tmp_path}/calm ;;
@@ -200,7 +200,7 @@ def cloud(tmp_path):
             case "$*" in
                 *readyz*) echo '{{"status": "ok"}}' ;;
                 *query*) cat {tmp_path}/scores ;;
-                *"X-Auth-Token: a-token http://api/rebalance/v1/tasks"*) cat {tmp_path}/api ;;
+                *"X-Auth-Token: a-token http://api/v1/tasks"*) cat {tmp_path}/api ;;
                 *) exit 9 ;;
             esac''',
         'nproc': 'echo 4'}.items():
