@@ -87,6 +87,7 @@ def test_untyped_commands_of_page_need_cloud_or_registry(cloud):
     assert others - {'kolla-ansible genconfig', 'kronos="-i multinode'} == {
         'pip install', 'pip download', 'mkdir -p', 'mv /opt/kronos/kronos_nova-*.tar.gz',
         'kolla-build --base', 'less /etc/kolla/kronos-engine/kronos.conf', 'docker logs',
+        'openstack endpoint',
         *(f'kolla-ansible {action}' for action in actions),
         *(['ln -sf'] if kolla_env.SERIES != '20' else [])}
 
