@@ -46,6 +46,7 @@ class Installation:
         self.podman = podman
         self.etc, self.state = place / 'etc', place / 'state'
         self.ports = {name: free_ports.reserve_port() for name in DOCUMENTED_PORTS}
+        self.api_port = free_ports.reserve_port()
         self.script = place / 'run.sh'
         self.script.write_text(self.adapt(SCRIPT.read_text()))
         self.script.chmod(0o755)
@@ -54,7 +55,6 @@ class Installation:
         (self.sources / 'kronos.conf').write_text(cloud.configure(
             '/etc/kronos/policies.yaml', self.ports, 'kronos_plain', transport_url))
         shutil.copy(cloud.run.layout.policies, self.sources / 'policies.yaml')
-        self.api_port = free_ports.reserve_port()
         ini = (TOP / 'etc/kronos/kronos-api.ini').read_text()
         assert '127.0.0.1:9588' in ini
         (self.sources / 'etc/kronos').mkdir(parents=True)
