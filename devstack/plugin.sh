@@ -12,15 +12,24 @@
 # under the License.
 
 # devstack plugin of kronos-nova: the filters and weighers in nova-scheduler,
-# kronos-engine and kronos-executor beside it, and a Prometheus to ask; where they are
-# enabled kronos-migfra and a broker, too.
+# kronos-engine, kronos-executor and kronos-api beside it, and a Prometheus to ask; where they
+# are enabled kronos-migfra and a broker, too.
 
 _XTRACE_KRONOS=$(set +o | grep xtrace)
 set +o xtrace
 
 function is_kronos_enabled {
     is_service_enabled kronos-engine || is_service_enabled kronos-executor \
-        || is_service_enabled kronos-migfra
+        || is_service_enabled kronos-migfra || is_service_enabled kronos-api
+}
+
+# Apache serves the API as the others, with TLS where DevStack's proxy has it.
+function find_kronos_api_url {
+    local protocol=$SERVICE_PROTOCOL
+    if is_service_enabled tls-proxy; then
+        protocol=https
+    fi
+    echo $protocol://$SERVICE_HOST/rebalance
 }
 
 function install_kronos {
@@ -29,6 +38,9 @@ function install_kronos {
     local extras=rebalancer,mysql
     if is_service_enabled kronos-migfra; then
         extras+=,mqtt
+    fi
+    if is_service_enabled kronos-api; then
+        extras+=,api
     fi
     setup_develop $KRONOS_DIR $extras
 }
@@ -86,6 +98,12 @@ function create_kronos_accounts {
         get_or_add_user_project_role kronos_$role kronos-$role "$SERVICE_PROJECT_NAME" \
             "$SERVICE_DOMAIN_NAME" "$SERVICE_DOMAIN_NAME"
     done
+    if is_service_enabled kronos-api; then
+        # It has the role service alone, with which Keystone lets it check tokens.
+        create_service_user kronos-api
+        get_or_create_service kronos rebalance "Rebalancer"
+        get_or_create_endpoint rebalance "$REGION_NAME" $(find_kronos_api_url)
+    fi
 }
 
 function configure_kronos_access {
@@ -122,6 +140,23 @@ function configure_kronos {
     if is_service_enabled kronos-migfra; then
         configure_kronos_migfra
     fi
+    if is_service_enabled kronos-api; then
+        configure_kronos_api
+    fi
+}
+
+function configure_kronos_api {
+    install -m 640 /dev/null $KRONOS_API_CONF
+    configure_keystone_authtoken_middleware $KRONOS_API_CONF kronos-api keystone_authtoken rebalance
+    # python-memcached unpickles answers: a client of memcached could run code in kronos-api.
+    inidelete $KRONOS_API_CONF keystone_authtoken memcached_servers
+    iniset $KRONOS_API_CONF keystone_authtoken service_token_roles_required True
+    iniset $KRONOS_API_CONF oslo_middleware enable_proxy_headers_parsing True
+    iniset $KRONOS_API_CONF kronos_api operator_projects \
+        $(get_or_create_project "$KRONOS_OPERATOR_PROJECT" default)
+
+    write_uwsgi_config $KRONOS_UWSGI_CONF $KRONOS_UWSGI /rebalance "" kronos-api
+    iniset $KRONOS_UWSGI_CONF uwsgi env "OS_KRONOS_CONFIG_FILES=$KRONOS_CONF;$KRONOS_API_CONF"
 }
 
 function configure_kronos_migfra {
@@ -198,10 +233,19 @@ function start_kronos {
     if is_service_enabled kronos-migfra; then
         run_process kronos-migfra "$KRONOS_BIN_DIR/kronos-migfra --config-file $KRONOS_CONF --config-file $KRONOS_MIGFRA_CONF"
     fi
+    if is_service_enabled kronos-api; then
+        run_process kronos-api "$(which uwsgi) --procname-prefix kronos-api --ini $KRONOS_UWSGI_CONF"
+        if ! wait_for_service $SERVICE_TIMEOUT $(find_kronos_api_url)/healthcheck; then
+            die $LINENO "kronos-api did not start"
+        fi
+    fi
 }
 
 function stop_kronos {
-    # Nothing new is planned while the executor ends.
+    # Nothing new is decided or planned while the executor ends.
+    if is_service_enabled kronos-api; then
+        stop_process kronos-api
+    fi
     stop_process kronos-engine
     if is_service_enabled kronos-migfra; then
         stop_process kronos-migfra
@@ -219,6 +263,10 @@ function stop_kronos {
 }
 
 function cleanup_kronos {
+    if is_service_enabled kronos-api; then
+        remove_uwsgi_config $KRONOS_UWSGI_CONF kronos-api
+        sudo rm -f $(apache_site_config_for kronos-api)
+    fi
     sudo rm -rf $KRONOS_CONF_DIR $KRONOS_STATE_DIR
     sudo rm -f $NOVA_CONF_DIR/policy.d/kronos.yaml $PLACEMENT_CONF_DIR/policy.d/kronos.yaml
 }

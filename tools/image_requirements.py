@@ -26,7 +26,7 @@ import sys
 TOP = Path(__file__).resolve().parent.parent
 FILE = TOP / 'deploy/kolla/docker/kronos/kronos-base/requirements.txt'
 #: What the images install; the Dockerfile names the same.
-EXTRAS = ('rebalancer', 'mysql', 'mqtt')
+EXTRAS = ('rebalancer', 'api', 'mysql', 'mqtt')
 HEAD = '''\
 # The packages of the kronos images, each with the hashes of its files: pip refuses any
 # other file. Made by `tox -e image-requirements`; tools/test lint compares the versions

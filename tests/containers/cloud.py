@@ -44,6 +44,7 @@ MIGRATION_SECONDS = 60.0
 #: Statuses of a live migration that has begun and has not ended.
 UNDER_WAY = ('preparing', 'running', 'post-migrating')
 DAEMONS = ('kronos-executor', 'kronos-engine', 'kronos-migfra')
+API = 'kronos-api'
 
 
 class Cloud:
@@ -68,6 +69,8 @@ class Cloud:
                            for name, port in ports.items()},
             'database': {'connection': mariadb.url(self.run, database)},
             'mqtt': {'host': '127.0.0.1', 'port': self.broker.port},
+            # As doc/source/install/api.rst has it; python-memcached is in no image of ours.
+            'keystone_authtoken': {'memcached_servers': ''},
         }))
 
     def make_imbalance(self) -> list[str]:
@@ -114,6 +117,23 @@ class Cloud:
         """Return the one value that a statement reads from a database."""
         [[value]] = mariadb.execute(self.run, [statement])
         return value
+
+    def ask_api(self, address: str, certificate: Path | None = None) -> tuple[int, Any]:
+        """Return status and document of kronos-api for the administrator's token."""
+        session = self.client.session
+        response = session.session.get(
+            address, headers={'X-Auth-Token': session.get_token()}, timeout=60,
+            verify=str(certificate) if certificate else True)
+        return response.status_code, response.json()
+
+    def list_endpoints(self) -> dict[str, str]:
+        """Map the interfaces of kronos-api in the catalog to their addresses."""
+        def list_all(what: str) -> list[dict[str, Any]]:
+            return list(self.client.call('GET', 'keystone', f'/v3/{what}')[what])
+
+        services = {each['id'] for each in list_all('services') if each['type'] == 'rebalance'}
+        return {each['interface']: each['url'] for each in list_all('endpoints')
+                if each['service_id'] in services}
 
     def has_queue(self, name: str) -> bool:
         """Return whether RabbitMQ has a queue of this name."""

@@ -31,6 +31,7 @@ from typing import Any
 from tests.containers import cloud as clouds
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
+from tests.fixtures import certificates
 from tests.fixtures import free_ports
 
 HERE = Path(__file__).resolve().parent
@@ -85,7 +86,7 @@ class Deployment(kolla_cloud.Cloud):
         self._address = address
         self.units = top / 'units'
         self.units.mkdir()
-        self.ports = {name: free_ports.reserve_port() for name in clouds.DAEMONS}
+        self.ports = {name: free_ports.reserve_port() for name in (*clouds.DAEMONS, clouds.API)}
 
     def prepare(self, **settings: Any) -> None:
         """Write the operator's directory by the commands of the page."""
@@ -101,11 +102,13 @@ class Deployment(kolla_cloud.Cloud):
             'enable_kronos_migfra': True, 'kronos_mqtt_host': '127.0.0.1',
             'kronos_mqtt_port': self._cloud.broker.port, 'kronos_mqtt_tls': False,
             'kronos_mqtt_username': '', 'kronos_migfra_allow': ['migrate-vm:*:*'],
+            'enable_kronos_api': True, 'kronos_enable_tls_backend': True,
             **{f'kronos_{name.partition("-")[2]}_port': port
                for name, port in self.ports.items()},
             'default_container_healthcheck_interval': 5, **settings}, SECTIONS)
         policies = self.config / 'config/kronos/policies/policies.yaml'
         policies.write_text(self._cloud.run.layout.policies.read_text())
+        certificates.write_certificate(self.config / 'certificates')
         self._write_options(self.config / 'config/kronos.conf')
         self._stub_toolbox()
 

@@ -33,7 +33,7 @@ NEXT_TAG, NEXT_VERSION = 'kronos-2', '99.0.0'
 BLAZAR = 'blazar-nova==10.0.0'
 #: From base to leaf; kolla-build is asked for the leaves.
 IMAGES = ('base', 'openstack-base', 'nova-base', 'nova-scheduler', 'kronos-base', 'kronos-engine',
-          'kronos-executor', 'kronos-migfra')
+          'kronos-executor', 'kronos-migfra', 'kronos-api')
 #: What the second build has of its own; it takes the others from the first.
 OUR_IMAGES = tuple(image for image in IMAGES if image.startswith('kronos-'))
 

@@ -42,6 +42,7 @@ SCHEDULER = {
     'command': 'nova-scheduler',
     'config_files': [{'source': '/var/lib/kolla/config_files/nova.conf',
                       'dest': '/etc/nova/nova.conf', 'owner': 'nova', 'perm': '0600'}]}
+CONTAINERS = (*clouds.DAEMONS, clouds.API)
 #: Variables of the second build, which goes on to move instances.
 NEXT = ('-e', 'kronos_dry_run=false', '-e', f'kronos_tag={kolla_images.NEXT_TAG}')
 #: For a nova.conf of the sandbox, in a container of nova-scheduler.
@@ -137,7 +138,7 @@ def deployed(images, scheduler, podman, api, cloud, place, measure):
     made.act('prechecks')
     measure_action(made, measure, 'deploy')
     yield made
-    podman.call('rm', '--force', '--ignore', *map(name_container, clouds.DAEMONS))
+    podman.call('rm', '--force', '--ignore', *map(name_container, CONTAINERS))
 
 
 def name_container(daemon):
@@ -152,7 +153,7 @@ def measure_action(deployed, measure, action, *arguments):
 
 def measure_health(podman, measure):
     """Wait until each daemon is healthy, and write down how long each took from its start."""
-    for daemon in clouds.DAEMONS:
+    for daemon in CONTAINERS:
         name = name_container(daemon)
         measure(f'{name}: healthy after {podman.wait_healthy(name):.1f} s')
 
@@ -193,6 +194,17 @@ def test_daemon_image_runs_as_kronos(images, podman, daemon):
     assert said.split() == ['42900', f'/var/lib/kolla/venv/bin/{daemon}']
 
 
+def test_api_image_runs_uwsgi_with_tls(images, podman):
+    image = kolla_images.name_image(clouds.API)
+    (described,) = json.loads(podman.call('image', 'inspect', image))
+    assert described['Config']['User'] == 'kronos'
+    said = podman.call('run', '--rm', '--entrypoint', '', image, 'sh', '-c',
+                       'command -v uwsgi; uwsgi --help | grep -c -e --https; '
+                       'python3 -c "import flask, keystonemiddleware"')
+    program, count = said.split()
+    assert program == '/var/lib/kolla/venv/bin/uwsgi' and int(count) > 0
+
+
 def test_scheduler_in_container_boots_by_our_plugins(scheduler, podman, cloud):
     assert podman.call('exec', scheduler, 'id', '-un').strip() == 'nova'
     busy = cloud.make_imbalance()
@@ -220,6 +232,25 @@ def test_deployed_daemons_are_healthy(deployed, podman, measure):
             'CMD-SHELL', f'healthcheck_curl http://127.0.0.1:{deployed.ports[daemon]}/healthz']
     deployed.act('check')
     deployed.act('validate-config')
+
+
+def test_deployed_api_checks_tokens_over_tls(deployed, podman, cloud):
+    port = deployed.ports[clouds.API]
+    address = f'https://127.0.0.1:{port}'
+    described = podman.inspect('kronos_api')
+    assert podman.call('exec', 'kronos_api', 'id', '-un').strip() == 'kronos'
+    assert described['Config']['Image'].endswith(f'kolla/kronos-api:{kolla_images.TAG}')
+    assert described['Config']['Healthcheck']['Test'] == [
+        'CMD-SHELL', f'healthcheck_curl {address}/healthcheck']
+    # HAProxy, which is not here, would speak to clients.
+    assert cloud.list_endpoints()['internal'] == f'http://127.0.0.1:{port}'
+    certificate = deployed.config / 'certificates/backend-cert.pem'
+    status, document = cloud.ask_api(f'{address}/v1/plans', certificate)
+    assert status == 200, document
+    assert isinstance(document['plans'], list)
+    # The files of the daemons are not in this container.
+    assert podman.call('exec', 'kronos_api', 'ls', '/etc/kronos').split() == [
+        'certs', 'kronos-api-uwsgi.ini', 'kronos.conf', 'policies']
 
 
 def test_dry_run_plans_and_moves_nothing(deployed, cloud):
@@ -256,11 +287,11 @@ def test_upgrade_during_migration_loses_nothing(deployed, next_images, podman, c
     assert cloud.read_revision() == revision
     # The role's container has upgraded the schema, while the old daemons ran on.
     died = {event.container: event for event in podman.list_events(began, 'died')}
-    assert set(died) == {'bootstrap_kronos', *map(name_container, clouds.DAEMONS)}
+    assert set(died) == {'bootstrap_kronos', *map(name_container, CONTAINERS)}
     assert {event.exit_code for event in died.values()} == {0}
     assert died['bootstrap_kronos'].image == kolla_images.name_image(
         'kronos-engine', kolla_images.NEXT_TAG)
-    for daemon in clouds.DAEMONS:
+    for daemon in CONTAINERS:
         old = died[name_container(daemon)]
         assert old.image == kolla_images.name_image(daemon)
         assert moments[0] < old.at
@@ -282,7 +313,7 @@ def test_upgrade_during_migration_loses_nothing(deployed, next_images, podman, c
 
 
 def assert_next_build_runs(podman):
-    for daemon in clouds.DAEMONS:
+    for daemon in CONTAINERS:
         described = podman.inspect(name_container(daemon))
         image = kolla_images.name_image(daemon, kolla_images.NEXT_TAG)
         assert described['Config']['Image'] == image
@@ -293,7 +324,7 @@ def assert_next_build_runs(podman):
 
 def test_stop_ends_all_containers(deployed, podman, measure):
     measure_action(deployed, measure, 'stop', deployment.CONSENT)
-    for daemon in clouds.DAEMONS:
+    for daemon in CONTAINERS:
         state = podman.inspect(name_container(daemon))['State']
         assert (state['Status'], state['ExitCode']) == ('exited', 0)
 
@@ -310,10 +341,10 @@ def test_destroy_removes_kronos_alone(deployed, scheduler, podman, cloud, measur
     assert (deployed.node / 'kronos-policies/policies.yaml').exists()
     logs = Path(podman.call('volume', 'inspect', '--format', '{{.Mountpoint}}',
                             'kolla_logs').strip(), 'kronos')
-    assert {path.name for path in logs.iterdir()} >= {f'{name}.log' for name in clouds.DAEMONS}
+    assert {path.name for path in logs.iterdir()} >= {f'{name}.log' for name in CONTAINERS}
     assert podman.call('images', '--quiet') == images
     assert moves.read_tasks(cloud.run) == tasks
-    assert [moves.find_account(cloud.client, daemon) for daemon in clouds.DAEMONS]
+    assert [moves.find_account(cloud.client, daemon) for daemon in CONTAINERS]
     assert cloud.has_queue('kronos.migrations._unassigned_')
     # A second run finds nothing to remove.
     deployed.act('destroy', deployment.CONSENT)

@@ -46,6 +46,7 @@ class Installation:
         self.podman = podman
         self.etc, self.state = place / 'etc', place / 'state'
         self.ports = {name: free_ports.reserve_port() for name in DOCUMENTED_PORTS}
+        self.api_port = free_ports.reserve_port()
         self.script = place / 'run.sh'
         self.script.write_text(self.adapt(SCRIPT.read_text()))
         self.script.chmod(0o755)
@@ -54,12 +55,19 @@ class Installation:
         (self.sources / 'kronos.conf').write_text(cloud.configure(
             '/etc/kronos/policies.yaml', self.ports, 'kronos_plain', transport_url))
         shutil.copy(cloud.run.layout.policies, self.sources / 'policies.yaml')
+        ini = (TOP / 'etc/kronos/kronos-api.ini').read_text()
+        assert '127.0.0.1:9588' in ini
+        (self.sources / 'etc/kronos').mkdir(parents=True)
+        (self.sources / 'etc/kronos/kronos-api.ini').write_text(
+            ini.replace('127.0.0.1:9588', f'127.0.0.1:{self.api_port}'))
 
     def adapt(self, text):
         text = re.sub(r'(-v|--volume) /etc/kronos:', rf'\1 {self.etc}:', text)
         text = re.sub(r'(-v|--volume) /var/lib/kronos:', rf'\1 {self.state}:', text)
         for name, port in DOCUMENTED_PORTS.items():
             text = text.replace(f'{name}) port={port}', f'{name}) port={self.ports[name]}')
+        text = text.replace('port=9588', f'port={self.api_port}')
+        text = re.sub(r' /etc/kronos/$', f' {self.etc}/', text, flags=re.MULTILINE)
         return text.replace('deploy/containers/run.sh', str(self.script))
 
     def ask_kronos(self, *words):
@@ -146,11 +154,25 @@ def test_daemons_move_instance_in_containers(installation, cloud, podman, measur
     assert '_unassigned_' in installation.type_commands(run, r'kronos status')
     stopped = time.monotonic()
     installation.type_commands([
-        f'{command} kronos-migfra' for command in run if command.startswith('podman stop')])
+        f'{command.replace(" kronos-api", "")} kronos-migfra' for command in run
+        if command.startswith('podman stop')])
     measure(f'{IMAGE}: three daemons stopped in {time.monotonic() - stopped:.1f} s')
     for name in clouds.DAEMONS:
         assert podman.inspect(name)['State']['ExitCode'] == 0
     installation.type_commands([
-        f'{command} kronos-migfra' for command in run if command.startswith('podman rm')])
+        f'{command.replace(" kronos-api", "")} kronos-migfra' for command in run
+        if command.startswith('podman rm')])
     cloud.delete(uuids)
 
+
+def test_api_answers_in_container(installation, cloud, podman, measure):
+    installation.type_commands(read_commands('Run'), r'kronos-api(\.ini .*)?$')
+    measure(f'kronos-api of {IMAGE}: healthy after {podman.wait_healthy("kronos-api"):.1f} s')
+    described = podman.inspect('kronos-api')
+    assert described['HostConfig']['ReadonlyRootfs'] and not described['EffectiveCaps']
+    status, document = cloud.ask_api(f'http://127.0.0.1:{installation.api_port}/v1/plans')
+    assert status == 200, podman.call('logs', 'kronos-api')
+    assert isinstance(document['plans'], list)
+    podman.call('stop', 'kronos-api')
+    assert podman.inspect('kronos-api')['State']['ExitCode'] == 0
+    podman.call('rm', 'kronos-api')

@@ -26,7 +26,7 @@ from tools.cloud.client import Cloud
 from tools.cloud.layout import Layout
 from tools.cloud.run import Run
 
-COLLECTIONS = {'project': 'projects', 'user': 'users', 'role': 'roles'}
+COLLECTIONS = {'project': 'projects', 'user': 'users', 'role': 'roles', 'service': 'services'}
 
 
 class Identity:
@@ -44,6 +44,17 @@ class Identity:
         made = self._cloud.call('POST', 'keystone', path, {kind: {'name': name, **more}})
         return str(made[kind]['id'])
 
+    def set_endpoint(self, service: str, interface: str, region: str, url: str) -> None:
+        """Make the endpoint, or give it another address."""
+        given = {'service_id': self.ensure('service', service), 'interface': interface,
+                 'region_id': region, 'url': url}
+        for existing in self._cloud.call('GET', 'keystone', '/v3/endpoints')['endpoints']:
+            if all(existing[name] == given[name] for name in ('service_id', 'interface')):
+                self._cloud.call('PATCH', 'keystone', f'/v3/endpoints/{existing["id"]}',
+                                 {'endpoint': {'url': url}})
+                return
+        self._cloud.call('POST', 'keystone', '/v3/endpoints', {'endpoint': given})
+
     def assign(self, user: str, project: str, role: str) -> None:
         ids = {kind: self.ensure(kind, name) for kind, name in (
             ('user', user), ('project', project), ('role', role))}
@@ -53,7 +64,12 @@ class Identity:
 
 def act(run: Run, module: str, arguments: dict[str, Any]) -> None:
     identity = Identity(run)
-    if module == 'project':
+    if module == 'catalog_service':
+        identity.ensure('service', arguments['name'], type=arguments['service_type'])
+    elif module == 'endpoint':
+        identity.set_endpoint(arguments['service'], arguments['endpoint_interface'],
+                              arguments['region'], arguments['url'])
+    elif module == 'project':
         identity.ensure('project', arguments['name'])
     elif module == 'identity_user':
         identity.ensure('user', arguments['name'], password=arguments['password'])

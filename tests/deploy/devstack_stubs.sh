@@ -13,7 +13,9 @@ function record {
 
 for name in define_plugin setup_develop install_package iniset iniset_multiline \
     get_or_create_role get_or_create_user get_or_add_user_project_role recreate_database \
-    run_process stop_process restart_service stop_service echo_summary; do
+    run_process stop_process restart_service stop_service echo_summary \
+    create_service_user get_or_create_service get_or_create_endpoint write_uwsgi_config \
+    remove_uwsgi_config wait_for_service inidelete; do
     eval "function $name { record $name \"\$@\"; }"
 done
 
@@ -38,6 +40,20 @@ function is_service_enabled {
 
 function iniset_rpc_backend {
     iniset $2 $3 transport_url rabbit://stackrabbit:secret@192.0.2.10:5672/
+}
+
+function configure_keystone_authtoken_middleware {
+    iniset $1 $3 username $2
+    iniset $1 $3 memcached_servers localhost:11211
+    iniset $1 $3 service_type $4
+}
+
+function get_or_create_project {
+    echo "id-of-$1-in-$2"
+}
+
+function apache_site_config_for {
+    echo $DEST/apache/$1.conf
 }
 
 function database_connection_url {

@@ -32,7 +32,8 @@ KRONOS = kolla_env.SHARE / 'kronos-nova'
 ETC = KRONOS / 'etc'
 OUR_PASSWORDS = ('kronos_database_password', 'kronos_engine_keystone_password',
                  'kronos_executor_keystone_password', 'kronos_prometheus_password',
-                 'kronos_channel_key', 'kronos_migfra_keystone_password', 'kronos_mqtt_password')
+                 'kronos_channel_key', 'kronos_migfra_keystone_password', 'kronos_mqtt_password',
+                 'kronos_api_keystone_password')
 POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_query: cpu}\n'
 #: What is typed of the page, in the order of its sections: what copies, and what makes
 #: passwords. The rest needs a cloud, a registry or somebody who looks.
@@ -46,6 +47,8 @@ TLS = {'kolla_enable_tls_internal': True, 'kolla_copy_ca_into_containers': True,
 #: With kronos-migfra, which is off by itself.
 MIGFRA = {'enable_kronos_migfra': True, 'kronos_mqtt_host': 'broker.example.org',
           'kronos_migfra_allow': ['migrate-vm,evacuate-node:*:rack-1', 'start-vm:*:*']}
+#: With kronos-api, which is off by itself, too.
+API = {'enable_kronos_api': True, 'kronos_api_operator_projects': ['4f1c9a7e', '8b2d0c5e']}
 
 #: What else is rendered with our files in it, in both kinds: Nova.
 PLAYBOOK = '''---
@@ -155,17 +158,25 @@ class Cloud:
             'kolla_internal_vip_address': '192.0.2.10', 'kolla_external_fqdn': 'cloud.example.org',
             'node_config_directory': str(self.node),
             **{f'kronos_{name}_port': free_ports.reserve_port()
-               for name in ('engine', 'executor', 'migfra')},
+               for name in ('engine', 'executor', 'migfra', 'api')},
             # Cheaper than all facts of the host, and without a collection from elsewhere.
             'kolla_ansible_setup_gather_subset': '!all,network',
             'openstack_service_workers': 2, 'openstack_service_rpc_workers': 2,
             'kolla_same_external_internal_vip': True,
             'ansible_python_interpreter': str(kolla_env.HOME / 'bin/python'), **settings}))
-        # ProxySQL is there already.
-        for folder in ('users', 'rules'):
-            (self.node / 'proxysql' / folder).mkdir(parents=True)
+        # ProxySQL and HAProxy are there already.
+        for folder in ('proxysql/users', 'proxysql/rules', 'haproxy/services.d'):
+            (self.node / folder).mkdir(parents=True)
+        self._stub_collection()
         self.type([command for section in sections
                    for command in kolla_page.commands(section, TYPED)])
+
+    def _stub_collection(self) -> None:
+        """Write the module of ansible.posix, which no package index has, for a skipped task."""
+        modules = self.top / 'ansible/collections/ansible_collections/ansible/posix/plugins/modules'
+        modules.mkdir(parents=True)
+        (modules / 'firewalld.py').write_text(
+            "#!/usr/bin/python\nraise SystemExit('the firewall of a test is not changed')\n")
 
     def _write_passwords(self) -> None:
         """All but ours: it would take long over RSA keys."""

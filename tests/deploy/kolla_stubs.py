@@ -68,7 +68,8 @@ class KollaToolboxWorker:
 
     def main(self):
         args = self.params['module_args']
-        asked(self.params['module_name'].rpartition('.')[2], args.get('name') or args['user'], args)
+        asked(self.params['module_name'].rpartition('.')[2],
+              args.get('name') or args.get('user') or args['endpoint_interface'], args)
 
 
 def create_container_client(module):
@@ -126,7 +127,7 @@ class Cloud(kolla_cloud.Cloud):
         """Daemon -> where it answers about its health."""
         given = yaml.safe_load((self.config / 'globals.yml').read_text())
         return {f'kronos-{name}': given[f'kronos_{name}_port']
-                for name in ('engine', 'executor', 'migfra')}
+                for name in ('engine', 'executor', 'migfra', 'api')}
 
     def stub(self) -> None:
         """Playbooks beside those of kolla-ansible, with other modules; and ``docker``."""

@@ -15,6 +15,7 @@
 import configparser
 from pathlib import Path
 import re
+import subprocess
 
 TOP = Path(__file__).resolve().parents[2]
 CONTAINERS = TOP / 'deploy/containers'
@@ -29,6 +30,37 @@ def test_containerfile_is_short_and_makes_user_of_kolla():
     assert re.findall(r'^ARG KRONOS_UID=(\d+)$', text, re.MULTILINE) == [
         kolla['kronos-user']['uid']] == re.findall(r'install -d -o (\d+) -g \1 ', PAGE)
     assert text.rstrip().splitlines()[-3] == 'USER kronos'
+
+
+def run_script(tmp_path: Path, *arguments: str) -> list[str]:
+    """Return the arguments that podman would get."""
+    podman = tmp_path / 'podman'
+    podman.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    podman.chmod(0o755)
+    done = subprocess.run(['sh', CONTAINERS / 'run.sh', *arguments], text=True, check=True,
+                          capture_output=True, env={'PATH': f'{tmp_path}:/usr/bin:/bin'})
+    return done.stdout.splitlines()
+
+
+def test_script_runs_api_in_uwsgi_of_debian_with_our_file(tmp_path):
+    uwsgi = configparser.RawConfigParser()
+    uwsgi.read(TOP / 'etc/kronos/kronos-api.ini')
+    address = uwsgi['uwsgi']['http-socket']
+    given = run_script(tmp_path, 'kronos-api', '--processes', '4')
+    image = given.index('localhost/kronos-nova')
+    assert given[image + 1:] == [
+        'uwsgi', '--plugin', 'python3', '--virtualenv', '/opt/kronos', '--ini',
+        '/etc/kronos/kronos-api.ini', '--processes', '4']
+    assert given[given.index('--name') + 1] == 'kronos-api'
+    assert f"'http://{address}/healthcheck'" in given[given.index('--health-cmd') + 1]
+    text = (CONTAINERS / 'Containerfile').read_text()
+    assert 'uwsgi-core uwsgi-plugin-python3' in text and 'ENV PATH=/opt/kronos/bin:' in text
+
+
+def test_script_runs_a_command_that_ends_without_a_health_check(tmp_path):
+    given = run_script(tmp_path, 'kronos', 'status')
+    assert given[:2] == ['run', '--rm'] and given[-2:] == ['kronos', 'status']
+    assert '--health-cmd' not in given and '--detach' not in given
 
 
 def test_script_runs_each_daemon_on_documented_port():

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import textwrap
 
+from keystonemiddleware import opts as middleware_opts
 from oslo_config import cfg
 import pytest
 import yaml
@@ -46,10 +47,10 @@ class Devstack:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.calls: list[list[str]] = []
-        for folder in ('nova', 'placement', 'prometheus', 'bin', 'data'):
+        for folder in ('nova', 'placement', 'prometheus', 'bin', 'data', 'apache'):
             (home / folder).mkdir()
         # kronos-manage must be called by its whole path.
-        for name in ('kronos-manage',):
+        for name in ('kronos-manage', 'uwsgi'):
             program = home / 'bin' / name
             program.write_text('#!/bin/sh\nprintf "%s\\t" ran "$0" "$@" >> $CALLS\n'
                                'echo >> $CALLS\n')
@@ -57,7 +58,8 @@ class Devstack:
 
     def run(self, *phases: str, services: str = CONTROLLER, **settings: str) -> None:
         environment = {
-            'PATH': os.environ['PATH'], 'CALLS': str(self.home / 'calls'), 'PLUGIN': str(PLUGIN),
+            'PATH': f'{self.home}/bin:{os.environ["PATH"]}',
+            'CALLS': str(self.home / 'calls'), 'PLUGIN': str(PLUGIN),
             'BIN': str(self.home / 'bin'), 'DEST': str(self.home), 'KRONOS_DIR': str(TOP),
             'DATA_DIR': str(self.home / 'data'), 'KRONOS_CONF_DIR': str(self.home / 'kronos'),
             'NOVA_CONF_DIR': str(self.home / 'nova'),
@@ -68,6 +70,7 @@ class Devstack:
             'HOST_IP': '192.0.2.10', 'SERVICE_PASSWORD': 'pass word',
             'SERVICE_PROJECT_NAME': 'service', 'SERVICE_DOMAIN_NAME': 'Default',
             'KEYSTONE_SERVICE_URI': 'http://192.0.2.10/identity', 'REGION_NAME': 'RegionOne',
+            'SERVICE_PROTOCOL': 'http', 'SERVICE_TIMEOUT': '60',
             'ENABLE_DEBUG_LOG_LEVEL': 'True', 'ENABLED_SERVICES': services, **settings}
         done = subprocess.run(['bash', str(Path(__file__).with_name('devstack_stubs.sh')), *phases],
                               env=environment, capture_output=True, text=True, check=False,
@@ -84,6 +87,11 @@ class Devstack:
     def of(self, name: str) -> list[list[str]]:
         return [call[1:] for call in self.calls if call[0] == name]
 
+    def _deleted(self, path: Path) -> set[tuple[str, str, str]]:
+        """The options that inidelete has removed; they are not written again in these tests."""
+        return {('iniset', section, option) for file, section, option in self.of('inidelete')
+                if Path(file) == path}
+
     def ini(self, path: Path) -> Path:
         """Write a file from the calls of iniset, as devstack does: a later value of an option
         replaces an earlier one.
@@ -91,7 +99,7 @@ class Devstack:
         found: dict[str, dict[str, list[str]]] = {}
         for name, file, section, option, *values in (
                 call for call in self.calls if call[0].startswith('iniset')):
-            if Path(file) == path:
+            if Path(file) == path and (name, section, option) not in self._deleted(path):
                 assert len(values) == 1 or name == 'iniset_multiline', values
                 found.setdefault(section, {})[option] = values
         assert found, path
@@ -120,7 +128,7 @@ def test_controller_phases_run_in_order(stacked):
     phases = {call[1]: i for i, call in enumerate(stacked.calls) if call[0] == 'phase'}
     assert phases['stack post-config'] < database < synced < phases['stack extra'] < started[0]
     assert stacked.of('install_package') == [['prometheus'], ['prometheus-node-exporter']]
-    assert stacked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql']]
+    assert stacked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql,api']]
     assert stacked.of('recreate_database') == [['kronos']]
     assert stacked.of('restart_service') == [['prometheus-node-exporter'], ['prometheus']]
 
@@ -131,7 +139,10 @@ def test_every_started_command_is_console_script(stacked):
     scripts = {line.split('=')[0].strip()
                for line in setup['entry_points']['console_scripts'].strip().splitlines()}
     started = {service: command.split() for service, command in stacked.of('run_process')}
-    assert set(started) == {'kronos-engine', 'kronos-executor'}
+    assert set(started) == {'kronos-engine', 'kronos-executor', 'kronos-api'}
+    assert started.pop('kronos-api') == [
+        str(stacked.home / 'bin/uwsgi'), '--procname-prefix', 'kronos-api', '--ini',
+        str(stacked.home / 'kronos/kronos-api-uwsgi.ini')]
     for service, command in started.items():
         assert Path(command[0]).name == service and service in scripts
         assert Path(command[0]).parent == stacked.home / 'bin'
@@ -153,6 +164,52 @@ def test_accounts_have_roles_of_policy_files(stacked):
         copied = stacked.home / folder / 'policy.d/kronos.yaml'
         assert copied.read_text() == (TOP / 'etc/kronos' / ours).read_text()
         assert all(f'role:{role}' in copied.read_text() for role in roles)
+
+
+def test_api_has_an_account_and_an_address_behind_apache(stacked):
+    # DevStack's function gives the role service, and the second argument another one.
+    assert stacked.of('create_service_user') == [['kronos-api']]
+    assert stacked.of('get_or_create_service') == [['kronos', 'rebalance', 'Rebalancer']]
+    url = 'http://192.0.2.10/rebalance'
+    assert stacked.of('get_or_create_endpoint') == [['rebalance', 'RegionOne', url]]
+    ini = str(stacked.home / 'kronos/kronos-api-uwsgi.ini')
+    assert stacked.of('write_uwsgi_config') == [
+        [ini, 'kronos_nova.api.wsgi:application', '/rebalance', '', 'kronos-api']]
+    assert stacked.of('wait_for_service') == [['60', f'{url}/healthcheck']]
+
+
+def test_api_has_tls_where_devstack_has(devstack):
+    devstack.run(*PHASES, services=f'{CONTROLLER} tls-proxy')
+    ((_service, _region, url),) = devstack.of('get_or_create_endpoint')
+    assert url == 'https://192.0.2.10/rebalance'
+    assert devstack.of('wait_for_service') == [['60', f'{url}/healthcheck']]
+
+
+def test_api_reads_files_that_say_how_it_checks_tokens(stacked):
+    home = stacked.home / 'kronos'
+    uwsgi = configparser.ConfigParser(interpolation=None)
+    uwsgi.read(stacked.ini(home / 'kronos-api-uwsgi.ini'))
+    assert uwsgi['uwsgi']['env'] == (
+        f'OS_KRONOS_CONFIG_FILES={home}/kronos.conf;{home}/kronos-api.conf')
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    for _group, options in middleware_opts.list_auth_token_opts():
+        conf.register_opts(options, 'keystone_authtoken')
+    conf([part for name in ('kronos', 'kronos-api')
+          for part in ('--config-file', str(stacked.ini(home / f'{name}.conf')))])
+    assert opts.wrong_values(conf) == []
+    assert conf.kronos_api.operator_projects == ['id-of-admin-in-default']
+    tokens = conf.keystone_authtoken
+    assert (tokens.service_type, tokens.service_token_roles_required) == ('rebalance', True)
+    assert not tokens.memcached_servers, 'python-memcached unpickles'
+    assert (home / 'kronos-api.conf').stat().st_mode & 0o777 == 0o640, 'passwords'
+
+
+def test_disabled_api_leaves_no_trace(devstack):
+    devstack.run(*PHASES, services=f'{CONTROLLER} -kronos-api')
+    assert devstack.of('setup_develop') == [[str(TOP), 'rebalancer,mysql']]
+    assert [call for call in devstack.calls if call[0] != 'enable_service' and any(
+        'kronos-api' in word or 'rebalance' == word for word in call)] == []
 
 
 def test_kronos_conf_has_only_known_options_and_values(stacked):
@@ -241,13 +298,13 @@ def test_mqtt_requests_are_off_by_default(stacked):
 
 
 def test_enabled_mqtt_requests_add_broker_user_and_daemon(asked):
-    assert asked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql,mqtt']]
+    assert asked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql,mqtt,api']]
     assert ['mosquitto'] in asked.of('install_package')
     assert asked.of('restart_service')[0] == ['mosquitto']
     assert asked.of('get_or_create_role')[-1] == ['kronos_migfra']
     assert asked.of('get_or_create_user')[-1] == ['kronos-migfra', 'pass word', 'Default']
     assert asked.of('get_or_add_user_project_role')[-1][:2] == ['kronos_migfra', 'kronos-migfra']
-    service, command = asked.of('run_process')[-1]
+    service, command = asked.of('run_process')[-2]
     files = [str(asked.home / f'kronos/{name}.conf') for name in ('kronos', 'kronos-migfra')]
     assert service == 'kronos-migfra'
     assert command.split() == [str(asked.home / 'bin/kronos-migfra'), '--config-file', files[0],
@@ -272,7 +329,8 @@ def test_enabled_mqtt_requests_add_broker_user_and_daemon(asked):
 def test_unstack_stops_migfra_before_executor_and_broker(asked):
     (asked.home / 'calls').unlink()
     asked.run('unstack', services=f'{CONTROLLER} kronos-migfra kronos-mosquitto')
-    assert asked.of('stop_process') == [['kronos-engine'], ['kronos-migfra'], ['kronos-executor']]
+    assert asked.of('stop_process') == [['kronos-api'], ['kronos-engine'], ['kronos-migfra'],
+                                        ['kronos-executor']]
     assert asked.of('stop_service')[0] == ['mosquitto']
 
 
@@ -287,7 +345,8 @@ def test_prometheus_scrapes_every_named_exporter(devstack):
 
 
 def test_compute_node_gets_only_node_exporter(devstack):
-    devstack.run(*PHASES, services='n-cpu -kronos-engine -kronos-executor -kronos-prometheus')
+    devstack.run(*PHASES, services=(
+        'n-cpu -kronos-engine -kronos-executor -kronos-api -kronos-prometheus'))
     assert [name for name in devstack.names() if name != 'phase'] == [
         'install_package', 'restart_service']
     assert devstack.of('install_package') == [['prometheus-node-exporter']]
@@ -296,8 +355,13 @@ def test_compute_node_gets_only_node_exporter(devstack):
 
 def test_unstack_stops_all_services_and_clean_removes_files(stacked):
     (stacked.home / 'calls').unlink()
+    site = stacked.home / 'apache/kronos-api.conf'
+    site.write_text('')
     stacked.run('unstack', 'clean')
-    assert stacked.of('stop_process') == [['kronos-engine'], ['kronos-executor']]
+    assert stacked.of('stop_process') == [['kronos-api'], ['kronos-engine'], ['kronos-executor']]
+    assert stacked.of('remove_uwsgi_config') == [
+        [str(stacked.home / 'kronos/kronos-api-uwsgi.ini'), 'kronos-api']]
+    assert not site.exists()
     assert stacked.of('stop_service') == [['prometheus'], ['prometheus-node-exporter']]
     for left in ('kronos', 'data/kronos', 'nova/policy.d/kronos.yaml',
                  'placement/policy.d/kronos.yaml'):

@@ -21,7 +21,7 @@ import pytest
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
 
-IMAGES = ('kronos-base', 'kronos-engine', 'kronos-executor', 'kronos-migfra')
+IMAGES = ('kronos-base', 'kronos-engine', 'kronos-executor', 'kronos-migfra', 'kronos-api')
 
 
 @pytest.fixture(scope='module')
@@ -51,7 +51,7 @@ def statements(dockerfile: str) -> list[str]:
 
 def test_each_image_has_parent_and_labels(rendered):
     assert set(IMAGES) <= set(rendered)
-    for image, parent in zip(IMAGES, ('openstack-base', *['kronos-base'] * 3), strict=True):
+    for image, parent in zip(IMAGES, ('openstack-base', *['kronos-base'] * 4), strict=True):
         lines = statements(rendered[image])
         assert lines[0] == f'FROM kolla/{parent}:kronos-1'
         assert any(line.startswith('LABEL ') and line.endswith(f'name="{image}"')

@@ -15,7 +15,6 @@
 import configparser
 import json
 import os
-from pathlib import Path
 import re
 import shutil
 import stat
@@ -39,6 +38,7 @@ from kronos_nova.feed import raw_cache
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.monitoring import http_server
+from tests.deploy import container_setup
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
@@ -53,50 +53,6 @@ import sys, tests.functional
 from testtools import run
 run.main(['run', 'tests.deploy.rendered_scheduler'], sys.stdout)
 '''
-
-#: Runs kolla's set_configs.py where it thinks it is in a container: twice, first to
-#: set up, then to look whether anything has changed since.
-SET_CONFIGS = '''
-import argparse, importlib.util, os, sys
-spec = importlib.util.spec_from_file_location('set_configs', sys.argv[1])
-set_configs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(set_configs)
-argparse.ArgumentParser().parse_args([])  # imports what it needs
-os.chroot(sys.argv[2])
-os.chdir('/')
-for arguments in ([], ['--check']):
-    sys.argv[1:] = arguments
-    status = set_configs.main()
-    if status:
-        sys.exit(f'{arguments}: {status}')
-'''
-
-#: Has kolla load and validate the config.json of a directory by its own functions, and look
-#: for each source there; and once more with a mistake, which it has to find.
-VALIDATE = """
-import importlib.util, json, os, sys
-spec = importlib.util.spec_from_file_location('set_configs', sys.argv[1])
-set_configs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(set_configs)
-inside = '/var/lib/kolla/config_files'
-real = open
-set_configs.open = lambda path, *rest: real(path.replace(inside, sys.argv[2]), *rest)
-config = set_configs.load_config()
-missing = []
-for data in config['config_files']:
-    try:
-        set_configs.validate_source({**data, 'source': data['source'].replace(
-            inside, sys.argv[2])})
-    except set_configs.MissingRequiredSource as error:
-        missing.append(str(error))
-del config['config_files'][0]['dest']
-try:
-    set_configs.validate_config(config)
-    found = False
-except set_configs.InvalidConfig:
-    found = True
-print(json.dumps({'command': config['command'], 'missing': missing, 'mistake found': found}))
-"""
 
 
 @pytest.fixture(scope='module')
@@ -131,6 +87,7 @@ def test_untyped_commands_of_page_need_cloud_or_registry(cloud):
     assert others - {'kolla-ansible genconfig', 'kronos="-i multinode'} == {
         'pip install', 'pip download', 'mkdir -p', 'mv /opt/kronos/kronos_nova-*.tar.gz',
         'kolla-build --base', 'less /etc/kolla/kronos-engine/kronos.conf', 'docker logs',
+        'openstack endpoint',
         *(f'kolla-ansible {action}' for action in actions),
         *(['ln -sf'] if kolla_env.SERIES != '20' else [])}
 
@@ -274,8 +231,13 @@ def test_operator_policies_are_copied_unchanged_and_mounted(cloud):
     assert stat.S_IMODE(copied.parent.stat().st_mode) == 0o755
     volume = f'{cloud.node}/kronos-policies/:/etc/kronos/policies/:ro'
     assert volume in cloud.json('nova-scheduler-volumes.json')
-    for service in cloud.json('kronos-services.json').values():
-        assert volume in service['volumes'] and '/dev/shm:/dev/shm' in service['volumes']
+    services = cloud.json('kronos-services.json')
+    assert set(services) == {*rendered_conf.DAEMONS, 'kronos-api'}
+    for name, service in services.items():
+        # The API reads no policies, and has no broker.
+        wanted = name != 'kronos-api'
+        assert (volume in service['volumes']) is wanted
+        assert ('/dev/shm:/dev/shm' in service['volumes']) is wanted
 
 
 def test_role_rules_reach_nova_api_unchanged(cloud):
@@ -299,19 +261,10 @@ class TestNovaScheduler(rendered_conf.NovaScheduler):
 def test_kolla_sets_up_container_by_config_json(cloud, daemon, tmp_path):
     if os.geteuid():
         pytest.skip('only root can chroot and chown; the next test is for everybody')
-    inside = tmp_path / 'var/lib/kolla/config_files'
-    shutil.copytree(cloud.node / daemon, inside)
-    (tmp_path / 'etc').mkdir()
-    (tmp_path / 'etc/passwd').write_text(
-        'root:x:0:0::/:/bin/sh\nkronos:x:42900:42900::/:/bin/sh\nfluentd:x:42474:42474::/:/bin/sh\n')
-    (tmp_path / 'etc/group').write_text(
-        'root:x:0:\nkronos:x:42900:\nkolla:x:42400:\nfluentd:x:42474:\n')
-    script = kolla_env.find_base_image()
-    kolla_env.run('python', '-c', SET_CONFIGS, script / 'set_configs.py', tmp_path,
-                  KOLLA_CONFIG_STRATEGY='COPY_ALWAYS')
+    container_setup.set_up(cloud.node / daemon, tmp_path)
     assert (tmp_path / 'run_command').read_text() == (
         f'{daemon} --config-file /etc/kronos/kronos.conf')
-    assert owner(tmp_path / 'etc/kronos/kronos.conf') == (42900, 42900, 0o600)
+    assert container_setup.read_owner(tmp_path / 'etc/kronos/kronos.conf') == (42900, 42900, 0o600)
     made = {'var/log/kolla/kronos': (42900, 42400, 0o2775),
             'var/lib/kronos/tmp': (42900, 42900, 0o700)}
     if kolla_env.SERIES == '20':
@@ -319,22 +272,16 @@ def test_kolla_sets_up_container_by_config_json(cloud, daemon, tmp_path):
         extend = kolla_env.TOP / 'deploy/kolla/docker/kronos/kronos-base/extend_start.sh'
         assert all(f' /{directory}\n' in extend.read_text() for directory in made)
     else:
-        assert {directory: owner(tmp_path / directory) for directory in made} == made
+        assert {directory: container_setup.read_owner(tmp_path / directory)
+                for directory in made} == made
     assert (tmp_path / 'var/lib/kolla/share/ca-certificates/root.crt').exists()
 
 
 def test_kolla_validates_config_json(cloud, daemon):
     """Which needs no right to chroot and chown."""
-    base = kolla_env.find_base_image()
-    said = json.loads(kolla_env.run(
-        'python', '-c', VALIDATE, base / 'set_configs.py', cloud.node / daemon))
-    assert said == {'command': f'{daemon} --config-file /etc/kronos/kronos.conf',
-                    'missing': [], 'mistake found': True}
-
-
-def owner(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+    assert container_setup.validate(cloud.node / daemon) == {
+        'command': f'{daemon} --config-file /etc/kronos/kronos.conf', 'missing': [],
+        'mistake found': True}
 
 
 def test_container_is_healthy_while_daemon_is(cloud, rendered, daemon, tmp_path):

@@ -27,7 +27,7 @@ def test_images_use_operators_registry():
     defaults = yaml.safe_load((SOURCE / 'ansible/roles/kronos/defaults/main.yml').read_text())
     assert {name: defaults[name] for name in defaults if name.endswith('_image')} == {
         f'kronos_{daemon}_image': '{{ kronos_image_url }}kronos-' + daemon
-        for daemon in ('engine', 'executor', 'migfra')}
+        for daemon in ('engine', 'executor', 'migfra', 'api')}
     # As docker_image_url of kolla-ansible 22 and later, which 20 does not have.
     assert defaults['kronos_image_url'] == (
         "{{ docker_registry ~ '/' if docker_registry else '' }}"

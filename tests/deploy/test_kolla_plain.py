@@ -49,9 +49,11 @@ def daemon(request) -> str:
     return request.param
 
 
-def test_migfra_is_off_by_default(cloud):
+def test_migfra_and_api_are_off_by_default(cloud):
     assert (cloud.node / 'kronos-engine').exists()
-    assert not (cloud.node / 'kronos-migfra').exists()
+    for name in ('kronos-migfra', 'kronos-api'):
+        assert not (cloud.node / name).exists()
+    assert list((cloud.node / 'haproxy/services.d').iterdir()) == []
 
 
 class TestNovaScheduler(rendered_conf.NovaScheduler):

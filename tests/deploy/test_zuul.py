@@ -182,6 +182,8 @@ def cloud(tmp_path):
             case "$*" in
                 *"flavor create"* | *"server delete"*) ;;
                 *"image list"*) echo cirros-0.6.3 ;;
+                *"endpoint list --service rebalance --interface public"*) echo http://api ;;
+                *"token issue"*) echo a-token ;;
                 *"server create"*) echo "$*" >> {tmp_path}/created ;;
                 *"server show"*) cat {tmp_path}/calm ;;
                 *"server list --host"*) cat {tmp_path}/moved ;;
@@ -198,6 +200,7 @@ def cloud(tmp_path):
             case "$*" in
                 *readyz*) echo '{{"status": "ok"}}' ;;
                 *query*) cat {tmp_path}/scores ;;
+                *"X-Auth-Token: a-token http://api/v1/tasks"*) cat {tmp_path}/api ;;
                 *) exit 9 ;;
             esac''',
         'nproc': 'echo 4'}.items():
@@ -222,6 +225,7 @@ def cloud(tmp_path):
     (tmp_path / 'calm').write_text('two\n')
     (tmp_path / 'tasks').write_text('t1 _unassigned_ i1 one two spread live submitted - \n')
     (tmp_path / 'moved').write_text('i1\n')
+    (tmp_path / 'api').write_text('{"tasks": [{"instance_id": "i1"}], "next": null}')
     watch.scores = scores
     return watch
 
@@ -239,7 +243,8 @@ def test_playbook_detects_rebalance(cloud, tmp_path):
 @pytest.mark.parametrize(('file', 'text', 'said'), [
     ('calm', 'one\n', 'a new instance was booted there'),
     ('moved', '', 'not within 0 s: a busy instance is on two'),
-    ('tasks', '', 'has not shown a task')])
+    ('tasks', '', 'has not shown a task'),
+    ('api', '{"tasks": [{"instance_id": "i2"}]}', 'not within 0 s: kronos-api tells of the task')])
 def test_missing_step_fails_job(cloud, tmp_path, file, text, said):
     (tmp_path / file).write_text(text)
     done = cloud()

@@ -15,7 +15,7 @@
 Real are DevStack's ``run_phase``, its lists of services, ``iniset``, its units of systemd, its
 packages, its URLs of database and broker, and its calls of Keystone up to the command. Programs
 that would change the machine (``stand_in.sh``) record their calls: apt-get, systemctl, pip, git,
-mysql, openstack, kronos-manage. sudo runs what handles files of the test's directory.
+mysql, openstack, kronos-manage, curl, uwsgi. sudo runs what handles files of the test's directory.
 """
 
 import configparser
@@ -23,7 +23,9 @@ import os
 from pathlib import Path
 import shlex
 import subprocess
+import sys
 
+from keystonemiddleware import opts as middleware_opts
 from oslo_config import cfg
 import pytest
 import yaml
@@ -37,7 +39,7 @@ HERE = Path(__file__).parent
 STACK = ('stack pre-install', 'stack install', 'stack post-config', 'stack extra',
          'stack test-config')
 CONTROLLER = 'n-api,n-sch,n-cpu,placement-api,key,mysql,rabbit'
-RECORDED = ('sudo', 'apt-get', 'systemctl', 'service', 'mysql', 'openstack', 'git')
+RECORDED = ('sudo', 'apt-get', 'systemctl', 'service', 'mysql', 'openstack', 'git', 'curl', 'uwsgi')
 #: Of DevStack's and the requirements' virtual environments.
 INSTALLED = ('venv/bin/pip', 'venv/bin/kronos-manage', 'requirements/.venv/bin/edit-constraints')
 
@@ -48,7 +50,7 @@ class StackedNode:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.devstack = sources.find_checkout('openstack/devstack')
-        for name in ('nova', 'placement', 'prometheus', 'data'):
+        for name in ('nova', 'placement', 'prometheus', 'data', 'apache'):
             (home / name).mkdir()
         for name in (*(f'bin/{program}' for program in RECORDED), *INSTALLED):
             (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +120,7 @@ def test_packages_and_our_tree_are_installed(stacked):
     # DevStack reads our name from setup.cfg; a further argument would become a line there.
     assert stacked.list_calls('edit-constraints') == [[constraints, '--', 'kronos-nova']]
     assert stacked.list_calls('pip') == [
-        ['install', '-c', constraints, '-e', f'{TOP}[rebalancer,mysql]']]
+        ['install', '-c', constraints, '-e', f'{TOP}[rebalancer,mysql,api]']]
     assert stacked.list_calls('git') == []
 
 
@@ -137,7 +139,56 @@ def test_units_start_our_commands_with_files_that_they_accept(stacked):
     assert 'transport_url = rabbit://stackrabbit:secret@192.0.2.10:5672/' in (
         stacked.home / 'kronos/kronos.conf').read_text().splitlines()
     started = [call[-1] for call in stacked.list_calls('sudo', 'systemctl', 'start')]
-    assert started == ['devstack@kronos-engine.service', 'devstack@kronos-executor.service']
+    assert started == ['devstack@kronos-engine.service', 'devstack@kronos-executor.service',
+                       'devstack@kronos-api.service']
+
+
+def test_unit_of_the_api_runs_uwsgi_with_the_file_of_devstack(stacked):
+    unit = stacked.read_unit('kronos-api')
+    ini = stacked.home / 'kronos/kronos-api-uwsgi.ini'
+    assert shlex.split(unit['ExecStart']) == [
+        str(stacked.home / 'bin/uwsgi'), '--procname-prefix', 'kronos-api', '--ini', str(ini),
+        '--venv', str(stacked.home / 'venv')]
+    assert unit['Type'] == 'notify'
+    uwsgi = configparser.ConfigParser(interpolation=None)
+    uwsgi.read(ini)
+    assert uwsgi['uwsgi']['module'] == 'kronos_nova.api.wsgi:application'
+    socket = '/var/run/uwsgi/kronos-api.socket'
+    assert uwsgi['uwsgi']['socket'] == socket
+    assert (stacked.home / 'apache/kronos-api.conf').read_text().startswith(
+        f'ProxyPass "/rebalance" "unix:{socket}|uwsgi://')
+    assert ['a2ensite', 'kronos-api'] in stacked.list_calls('sudo')
+
+
+def test_api_accepts_the_files_that_its_uwsgi_names(stacked):
+    uwsgi = configparser.ConfigParser(interpolation=None)
+    uwsgi.read(stacked.home / 'kronos/kronos-api-uwsgi.ini')
+    name, _sign, files = uwsgi['uwsgi']['env'].partition('=')
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-m', 'kronos_nova.api.wsgi'], cwd=TOP,
+        capture_output=True, text=True, check=False, env={**os.environ, name: files})
+    assert done.returncode == 0, done.stderr
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    for _group, options in middleware_opts.list_auth_token_opts():
+        conf.register_opts(options, 'keystone_authtoken')
+    conf([part for file in files.split(';') for part in ('--config-file', file)])
+    assert opts.wrong_values(conf) == []
+    tokens = conf.keystone_authtoken
+    assert (tokens.service_type, tokens.www_authenticate_uri) == (
+        'rebalance', 'http://192.0.2.10/identity')
+    assert not tokens.memcached_servers
+    assert conf.kronos_api.operator_projects == ['0123456789abcdef0123456789abcdef']
+
+
+def test_keystone_gets_account_and_address_of_the_api(stacked):
+    cloud = ('openstack', '--os-cloud', 'devstack-system-admin')
+    assert ['rebalance', '-f', 'value', '-c', 'id'] in stacked.list_calls(
+        *cloud, 'service', 'show')
+    url = 'http://192.0.2.10/rebalance'
+    assert [call[:5] for call in stacked.list_calls(*cloud, 'endpoint', 'create')] == [
+        ['rebalance', 'public', url, '--region', 'RegionOne']]
+    assert stacked.list_calls('curl')[0][-1] == f'{url}/healthcheck'
 
 
 def test_database_is_made_before_its_schema(stacked):
@@ -156,10 +207,11 @@ def test_each_daemon_gets_user_with_its_role(stacked):
         'kronos_engine', 'kronos_executor']
     assert [call[:4] for call in stacked.list_calls(*cloud, 'user', 'create')] == [
         [f'kronos-{role}', '--password', 'pass word', '--domain=Default']
-        for role in ('engine', 'executor')]
+        for role in ('engine', 'executor', 'api')]
     assert stacked.list_calls(*cloud, 'role', 'add') == [
-        [f'kronos_{role}', '--user', f'kronos-{role}', '--project', 'service', '--user-domain',
-         'Default', '--project-domain', 'Default'] for role in ('engine', 'executor')]
+        [role, '--user', f'kronos-{name}', '--project', 'service', '--user-domain',
+         'Default', '--project-domain', 'Default'] for role, name in (
+            ('kronos_engine', 'engine'), ('kronos_executor', 'executor'), ('service', 'api'))]
 
 
 def test_nova_conf_has_our_filters_beside_those_of_devstack(stacked):
@@ -185,7 +237,7 @@ def test_second_stack_replaces_values_and_repeats_none(stacked):
 
 def test_node_that_disables_daemons_gets_exporter_alone(node):
     node.run_phases(*STACK, services='n-cpu',
-                    disabled='kronos-engine,kronos-executor,kronos-prometheus')
+                    disabled='kronos-engine,kronos-executor,kronos-api,kronos-prometheus')
     assert [call[-1] for call in node.list_calls('apt-get')] == ['prometheus-node-exporter']
     assert node.list_services('restart') == ['prometheus-node-exporter']
     assert len(node.list_calls('sudo')) == 1
@@ -196,7 +248,7 @@ def test_enabled_mqtt_requests_add_broker_and_daemon(node):
     node.run_phases(*STACK, services=f'{CONTROLLER},kronos-migfra,kronos-mosquitto',
                     KRONOS_MQTT_USERNAME='kronos', KRONOS_MQTT_PASSWORD='pass word')
     assert 'mosquitto' in [call[-1] for call in node.list_calls('apt-get')]
-    assert node.list_calls('pip')[0][-1] == f'{TOP}[rebalancer,mysql,mqtt]'
+    assert node.list_calls('pip')[0][-1] == f'{TOP}[rebalancer,mysql,mqtt,api]'
     conf = node.load_daemon('migfra')
     assert opts.wrong_values(conf) == []
     assert (conf.mqtt.host, conf.mqtt.password) == ('127.0.0.1', 'pass word')
@@ -210,10 +262,12 @@ def test_unstack_stops_daemons_and_clean_removes_files(stacked):
     stacked.run_phases('unstack', 'clean')
     for verb in ('stop', 'disable'):
         assert stacked.list_calls('sudo', 'systemctl', verb) == [
-            ['devstack@kronos-engine.service'], ['devstack@kronos-executor.service']]
+            ['devstack@kronos-api.service'], ['devstack@kronos-engine.service'],
+            ['devstack@kronos-executor.service']]
+    assert ['a2dissite', 'kronos-api'] in stacked.list_calls('sudo')
     assert stacked.list_services('stop') == ['prometheus', 'prometheus-node-exporter']
     for left in ('kronos', 'data/kronos', 'nova/policy.d/kronos.yaml',
-                 'placement/policy.d/kronos.yaml'):
+                 'placement/policy.d/kronos.yaml', 'apache/kronos-api.conf'):
         assert not (stacked.home / left).exists(), left
 
 

@@ -33,6 +33,7 @@ from tests import ci
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / 'etc/systemd'
 UNITS = sorted(FOLDER.glob('*.service'))
+API = 'kronos-api'
 #: The exposure that the documentation records, in tenths (systemd 252).
 EXPOSURE = 11
 
@@ -83,12 +84,16 @@ def run(*command):
 
 
 @pytest.mark.parametrize('unit', UNITS, ids=lambda p: p.stem)
-def test_a_unit_starts_one_of_our_commands_as_its_name_says(unit):
-    service = dict(read(unit)['Service'])
-    command, variable = service['ExecStart'].split()
-    assert command == unit.stem and command in scripts()
-    name = variable.strip('$')
-    assert re.search(rf'^{name}=', (FOLDER / 'kronos.default').read_text(), re.MULTILINE)
+def test_a_unit_starts_the_daemon_of_its_name_with_options_of_the_default_file(unit):
+    *command, variable = dict(read(unit)['Service'])['ExecStart'].split()
+    if unit.stem == API:
+        # It has no command of its own: tests/unit/api/test_uwsgi.py starts it by this line.
+        assert command == ['uwsgi', '--ini', '/etc/kronos/kronos-api.ini']
+        assert (TOP / 'etc/kronos/kronos-api.ini').exists()
+    else:
+        assert command == [unit.stem] and unit.stem in scripts()
+    assert variable == f'${unit.stem.upper().replace("-", "_")}_OPTIONS'
+    assert re.search(rf'^{variable[1:]}=', (FOLDER / 'kronos.default').read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize('unit', UNITS, ids=lambda p: p.stem)
@@ -100,9 +105,9 @@ def test_every_option_of_a_unit_is_one_that_systemd_knows(unit):
 
 
 def test_all_units_are_hardened_alike():
-    differ = {'ExecStart', 'TimeoutStopSec', 'InaccessiblePaths'}
+    differ = {'Type', 'ExecStart', 'TimeoutStopSec', 'InaccessiblePaths'}
     one, *others = ([o for o in read(u)['Service'] if o[0] not in differ] for u in UNITS)
-    assert [one] * 2 == others
+    assert [one] * 3 == others
     for unit in UNITS:
         others = {u.stem for u in UNITS} - {unit.stem}
         hidden = dict(read(unit)['Service'])['InaccessiblePaths']
@@ -114,14 +119,18 @@ def test_the_signal_and_the_time_to_end_are_the_daemons():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])
-    needed = {'kronos-engine': conf.nova.collect_timeout,
+    uwsgi = configparser.ConfigParser(interpolation=None)
+    uwsgi.read(TOP / 'etc/kronos/kronos-api.ini')
+    needed = {'kronos-api': int(uwsgi['uwsgi']['worker-reload-mercy']),
+              'kronos-engine': conf.nova.collect_timeout,
               'kronos-executor': nova.REQUEST_TIMEOUT,
               'kronos-migfra': conf.nova.collect_timeout}
     for unit in UNITS:
         service = dict(read(unit)['Service'])
         assert service['KillSignal'] in {s.name for s in signals.LEAVE}
         assert int(service['TimeoutStopSec']) >= needed[unit.stem] + 30
-        assert service['Type'] == 'exec', 'the daemons do not speak sd_notify'
+        # uWSGI speaks sd_notify, and the daemons do not.
+        assert service['Type'] == ('notify' if unit.stem == API else 'exec')
 
 
 def test_the_directories_are_those_of_the_options():
@@ -138,7 +147,7 @@ def runnable(tmp_path):
     """The units with programs that are there."""
     for unit in UNITS:
         (tmp_path / unit.name).write_text(
-            unit.read_text().replace(f'ExecStart={unit.stem} ', 'ExecStart=/bin/true '))
+            re.sub(r'^ExecStart=\S+', 'ExecStart=/bin/true', unit.read_text(), flags=re.MULTILINE))
     return sorted(tmp_path.glob('*.service'))
 
 
@@ -154,7 +163,7 @@ def test_a_unit_that_is_wrong_is_found(runnable):
     assert 'ProtectHomes' in done.stderr
 
 
-@pytest.mark.parametrize('number', [0, 1])
+@pytest.mark.parametrize('number', range(len(UNITS)))
 def test_the_exposure_is_what_the_documentation_says(runnable, number):
     analyze = program('systemd-analyze')
     command = (analyze, 'security', '--offline=true', '--no-pager')
