@@ -70,7 +70,8 @@ def test_wire_types_are_kronos_names():
 def test_permanent_errors_are_not_retriable():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
     assert final == {'AbortSuspected', 'AllocationsLeft', 'HookNotAllowed', 'InstanceInError',
-                     'InstanceRefused', 'MigrationAbandoned', 'OtherCell', 'PreFlightError'}
+                     'InstanceRefused', 'MigrationAbandoned', 'OtherCell', 'PreFlightError',
+                     'TaskNotAuthorized'}
 
 
 @pytest.mark.parametrize(('said', 'found'), [
