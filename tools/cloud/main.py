@@ -57,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
                        help='simulated hosts (fake, the default), or libvirt and QEMU')
     start.add_argument('--disks', choices=state.DISKS, default=state.DISKS[0],
                        help='where libvirt hosts keep disks (default shared)')
+    start.add_argument('--scene', choices=state.SCENES,
+                       help='also servers with an imbalance, engine and executor; the plan waits '
+                            'for approval')
     start.add_argument('--stock-scheduler', action='store_true',
                        help="nova-scheduler without this project's filters and weigher")
     commands.add_parser('status', help='processes, memory, ports, services')
@@ -83,6 +86,10 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
         from tools.cloud import up
         from tools.cloud.hypervisors import base
 
+        if arguments.scene and (arguments.hosts < 2 or arguments.stock_scheduler
+                                or arguments.hypervisor != state.HYPERVISORS[0]):
+            raise errors.NotPossibleHere(
+                'a scene needs 2 simulated hosts at least, and our scheduler plug-ins')
         size = up.Size(
             hosts=arguments.hosts,
             host=base.HostSize(migration_seconds=arguments.migration_seconds),
@@ -92,7 +99,14 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
             hypervisor=arguments.hypervisor,
             disks=arguments.disks,
         )
-        up.up(layout, size, progress)
+        run = up.up(layout, size, progress)
+        if arguments.scene:
+            from tools.cloud import scene
+
+            try:
+                scene.set_scene(run, progress)
+            except TimeoutError as e:
+                raise errors.ServiceDied(f'{e}; logs: {layout.log}') from e
         progress.say(f'login: . {layout.openrc}    logs: {layout.log}')
     elif arguments.command == 'demo':
         from tools.cloud import demo

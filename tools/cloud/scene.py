@@ -22,8 +22,6 @@ from tools.cloud.client import poll
 from tools.cloud.progress import Progress
 from tools.cloud.run import Run
 
-SCENES = ('imbalance',)
-
 
 def set_scene(run: Run, progress: Progress) -> None:
     """Boot servers, let half of the hosts be busy, and start engine and executor.
@@ -52,8 +50,8 @@ def describe_first_steps(run: Run) -> str:
         '', 'Log in, and try:', '',
         f'  . {shlex.quote(str(run.layout.openrc))}; export PATH={sys.prefix}/bin:$PATH',
         '  openstack rebalance scope list',
-        '  openstack rebalance plan show --latest',
+        '  openstack rebalance plan list',
         '  openstack rebalance plan approve --latest --wait',
         '  openstack rebalance task list',
-        f'  kronos --config-file {shlex.quote(str(run.layout.kronos_conf))} host list', '',
+        f'  kronos host list --config-file {shlex.quote(str(run.layout.kronos_conf))}', '',
         'tools/sandbox down takes it down.'))

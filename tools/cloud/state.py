@@ -24,6 +24,8 @@ from tools.cloud.processes import Process
 VERSION = 1
 #: Choices of ``--hypervisor`` and of ``--disks``; the first is the default.
 HYPERVISORS = ('fake', 'libvirt')
+#: What "up" may set up.
+SCENES = ('imbalance',)
 DISKS = ('shared', 'local')
 
 
