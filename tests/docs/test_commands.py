@@ -84,8 +84,13 @@ BLOCKS = sorted({command for _page, command in shown.blocks()})
 def test_command_in_block_exists_and_accepts_its_arguments(command):
     if re.match(r'\w+=["$]', command):
         return  # a variable of the shell
+    script = 'deploy/containers/run.sh'
+    if command == f'{script} kronos-api':
+        # No command, but a word that this script replaces by uWSGI's.
+        assert re.search(r'^ +kronos-api\)$', (TOP / script).read_text(), re.MULTILINE)
+        return
     # As another user, or in a container, a command is the same command.
-    command = command.removeprefix('sudo -u kronos ').removeprefix('deploy/containers/run.sh ')
+    command = command.removeprefix('sudo -u kronos ').removeprefix(f'{script} ')
     words = shlex.split(command)
     if words[0] == 'kronos':
         name, arguments = shown.split(command)
