@@ -55,6 +55,15 @@ def test_a_bad_number_of_hosts_is_refused(tmp_path, hosts):
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize('arguments', [
+    ['--hosts', '1'], ['--stock-scheduler'], ['--hypervisor', 'libvirt']])
+def test_a_scene_that_cannot_be_set_is_refused_before_anything_starts(tmp_path, capsys, arguments):
+    assert command(tmp_path, 'up', '--scene', 'imbalance',
+                   *arguments) == errors.NotPossibleHere.code
+    assert 'a scene needs 2 simulated hosts' in capsys.readouterr().err
+    assert not (tmp_path / 's').exists()
+
+
 def test_a_leftover_of_a_crashed_run_is_refused(tmp_path):
     place = layout.Layout(tmp_path)
     place.create()
