@@ -131,5 +131,6 @@ def test_answers_to_generated_requests_fit_the_schema(known):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_ten_thousand_answers_fit_the_schema(known):
-    check_statuses(send_requests(known, 800), 10_000)
+    check_statuses(send_requests(known, 450), 10_000)
