@@ -23,7 +23,9 @@ from kronos_nova.osc import client
 from kronos_nova.osc import command
 
 _UUID = re.compile(r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
-_BEGINNING = re.compile(r'[0-9a-f-]{4,35}')
+_BEGINNING = re.compile(
+    r'[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f]{0,4}|[0-9a-f]{8}(-[0-9a-f]{4}){1,2}-[0-9a-f]{0,4}'
+    r'|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{0,11}')
 
 
 def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str:
@@ -38,7 +40,7 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
         return text
     check_beginning(kind, text)
     return choose_id(kind, text, (row['id'] for row in rebalance.list_rows(
-        f'/v1/{kind}s', f'{kind}s')), f'openstack rebalance {kind} list')
+        f'/v1/{kind}s', f'{kind}s', {'id_prefix': text}, 2)), f'openstack rebalance {kind} list')
 
 
 def check_beginning(kind: str, text: str) -> None:
