@@ -90,6 +90,12 @@ class EventPage:
     marker: str
 
 
+def make_marker(at: float) -> str:
+    """Return the marker of a caller that has all events before a time (epoch seconds)."""
+    moment = round(at * _SECOND)
+    return _format_marker(moment, (moment, '0' * 8), ())
+
+
 def list_events(session: sessions.DatabaseSession, marker: str | None, limit: int) -> EventPage:
     """List the events after the marker; None: no event, and the marker of now.
 

@@ -77,7 +77,7 @@ def match_id_prefix(column: ColumnElement[str], prefix: str) -> ColumnElement[bo
 
     :param prefix: at most 36 characters, in lower case.
     """
-    return column.between(*(f'{prefix}{end[len(prefix):]}' for end in (_FIRST_ID, _LAST_ID)))
+    return column.between(f'{prefix}{_FIRST_ID[len(prefix):]}', f'{prefix}{_LAST_ID[len(prefix):]}')
 
 
 def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.PlanRow]:
