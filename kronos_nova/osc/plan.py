@@ -192,8 +192,8 @@ class ApprovePlan(PlanDecision):
         if args.wait or args.watch:
             concerned = {row['id'] for row in tasks}
             tasks = waits.wait_for_tasks(
-                self.client, lambda: [row for row in read_tasks(self.client, plan_id) if row['id'] in concerned],
-                args, self.stderr)
+                self.client, lambda: [row for row in read_tasks(self.client, plan_id)
+                                      if row['id'] in concerned], args, self.stderr)
             self.status = int(waits.have_failed(tasks))
         return tasks
 
@@ -253,8 +253,8 @@ class OrderMoves(command.ListResources):
 
     def list_rows(self, args: argparse.Namespace) -> Iterable[Mapping[str, Any]]:
         if args.dry_run and (args.wait or args.watch):
-            raise exceptions.CommandError('--dry-run: it orders no task for which --wait or --watch '
-                                          'could wait; leave it or --dry-run out')
+            raise exceptions.CommandError('--dry-run: it orders no task to wait for; leave --wait '
+                                          'and --watch out')
         plan_id = references.find_plan(self.client, args, self.states)
         answer = self.client.send('POST', f'/v1/plans/{plan_id}/{self.verb}', body={
             'instances': find_instances(self.client, plan_id, args.instance),

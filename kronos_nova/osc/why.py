@@ -44,11 +44,12 @@ def _format_effect(effect: Mapping[str, Any]) -> str:
              if None not in (effect['fill_before'], effect['fill_after']) else '')
     ceiling = '' if effect['ceiling'] is None else f' (ceiling {effect["ceiling"]:.4f})'
     return (f'{effect["policy"]}: imbalance {effect["imbalance_before"]:.4f} to '
-            f'{effect["imbalance_after"]:.4f} (threshold {effect["threshold"]:.4f}){fills}{ceiling}')
+            f'{effect["imbalance_after"]:.4f} (threshold {effect["threshold"]:.4f})'
+            f'{fills}{ceiling}')
 
 
 class ExplainRefusedMove(command.ShowResource):
-    """Show why an instance is not moved to a host: each rule, the holds, and the effect on the load.
+    """Show why an instance is not moved to a host: each rule, the holds, the effect on the load.
 
     The move is judged with nothing else planned. The exit status is 0 also where rules refuse it.
     """

@@ -42,8 +42,11 @@ def submit(store, claimed):
 def test_plan_is_listed_shown_and_approved(openstack, store, server):
     plan_id, tasks = test_requests.save_waiting_plan(store)
     (listed,) = read_json(openstack, 'plan', 'list')
-    assert listed == {'ID': plan_id, 'Scope': 'blue', 'Created At': listed['Created At'],
-                      'Tasks': {'pending': 2}}
+    assert listed == {
+        'ID': plan_id, 'Scope': 'blue', 'Created At': listed['Created At'],
+        'Tasks': {'pending': 2}, 'Moves': 2, 'Dry Run': False, 'Imbalance Measured': None,
+        'Imbalance Predicted': listed['Imbalance Predicted'], 'Requested By': None,
+        'Reason': None}
     assert re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z', listed['Created At'])
     shown = read_json(openstack, 'plan', 'show', plan_id)
     assert shown['id'] == plan_id and shown['policies'][0]['imbalance_measured'] == 0.4

@@ -122,8 +122,8 @@ NUMBERED = ('abcd1234-0000-4000-8000-00000000000', 'abcd1234-9fff-4000-8000-0000
 
 
 PREFIXES = ('abcd', 'abcd1', 'abcd123', 'abcd1234', 'abcd1234-', 'abcd1234-9',
-            'abcd1234-0000-4000-8000-', f'{NUMBERED[2]}0', f'{NUMBERED[2]}1', 'abce', '0000', 'ffff',
-            f'{NUMBERED[5]}f')
+            'abcd1234-0000-4000-8000-', f'{NUMBERED[2]}0', f'{NUMBERED[2]}1', 'abce', '0000',
+            'ffff', f'{NUMBERED[5]}f')
 
 
 def save_numbered(store):
