@@ -73,7 +73,7 @@ def test_events_come_in_parts_of_the_limit(client, store):
     assert len(ids) == len(set(ids)) == 12
 
 
-def test_first_marker_leaves_out_what_was_before(client, store):
+def test_first_marker_leaves_out_earlier_events(client, store):
     test_requests.save_waiting_plan(store)
     marker = begin(client)
     assert ask(client, marker)[0] == []
