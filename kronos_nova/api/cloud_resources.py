@@ -347,12 +347,14 @@ class Drain(values.Resource):
     instance_count: int
     held: str | None = pydantic.Field(
         description='Why engines leave its instances there now; null: they do not.')
+    remedy: str | None = pydantic.Field(
+        description='How an operator ends that; null where held is null.')
 
     @classmethod
     def from_listed(cls, drain: published_views.ListedDrain) -> Self:
         return cls(host=drain.host, scope=drain.scope, read_at=values.make_time(drain.read_at),
                    disabled_reason=drain.reason, packed=drain.packed,
-                   instance_count=drain.instances, held=drain.held)
+                   instance_count=drain.instances, held=drain.held, remedy=drain.remedy)
 
 
 class BlockedInstance(values.Resource):

@@ -31,6 +31,14 @@ Reason = Annotated[str, pydantic.StringConstraints(
 #: A UUID as Nova and our database write it. Some databases compare without regard to case.
 UUID_PATTERN = r'^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'
 Uuid = Annotated[str, pydantic.StringConstraints(pattern=UUID_PATTERN)]
+#: The beginning of a UUID, with its hyphens.
+UUID_PREFIX_PATTERN = (
+    r'^([0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f]{0,4}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{0,4}'
+    r'|[0-9a-f]{8}(-[0-9a-f]{4}){2}-[0-9a-f]{0,4}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{0,12})$')
+UuidPrefix = Annotated[str, pydantic.StringConstraints(
+    min_length=4, max_length=36, pattern=UUID_PREFIX_PATTERN)]
+
+
 def make_time(seconds: float) -> datetime.datetime:
     """Return epoch seconds as a time in UTC."""
     return datetime.datetime.fromtimestamp(min(max(seconds, 0.0), _LAST), datetime.UTC)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import re
 from typing import Any
+import urllib.parse
 
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as auth_errors
@@ -121,7 +122,9 @@ class RebalanceClient:
             left = None if left is None else left - len(rows)
             if page['next'] is None or not rows:
                 return
-            asked['marker'] = rows[-1]['id']
+            # The address is encoded, so it has names that are not printable as they are.
+            (asked['marker'],) = urllib.parse.parse_qs(
+                urllib.parse.urlsplit(page['next']).query)['marker']
 
 
 def describe_error(answer: Any) -> str:

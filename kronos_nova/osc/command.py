@@ -32,6 +32,8 @@ from kronos_nova.osc import columns
 from kronos_nova.text import printable
 from kronos_nova.text import times
 
+#: Formats that name the value of each column: they have all columns.
+_NESTED = ('json', 'yaml')
 #: Cells of a line of a table, with its frame.
 WIDTH = 100
 
@@ -103,7 +105,8 @@ class ListResources(RebalanceCommand, command.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
         style = self.choose_style(parsed_args)
-        shown = [column for column in self.columns if style.full or not column.long]
+        whole = style.full or parsed_args.formatter in _NESTED
+        shown = [column for column in self.columns if whole or not column.long]
         return (tuple(column.head for column in shown),
                 [columns.render_row(row, shown, style) for row in self.list_rows(parsed_args)])
 
@@ -144,13 +147,21 @@ def add_page_options(parser: argparse.ArgumentParser, limit: int) -> None:
 
     :param limit: the most rows by default.
     """
-    parser.add_argument('--scope', metavar='<scope>', type=parse_text,
-                        help='Only of this scope.')
-    parser.add_argument('--limit', metavar='<limit>', type=parse_limit, default=limit,
-                        help=f'Show at most so many, newest first (default: {limit}).')
+    add_scope(parser)
+    add_limit(parser, limit, 'newest first')
     parser.add_argument('--changes-since', metavar='<time>', type=parse_time,
                         help='Only those that have changed since then: 2026-11-01T00:00:00Z, or a '
                              'duration before now, as in --changes-since=-2h.')
+
+
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--scope', metavar='<scope>', type=parse_text,
+                        help='Only of this scope.')
+
+
+def add_limit(parser: argparse.ArgumentParser, limit: int, order: str) -> None:
+    parser.add_argument('--limit', metavar='<limit>', type=parse_limit, default=limit,
+                        help=f'Show at most so many, {order} (default: {limit}).')
 
 
 def add_reason(parser: argparse.ArgumentParser, required: bool = True) -> None:

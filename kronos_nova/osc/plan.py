@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack rebalance plan``: list, show, approve, reject and cancel."""
+"""``openstack rebalance plan``: list, show, approve, reject, cancel, retry and revert."""
 
 import argparse
 from collections.abc import Iterable
@@ -18,10 +18,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from osc_lib import exceptions
+
 from kronos_nova import plurals
 from kronos_nova.osc import client
 from kronos_nova.osc import columns
 from kronos_nova.osc import command
+from kronos_nova.osc import plan_fields
 from kronos_nova.osc import policy_fields
 from kronos_nova.osc import references
 from kronos_nova.osc import task
@@ -40,14 +43,6 @@ def _count_tasks(plan: Mapping[str, Any], style: columns.Style) -> columns.Cell:
         f'dry run, {plurals.count_noun(moves, "move")}' if plan['dry_run'] and moves else
         plurals.count_noun(moves, 'move') if moves else 'no moves')
     return columns.Cell(states, widths.wrap_text(text, 19))
-
-
-def _format_move(move: Mapping[str, Any]) -> str:
-    reference = move['task']
-    return plan_lines.format_move({
-        **move, 'instance_uuid': move['instance_id'],
-        'task_id': None if reference is None else reference['id'],
-        'state': None if reference is None else reference['state']})
 
 
 def _format_decision(decision: Mapping[str, Any]) -> str:
@@ -108,7 +103,7 @@ class ShowPlan(command.ShowResource):
         Column('imbalance_realised', columns.read_text('imbalance_realised')),
         Column('policies', columns.read_lines('policies', policy_fields.format_change)),
         Column('task_states', columns.read_counts('task_states', command.WIDTH)),
-        Column('moves', columns.read_lines('moves', _format_move)),
+        Column('moves', columns.read_lines('moves', plan_fields.format_move)),
         Column('rejections', _format_rejections),
         Column('held', columns.read_lines('held', _format_rejection)),
         Column('draining', columns.read_lines('draining')),
@@ -127,8 +122,8 @@ class ShowPlan(command.ShowResource):
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
         plan_id = references.find_plan(self.client, args)
         if args.wait or args.watch:
-            tasks = waits.wait_for_tasks(lambda: read_tasks(self.client, plan_id), args,
-                                         self.stderr)
+            tasks = waits.wait_for_tasks(
+                self.client, lambda: read_tasks(self.client, plan_id), args, self.stderr)
             self.status = int(waits.have_failed(tasks))
         return dict(self.client.send('GET', f'/v1/plans/{plan_id}'))
 
@@ -197,8 +192,8 @@ class ApprovePlan(PlanDecision):
         if args.wait or args.watch:
             concerned = {row['id'] for row in tasks}
             tasks = waits.wait_for_tasks(
-                lambda: [row for row in read_tasks(self.client, plan_id) if row['id'] in concerned],
-                args, self.stderr)
+                self.client, lambda: [row for row in read_tasks(self.client, plan_id)
+                                      if row['id'] in concerned], args, self.stderr)
             self.status = int(waits.have_failed(tasks))
         return tasks
 
@@ -221,6 +216,80 @@ class CancelPlan(PlanDecision):
     """
 
     verb, states = 'cancel', ('pending', 'queued')
+
+
+class OrderMoves(command.ListResources):
+    """An order of moves that a plan has made or tried.
+
+    ``verb``: the end of its address. ``states``: of the tasks that it can concern, by which
+    ``--latest`` chooses the plan.
+    """
+
+    verb: str
+    states: tuple[str, ...]
+    columns = (
+        Column('Instance ID', columns.read_text('instance_id')),
+        Column('From', columns.read_name('from_host', 11)),
+        Column('To', columns.read_name('to_host', 11)),
+        Column('Verdict', columns.read_sentence('verdict', 26)),
+        Column('Task', columns.read_text('task_id'), long=True),
+        Column('Plan', columns.read_text('plan_id'), long=True))
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        references.add_plan(
+            parser, f'The newest plan with a task that is {" or ".join(self.states)}. An engine '
+                    'may have made it after you looked: name the plan to be sure.')
+        parser.add_argument('--instance', metavar='<instance>', action='append', default=[],
+                            help='Only the move of the instance with this UUID, or the beginning '
+                                 'that no other instance of the plan has; repeatable.')
+        parser.add_argument('--partly', action='store_true',
+                            help='Order the allowed moves also if the rules refuse others.')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='Show the verdicts, and order nothing.')
+        command.add_reason(parser)
+        waits.add_options(parser)
+        return parser
+
+    def list_rows(self, args: argparse.Namespace) -> Iterable[Mapping[str, Any]]:
+        if args.dry_run and (args.wait or args.watch):
+            raise exceptions.CommandError('--dry-run: it orders no task to wait for; leave --wait '
+                                          'and --watch out')
+        plan_id = references.find_plan(self.client, args, self.states)
+        answer = self.client.send('POST', f'/v1/plans/{plan_id}/{self.verb}', body={
+            'instances': find_instances(self.client, plan_id, args.instance),
+            'reason': args.reason, 'partly': args.partly, 'dry_run': args.dry_run})
+        ordered = answer['plan_id']
+        if ordered is not None:
+            self.warn(f'Plan {ordered} is stored.')
+            if args.wait or args.watch:
+                tasks = waits.wait_for_tasks(
+                    self.client, lambda: read_tasks(self.client, ordered), args, self.stderr)
+                self.status = int(waits.have_failed(tasks))
+        elif not args.dry_run:
+            self.status = 1
+            self.warn('Nothing is ordered: the rules refuse moves, as the verdicts say. --partly '
+                      'orders those that they allow.')
+        return [{**move, 'plan_id': ordered} for move in answer['moves']]
+
+
+class RetryPlan(OrderMoves):
+    """Try the moves of a plan again that failed or were cancelled, by the rules of now.
+
+    Each goes to the first of its destinations that the rules allow, those that were tried last.
+    Without --partly all are ordered or none. The exit status is 1 when nothing is ordered.
+    """
+
+    verb, states = 'retry', ('failed', 'cancelled')
+
+
+class RevertPlan(OrderMoves):
+    """Move back the instances that a plan has moved, by the rules of now.
+
+    Without --partly all are ordered or none. The exit status is 1 when nothing is ordered.
+    """
+
+    verb, states = 'revert', ('completed',)
 
 
 def read_tasks(rebalance: client.RebalanceClient, plan_id: str) -> list[client.Document]:

@@ -21,9 +21,12 @@ from osc_lib import exceptions
 
 from kronos_nova.osc import client
 from kronos_nova.osc import command
+from kronos_nova.text import printable
 
 _UUID = re.compile(r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
-_BEGINNING = re.compile(r'[0-9a-f-]{4,35}')
+_BEGINNING = re.compile(
+    r'[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f]{0,4}|[0-9a-f]{8}(-[0-9a-f]{4}){1,2}-[0-9a-f]{0,4}'
+    r'|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{0,11}')
 
 
 def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str:
@@ -38,7 +41,7 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
         return text
     check_beginning(kind, text)
     return choose_id(kind, text, (row['id'] for row in rebalance.list_rows(
-        f'/v1/{kind}s', f'{kind}s')), f'openstack rebalance {kind} list')
+        f'/v1/{kind}s', f'{kind}s', {'id_prefix': text}, 2)), f'openstack rebalance {kind} list')
 
 
 def check_beginning(kind: str, text: str) -> None:
@@ -63,6 +66,32 @@ def choose_id(kind: str, text: str, ids: Iterable[str], source: str) -> str:
                 'characters')
     if not found:
         raise exceptions.CommandError(f'<{kind}>: no {kind} begins with {text}; see {source}')
+    return found[0]
+
+
+def add_instance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('instance', metavar='<instance>',
+                        help='UUID of the instance, or the whole name if no other instance has '
+                             'it.')
+
+
+def find_instance(rebalance: client.RebalanceClient, reference: str) -> str:
+    """Return the UUID of an instance by its UUID or whole name.
+
+    :raises CommandError: no instance has the name, or several have.
+    """
+    if _UUID.fullmatch(reference.lower()):
+        return reference.lower()
+    found = [str(row['id']) for row in rebalance.list_rows(
+        '/v1/instances', 'instances', {'name': reference}, 3)] if reference else []
+    name = printable.format_printable(printable.format_single_line(reference))
+    if len(found) > 1:
+        raise exceptions.CommandError(
+            f'<instance>: {name} is the name of {" and ".join(found[:2])}'
+            f'{" and more" if len(found) > 2 else ""}; write a UUID')
+    if not found:
+        raise exceptions.CommandError(f'<instance>: no instance is called {name}; see openstack '
+                                      'rebalance instance list')
     return found[0]
 
 

@@ -145,7 +145,7 @@ class ShowTask(command.ShowResource):
 
         if not (args.wait or args.watch):
             return dict(read_task())
-        (task,) = waits.wait_for_tasks(lambda: [read_task()], args, self.stderr)
+        (task,) = waits.wait_for_tasks(self.client, lambda: [read_task()], args, self.stderr)
         self.status = int(waits.have_failed([task]))
         return task
 

@@ -25,12 +25,15 @@ from osc_lib import exceptions
 from kronos_nova import plurals
 from kronos_nova.osc import client
 from kronos_nova.osc import command
+from kronos_nova.osc import event_feed
 from kronos_nova.text import progress
 
 #: States of a task that ends.
 TERMINAL = ('completed', 'failed', 'cancelled')
 #: Seconds between two questions.
 POLL_INTERVAL = 2.0
+#: Longest time without a question, in seconds, although no event came.
+_QUIET = 60.0
 _PATIENCE = 3600.0
 
 
@@ -47,7 +50,53 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                              '(default: 1h). The tasks go on.')
 
 
-def wait_for_tasks(read_tasks: Callable[[], Sequence[client.Document]], args: argparse.Namespace,
+class TaskChanges:
+    """Waits for changes of tasks: by events, or by time where there are no events."""
+
+    def __init__(self, rebalance: client.RebalanceClient) -> None:
+        self._client = rebalance
+        self._feed: event_feed.EventFeed | None = None
+        self._refused = False
+        self._begin()
+
+    def wait_for_change(self, task_ids: Collection[str], seconds: float) -> None:
+        """Return when a task may have changed, or the time is up.
+
+        Between two questions passes at least the interval, also if many tasks change.
+        """
+        now = time.monotonic()
+        end = now + seconds
+        # Changes before the first event are seen by the next question.
+        events = self._feed is not None
+        time.sleep(min(POLL_INTERVAL, seconds))
+        if not events:
+            self._begin()
+            return
+        end = min(end, now + _QUIET)
+        while (left := end - time.monotonic()) > 0:
+            try:
+                page = self._feed.read(left) if self._feed is not None else []
+            except exceptions.CommandError:
+                self._feed = None
+                return
+            if any(event['task'] is not None and event['task']['id'] in task_ids
+                   for event in page):
+                return
+
+    def _begin(self) -> None:
+        """Begin with the events after now, unless the operator's role may see none."""
+        if self._refused:
+            return
+        try:
+            self._feed = event_feed.EventFeed(self._client)
+        except client.UnavailableError:
+            self._feed = None
+        except exceptions.CommandError:
+            self._refused = True
+
+
+def wait_for_tasks(rebalance: client.RebalanceClient,
+                   read_tasks: Callable[[], Sequence[client.Document]], args: argparse.Namespace,
                    stderr: TextIO) -> Sequence[client.Document]:
     """Return the tasks once all are over.
 
@@ -59,6 +108,7 @@ def wait_for_tasks(read_tasks: Callable[[], Sequence[client.Document]], args: ar
     problem = ''
     try:
         with progress.ProgressLine(stderr) as bar:
+            changes = TaskChanges(rebalance)
             while True:
                 try:
                     tasks, problem = read_tasks(), ''
@@ -79,7 +129,10 @@ def wait_for_tasks(read_tasks: Callable[[], Sequence[client.Document]], args: ar
                     raise exceptions.CommandError(
                         f'--timeout: the tasks are not over after {args.timeout:.0f} s, and go on; '
                         f'openstack rebalance task list shows them.{problem}')
-                time.sleep(min(POLL_INTERVAL, left))
+                if tasks is None:
+                    time.sleep(min(POLL_INTERVAL, left))
+                else:
+                    changes.wait_for_change({task['id'] for task in tasks}, left)
     except KeyboardInterrupt:
         raise exceptions.CommandError('stopped waiting; the tasks go on. openstack rebalance task '
                                       'list shows them') from None

@@ -19,6 +19,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -28,12 +29,14 @@ import pytest
 
 from kronos_nova.api import endpoints
 from kronos_nova.api import handlers
+from kronos_nova.model import TaskState
 from tests.fixtures import free_ports
 from tests.fixtures import keystone_server
 from tests.fixtures import stores
 from tests.unit.api import published
 from tests.unit.api import test_access
 from tests.unit.api import test_requests
+from tests.unit.api import test_verdicts
 
 ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 120
@@ -297,6 +300,36 @@ def test_openstack_rebalance_shows_and_approves_by_role(service, shell):
     (decision,) = json.loads(output)['decisions']
     assert decision['decided_by'].endswith(' roles manager,member,reader (manager)')
     assert decision['reason'] == 'night shift'
+
+
+def test_openstack_rebalance_shows_the_cloud_and_judges_a_move(shell):
+    status, output, error = shell.run('reader', 'host', 'list', '-f', 'json')
+    assert status == 0, error
+    assert [row['Name'] for row in json.loads(output)] == list(published.HOSTS)
+    status, output, error = shell.run('reader', 'why', 'not', published.TWINS[0], 'b', '-f', 'json')
+    assert status == 0 and json.loads(output)['allowed'] is False, error
+    line = shell.fail('manager', 'instance', 'show', published.NAME)
+    assert all(uuid in line for uuid in published.TWINS)
+    line = shell.fail('tenant-manager', 'host', 'list')
+    assert 'kronos:host:list' in line and 'HTTP 403' in line
+
+
+def test_openstack_rebalance_retries_and_watches_by_role(service, shell):
+    uuid = test_verdicts.A1
+    plan_id = published.end_move(service.store, uuid, 'a', 'b', TaskState.FAILED)
+    arguments = ('plan', 'retry', plan_id[:13], '--reason', 'repaired', '--dry-run', '-f', 'json')
+    line = shell.fail('reader', *arguments)
+    assert 'kronos:plan:retry' in line and 'HTTP 403' in line
+    status, output, error = shell.run('manager', *arguments)
+    assert status == 0, error
+    assert [row['Instance ID'] for row in json.loads(output)] == [uuid]
+    timer = threading.Timer(8.0, test_requests.save_waiting_plan, (service.store, 1))
+    timer.start()
+    status, output, error = shell.run('reader', 'event', 'list', '--watch', '--limit', '2',
+                                      '--timeout', '60', '-f', 'json')
+    timer.join(60)
+    assert status == 0, error
+    assert {row['Kind'] for row in json.loads(output)} == {'plan', 'task'}
 
 
 @pytest.mark.parametrize(('cloud', 'words'), [

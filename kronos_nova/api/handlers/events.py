@@ -89,10 +89,20 @@ class EventQuery(paging.BoundedQuery):
 
     since: Annotated[str, pydantic.StringConstraints(
         pattern=events.MARKER_PATTERN), pydantic.Field(
-        description='Marker of the answer before; without it there are no events.')] | None = None
+        description='Marker of the answer before; without it and changes-since there are no '
+                    'events.')] | None = None
+    changes_since: Annotated[pydantic.AwareDatetime, pydantic.Field(
+        description='Instead of a marker: events since this time; ISO 8601 with its zone.',
+    )] | None = pydantic.Field(default=None, alias='changes-since')
     wait_seconds: Annotated[float, pydantic.Field(
         ge=0, le=MAX_WAIT, allow_inf_nan=False,
         description='How long the answer may wait for an event.')] = 0
+
+    def choose_marker(self) -> str | None:
+        """Return the marker after which events are listed; None: no event is wanted."""
+        if self.since is not None or self.changes_since is None:
+            return self.since
+        return events.make_marker(max(0.0, self.changes_since.timestamp()))
 
 
 class EventList(values.Resource):
@@ -113,7 +123,7 @@ def list_events(call: calls.Call, query: EventQuery) -> EventList:
     """
     limit = query.choose_limit(call)
     with call.waits.take_place(query.wait_seconds > 0) as waits:
-        page = events.wait_for_events(call.session, query.since, limit,
+        page = events.wait_for_events(call.session, query.choose_marker(), limit,
                                       query.wait_seconds if waits else 0)
     return EventList(events=[Event.from_event(event) for event in page.events],
                      marker=page.marker, waited=waits or not query.wait_seconds)

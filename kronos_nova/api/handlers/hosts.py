@@ -27,6 +27,8 @@ class HostQuery(paging.BoundedQuery):
     """A page of hosts, by name."""
 
     scope: values.Name | None = None
+    name: Annotated[values.Name, pydantic.Field(
+        description='The whole name of one host.')] | None = None
     marker: Annotated[values.Name, pydantic.Field(
         description='Name of the last host of the page before.')] | None = None
 
@@ -42,6 +44,7 @@ class HostPage(values.Resource):
 def list_hosts(call: calls.Call, query: HostQuery) -> HostPage:
     """List the hosts of all scopes, by name, as an engine has read them last."""
     page = published_views.list_host_page(call.readings, query.choose_limit(call),
-                                          scope=query.scope, marker=query.marker)
+                                          scope=query.scope, name=query.name,
+                                          marker=query.marker)
     return HostPage(hosts=[cloud_resources.Host.from_listed(host) for host in page.hosts],
                     next=query.make_next_url(call, page.marker))

@@ -47,6 +47,8 @@ class PageQuery(BoundedQuery):
     """A page of a list, newest first."""
 
     scope: values.Name | None = None
+    id_prefix: Annotated[values.UuidPrefix, pydantic.Field(
+        description='Only rows whose ID begins so: 4 to 36 characters.')] | None = None
     marker: Annotated[values.Uuid, pydantic.Field(
         description='Last ID of the page before.')] | None = None
     changes_since: Annotated[pydantic.AwareDatetime, pydantic.Field(
@@ -56,4 +58,5 @@ class PageQuery(BoundedQuery):
     def make_page_request(self, call: calls.Call) -> pages.PageRequest:
         """Return the request to the database."""
         since = None if self.changes_since is None else self.changes_since.timestamp()
-        return pages.PageRequest(self.choose_limit(call), self.marker, since, self.scope)
+        return pages.PageRequest(self.choose_limit(call), self.marker, since, self.scope,
+                                 self.id_prefix)

@@ -90,18 +90,28 @@ class EventPage:
     marker: str
 
 
+def make_marker(at: float) -> str:
+    """Return the marker of a caller that has all events before a time (epoch seconds)."""
+    moment = round(at * _SECOND)
+    return _format_marker(moment, (moment, '0' * 8), ())
+
+
 def list_events(session: sessions.DatabaseSession, marker: str | None, limit: int) -> EventPage:
     """List the events after the marker; None: no event, and the marker of now.
 
     :raises NotFoundError: it is no marker.
     """
-    begun = None if marker is None else _parse_marker(marker)
-    changes = session.store.events.list_changes(None if begun is None else begun.since, READ)
-    if begun is None:
-        return EventPage([], _format_marker(round(changes.now * _SECOND), (0, '0' * 8), ()))
+    if marker is None:
+        begun = _Marker(round(session.store.events.list_changes(None, READ).now * _SECOND),
+                        (0, '0' * 8), frozenset())
+    else:
+        begun = _parse_marker(marker)
+    changes = session.store.events.list_changes(begun.since, READ)
     events = sorted((event for event in _list_changed(changes) if event.key > begun.floor),
                     key=lambda event: event.key)
-    missing = [event for event in events if event.digest not in begun.seen]
+    # Without a marker the caller has seen the events of the overlap: they are not new.
+    missing = [] if marker is None else [
+        event for event in events if event.digest not in begun.seen]
     new, later = missing[:limit], missing[limit:]
     # A clock that is ahead must not hide the events of others.
     now = round(changes.now * _SECOND)

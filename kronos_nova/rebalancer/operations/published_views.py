@@ -97,25 +97,28 @@ class ShownInstance:
 
 
 def list_host_page(readings: Sequence[published_cloud.PublishedReading], limit: int, *,
-                   scope: str | None = None, marker: str | None = None) -> HostPage:
+                   scope: str | None = None, name: str | None = None,
+                   marker: str | None = None) -> HostPage:
     """List a page of hosts of all scopes or of one, by name.
 
+    :param name: only the host of this name.
     :param marker: the name of the last host of the page before; the host may be gone.
     :raises NotFoundError: no engine plans the scope.
     """
-    requests = {name: (request, reading) for reading in readings
-                for name, request in reading.requests.items()}
+    requests = {planned: (request, reading) for reading in readings
+                for planned, request in reading.requests.items()}
     if scope is not None and scope not in requests:
         raise make_scope_error(scope, requests)
-    places = sorted((host, name) for name, (request, _reading) in requests.items()
-                    if scope in (None, name)
-                    for host in request.cluster.scope_hosts if marker is None or host > marker)
+    places = sorted((host, planned) for planned, (request, _reading) in requests.items()
+                    if scope in (None, planned)
+                    for host in request.cluster.scope_hosts
+                    if name in (None, host) and (marker is None or host > marker))
     hosts = []
-    for host, name in places[:limit]:
-        request, reading = requests[name]
+    for host, planned in places[:limit]:
+        request, reading = requests[planned]
         hosts.append(ListedHost(
-            request.cluster.hosts[host], request.cluster.services.get(host), name,
-            reading.find_portrait(name, host),
+            request.cluster.hosts[host], request.cluster.services.get(host), planned,
+            reading.find_portrait(planned, host),
             host in request.history.draining, host in request.history.quarantined_hosts,
             reading.taken_at))
     return HostPage(hosts, places[limit - 1][0] if len(places) > limit else None)
@@ -202,6 +205,7 @@ class ListedDrain:
     """A host that is disabled, or that pack empties.
 
     ``held``: why engines leave its instances there now; None: they do not, or it has none.
+    ``remedy``: the operator's way to end that; None where ``held`` is.
     """
 
     host: str
@@ -210,6 +214,7 @@ class ListedDrain:
     packed: bool
     instances: int
     held: str | None
+    remedy: str | None
     read_at: float
 
 
@@ -235,6 +240,8 @@ def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[Liste
             drains += [ListedDrain(
                 host, cluster.scope, disabled.get(host), host in packed,
                 len(reading.instances_by_host.get(host, ())), undrained.get(host),
+                None if host not in undrained else drain_requests.find_remedy(
+                    cluster.services[host], request.options) or planner.find_remedy(request),
                 reading.taken_at) for host in disabled.keys() | packed]
     return sorted(drains, key=lambda drain: (drain.scope, drain.host))
 

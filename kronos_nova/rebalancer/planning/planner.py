@@ -282,6 +282,19 @@ def scope_hold(request: PlanningInput) -> str | None:
     return None
 
 
+def find_remedy(request: PlanningInput) -> str:
+    """Return the operator's way to end the hold of :func:`scope_hold`."""
+    if request.cluster.unreadable_hosts:
+        return 'Repair the database of the cell that does not answer'
+    if request.history.paused is not None:
+        return 'Delete the pause'
+    if planning_holds.find_outage_reason(request.cluster, request.options) is not None:
+        return 'Start or enable hosts until fewer are down or disabled'
+    if request.history.scope_cooling > 0:
+        return 'Wait until the scope has cooled down'
+    return 'Wait until these moves have ended'
+
+
 def _list_undrained_hosts(request: PlanningInput, hold: str | None) -> tuple[model.Rejection, ...]:
     cooling = request.history.scope_cooling
     if hold is None and cooling > 0:

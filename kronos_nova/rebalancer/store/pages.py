@@ -26,6 +26,8 @@ from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import transactions
 
 _plan, _task = tables.plan, tables.task
+_FIRST_ID = '00000000-0000-0000-0000-000000000000'
+_LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,13 +35,14 @@ class PageRequest:
     """The wanted page: at most ``limit`` rows after the row that ``marker`` names.
 
     ``marker``: the UUID of the last row of the page before; None: the first page. ``changed_since``
-    in epoch seconds. None or empty filters match all rows.
+    in epoch seconds. ``id_prefix``: the beginning of a UUID. None or empty filters match all rows.
     """
 
     limit: int
     marker: str | None = None
     changed_since: float | None = None
     scope: str | None = None
+    id_prefix: str | None = None
 
     def ask_one_more(self) -> 'PageRequest':
         """Return the request with one more row, which shows whether another page follows."""
@@ -65,6 +68,18 @@ def match_changed_tasks(since: float) -> ColumnElement[bool]:
                    _task.c.updated_at >= since)
 
 
+def match_id_prefix(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+    """Match the UUIDs that begin with a text, by a range of whole UUIDs.
+
+    Both ends have their hyphens where UUIDs have them: so each collation gives the same rows, also
+    one that skips hyphens, and the index of the column serves the range. LIKE has no index on
+    PostgreSQL unless the collation is C.
+
+    :param prefix: at most 36 characters, in lower case.
+    """
+    return column.between(f'{prefix}{_FIRST_ID[len(prefix):]}', f'{prefix}{_LAST_ID[len(prefix):]}')
+
+
 def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.PlanRow]:
     """Return plans, newest first.
 
@@ -75,6 +90,8 @@ def list_plan_page(connection: sa.Connection, page: PageRequest) -> list[rows.Pl
     wanted: list[ColumnElement[bool]] = []
     if page.scope is not None:
         wanted.append(_plan.c.scope == page.scope)
+    if page.id_prefix is not None:
+        wanted.append(match_id_prefix(_plan.c.plan_id, page.id_prefix))
     if page.changed_since is not None:
         wanted.append(sa.or_(
             _plan.c.created_at >= page.changed_since,
@@ -100,6 +117,8 @@ def list_task_page(connection: sa.Connection, page: PageRequest,
     wanted: list[ColumnElement[bool]] = []
     if page.scope is not None:
         wanted.append(_task.c.scope == page.scope)
+    if page.id_prefix is not None:
+        wanted.append(match_id_prefix(_task.c.task_id, page.id_prefix))
     if page.changed_since is not None:
         wanted.append(match_changed_tasks(page.changed_since))
     if task_filter.states:

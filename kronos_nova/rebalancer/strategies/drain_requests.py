@@ -75,6 +75,20 @@ def map_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptions, 
     return reasons
 
 
+def find_remedy(service: model.Service, options: model.PlanningOptions) -> str | None:
+    """Return the operator's way to get a disabled host drained.
+
+    None: neither the options nor its service hold it, so a hold of the whole scope does.
+    """
+    if not options.evacuate_disabled_hosts:
+        return 'Set [engine] evacuate_disabled_hosts'
+    if not service.up:
+        return 'Start its nova-compute; if the host is lost, evacuate its instances by Nova'
+    if find_drain_refusal(service, options) is not None:
+        return 'Disable it in Nova again, for a reason that [engine] drain_reason_regex matches'
+    return None
+
+
 def find_drain_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:
     """Return the reason why a disabled host must not be drained, or None."""
     reason = service.disabled_reason or ''

@@ -15,6 +15,7 @@ import threading
 import time
 
 from kronos_nova.api import application
+from kronos_nova.api import values
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import events
 from tests.unit.api import conftest
@@ -70,6 +71,27 @@ def test_events_come_in_parts_of_the_limit(client, store):
             break
     ids = [event['id'] for event in found]
     assert len(ids) == len(set(ids)) == 12
+
+
+def test_first_marker_leaves_out_earlier_events(client, store):
+    test_requests.save_waiting_plan(store)
+    marker = begin(client)
+    assert ask(client, marker)[0] == []
+    late = cases.save(store, 0, now=store.now() - 5, reason='a clock that is behind')[0]
+    assert [event['plan']['id'] for event in ask(client, marker)[0]] == [late]
+
+
+def test_events_since_a_time(client, store):
+    now = store.now()
+    first, second = (cases.save(store, 0, now=now - ago, reason=f'{ago}')[0]
+                     for ago in (7200, 1800))
+    for ago, plans in ((86400, [first, second]), (3600, [second]), (60, [])):
+        status, page = client.send('GET', '/v1/events', query_string={
+            'changes-since': values.make_time(now - ago).isoformat()})
+        assert status == 200 and [event['plan']['id'] for event in page['events']] == plans
+        assert ask(client, page['marker'])[0] == []
+    status, detail = client.fail('GET', '/v1/events?changes-since=2026-01-01T00:00:00')
+    assert status == 400 and 'query changes-since: ' in detail
 
 
 def test_change_by_a_clock_that_is_behind_or_ahead_is_not_lost(client, store):

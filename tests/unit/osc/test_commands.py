@@ -42,8 +42,11 @@ def submit(store, claimed):
 def test_plan_is_listed_shown_and_approved(openstack, store, server):
     plan_id, tasks = test_requests.save_waiting_plan(store)
     (listed,) = read_json(openstack, 'plan', 'list')
-    assert listed == {'ID': plan_id, 'Scope': 'blue', 'Created At': listed['Created At'],
-                      'Tasks': {'pending': 2}}
+    assert listed == {
+        'ID': plan_id, 'Scope': 'blue', 'Created At': listed['Created At'],
+        'Tasks': {'pending': 2}, 'Moves': 2, 'Dry Run': False, 'Imbalance Measured': None,
+        'Imbalance Predicted': listed['Imbalance Predicted'], 'Requested By': None,
+        'Reason': None}
     assert re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z', listed['Created At'])
     shown = read_json(openstack, 'plan', 'show', plan_id)
     assert shown['id'] == plan_id and shown['policies'][0]['imbalance_measured'] == 0.4
@@ -69,7 +72,7 @@ def test_approval_that_another_person_must_confirm_says_so(signing, openstack, s
     assert status == 0 and [row['State'] for row in json.loads(output)] == ['pending'] * 2
     assert error.splitlines()[0] == (
         '2 tasks have your approval and wait for that of 1 other person.')
-    assert 'Another person must approve it' in openstack.fail('plan', 'approve', plan_id)
+    assert 'Another person must approve' in openstack.fail('plan', 'approve', plan_id)
     server.user = 'b' * 32
     assert [row['State'] for row in read_json(openstack, 'plan', 'approve', plan_id)] == [
         'queued'] * 2
@@ -133,15 +136,18 @@ def test_beginning_of_a_uuid_names_one_plan_or_task(openstack, store):
         f'<plan>: abcd1 is the beginning of {ids[1]} and of {ids[0]}; write more characters')
     assert openstack.fail('task', 'cancel', 'bbbb', '--reason', 'x') == (
         '<task>: no task begins with bbbb; see openstack rebalance task list')
-    for text in ('abc', 'web-1', '', 'abcd1234-0000-4000-8000-0000000000000'):
+    for text in ('abc', 'web-1', '', 'abcd-', 'abcd12340', 'abcd1234-0000-4000-8000-0000000000000'):
         assert openstack.fail('plan', 'show', text).startswith(f"<plan>: '{text}' is no UUID")
 
 
-def test_all_pages_are_searched_and_limit_bounds_the_rows(openstack, store, conf, server):
+def test_service_searches_the_beginning_and_limit_bounds_the_rows(openstack, store, conf, server):
     conf.set_override('max_limit', 2, group='kronos_api')
     made = [cases.save(store, 1, now=store.now() + number)[0] for number in range(5)]
     assert [row['ID'] for row in read_json(openstack, 'plan', 'list')] == made[::-1]
+    server.requests.clear()
     assert read_json(openstack, 'plan', 'show', made[0][:18])['id'] == made[0]
+    assert [request[1:3] for request in server.requests] == [
+        ('/v1/plans', f'id_prefix={made[0][:18]}&limit=2'), (f'/v1/plans/{made[0]}', '')]
     status, output, error = openstack.run('plan', 'list', '--limit', '3')
     assert status == 0 and output.count(' blue ') == 3
     assert error == 'Only 3 plans are shown; --limit shows more.\n'

@@ -15,7 +15,9 @@
 import itertools
 
 import pytest
+import sqlalchemy as sa
 
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import plan_approvals
@@ -111,6 +113,65 @@ def test_changes_are_new_plans_decisions_and_tasks_that_changed(store):
     assert read_plans(store, 10, changed_since=NOW + 40) == [other]
     assert sorted(read_tasks(store, 10, changed_since=NOW + 40)) == sorted(
         task.task_id for task in cancelled)
+
+
+#: Hyphens stand among digits of different order: a collation that skips them must not matter.
+NUMBERED = ('abcd1234-0000-4000-8000-00000000000', 'abcd1234-9fff-4000-8000-00000000000',
+            'abcd1235-0000-4000-8000-00000000000', 'abcd9000-0000-4000-8000-00000000000',
+            '00000000-0000-0000-0000-00000000000', 'ffffffff-ffff-ffff-ffff-fffffffffff')
+
+
+PREFIXES = ('abcd', 'abcd1', 'abcd123', 'abcd1234', 'abcd1234-', 'abcd1234-9',
+            'abcd1234-0000-4000-8000-', f'{NUMBERED[2]}0', f'{NUMBERED[2]}1', 'abce', '0000',
+            'ffff', f'{NUMBERED[5]}f')
+
+
+def save_numbered(store):
+    """Store a plan with a task for each number; return their UUIDs, newest first."""
+    plans, tasks = [], []
+    for number, begin in enumerate(NUMBERED):
+        last = begin[-1]
+        plan_id, task_id = f'{begin}{last}', f'{begin}{1 if last == "0" else "f"}'
+        task = cases.make_task(plan_id, task_id=task_id)
+        store.plans.save_plan(
+            cases.lease_of(store), model.Plan('blue', (model.Move(
+                task.instance_uuid, 'h1', 'h2', task.phase),)), [task], plan_id=plan_id,
+            now=NOW + number, dry_run=False, cooldown=0, instance_cooldown=0)
+        plans.insert(0, plan_id)
+        tasks.insert(0, task_id)
+    return plans, tasks
+
+
+def test_prefix_finds_the_ids_that_begin_so_on_every_page(store):
+    plans, tasks = save_numbered(store)
+    for prefix in PREFIXES:
+        for limit in (1, 50):
+            assert read_plans(store, limit, id_prefix=prefix) == [
+                plan_id for plan_id in plans if plan_id.startswith(prefix)]
+            assert read_tasks(store, limit, id_prefix=prefix) == [
+                task_id for task_id in tasks if task_id.startswith(prefix)]
+    assert read_plans(store, 50, id_prefix='abcd', scope='red') == []
+    assert read_tasks(store, 50, pages.TaskFilter(plan_id=plans[2]), id_prefix='abcd') == [tasks[2]]
+
+
+def test_prefix_is_found_by_the_index_of_the_ids(store):
+    save_numbered(store)
+    for column in (pages._plan.c.plan_id, pages._task.c.task_id):
+        table = column.table.name
+        query = str(sa.select(column).where(pages.match_id_prefix(column, 'abcd1234')).compile(
+            store.engine, compile_kwargs={'literal_binds': True}))
+        with store.engine.begin() as connection:
+            if store.engine.dialect.name == 'postgresql':  # It reads small tables as a whole.
+                connection.exec_driver_sql('SET LOCAL enable_seqscan = off')
+                connection.exec_driver_sql('SET LOCAL enable_bitmapscan = off')
+            found = connection.exec_driver_sql({
+                'sqlite': 'EXPLAIN QUERY PLAN ', 'postgresql': 'EXPLAIN '}.get(
+                    store.engine.dialect.name, 'EXPLAIN FORMAT=JSON ') + query)
+            explained = ' '.join(str(part) for row in found for part in row)
+        words = {'sqlite': ('SEARCH', f'sqlite_autoindex_{table}_1'),
+                 'postgresql': ('Index Cond', f'{table}_pkey')}.get(
+                     store.engine.dialect.name, ('"access_type": "range"', '"key": "PRIMARY"'))
+        assert all(word in explained for word in words), explained
 
 
 def test_a_marker_without_a_row_is_refused(store):
