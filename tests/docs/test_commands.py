@@ -84,6 +84,9 @@ BLOCKS = sorted({command for _page, command in shown.blocks()})
 def test_command_in_block_exists_and_accepts_its_arguments(command):
     if re.match(r'\w+=["$]', command):
         return  # a variable of the shell
+    if command == 'deploy/containers/run.sh kronos-api':
+        assert '\n    kronos-api)\n' in (TOP / 'deploy/containers/run.sh').read_text()
+        return  # uWSGI runs it
     # As another user, or in a container, a command is the same command.
     command = command.removeprefix('sudo -u kronos ').removeprefix('deploy/containers/run.sh ')
     words = shlex.split(command)
