@@ -12,6 +12,7 @@
 
 """The page on policies: its commands print the shown output, and it has every name."""
 
+import os
 import re
 import shutil
 
@@ -75,9 +76,8 @@ def printed(directory):
     found = {}
     for command, _ in COMMANDS:
         words, _, file = command.partition(' > ')
-        arguments = ['kronos.conf' if word == '/etc/kronos/kronos.conf' else word
-                     for word in words.split()]
-        done = commands.main('kronos_nova.cli.app', *arguments, cwd=directory)
+        done = commands.main('kronos_nova.cli.app', *words.split(), cwd=directory,
+                             env={**os.environ, 'HOME': str(directory)})
         expected = next((s for begin, s in STATUS.items() if command.startswith(begin)), 0)
         assert (done.returncode, done.stderr) == (expected, ''), (command, done.stdout)
         if file:
