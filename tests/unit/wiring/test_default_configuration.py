@@ -32,7 +32,7 @@ PROGRAMS = {
     'kronos-engine': '--once', 'kronos-executor': '', 'kronos-migfra': '',
     'kronos-manage': 'db version', 'kronos-record': '/nowhere', 'kronos-replay': '/nowhere',
     'kronos-status': 'upgrade check', 'kronos-test-config': ''}
-#: Commands that read nova.conf, only a file that is named, or no configuration at all.
+#: Commands that read nova.conf, a file only for queries that no parser here can read, or none.
 OTHERS = {'complete', 'help', 'plugin list', 'policy lint', 'policy preset list',
           'policy preset show', 'snapshot anonymise', 'weigh explain'}
 BROKEN = 'this is no option\n'
