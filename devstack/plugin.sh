@@ -119,6 +119,8 @@ function configure_kronos {
     iniset_rpc_backend kronos $KRONOS_CONF DEFAULT
     iniset $KRONOS_CONF oslo_concurrency lock_path $KRONOS_STATE_DIR/lock
     iniset $KRONOS_CONF database connection $(database_connection_url kronos)
+    # Commands and all daemons of this host run as the same user.
+    iniset $KRONOS_CONF signing key_repository $KRONOS_CONF_DIR/signing-keys
 
     iniset $KRONOS_CONF engine dry_run "$KRONOS_DRY_RUN"
     iniset $KRONOS_CONF engine evaluation_interval "$KRONOS_INTERVAL"
@@ -189,6 +191,10 @@ function configure_kronos_login {
 function init_kronos {
     recreate_database kronos
     $KRONOS_BIN_DIR/kronos-manage --config-file $KRONOS_CONF db sync
+    # An earlier stack may have left its keys.
+    if [[ ! -e $KRONOS_CONF_DIR/signing-keys/0.pem ]]; then
+        $KRONOS_BIN_DIR/kronos-manage --config-file $KRONOS_CONF signing-key create
+    fi
 }
 
 function configure_kronos_prometheus {

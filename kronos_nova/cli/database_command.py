@@ -66,7 +66,7 @@ class ShowStored(DatabaseCommand, show.ShowOne):
     """A command that shows the object with a UUID from the database; ``kind`` names its type."""
 
     kind: str
-    examples = ('UUID --config-file /etc/kronos/kronos.conf', 'UUID -f json')
+    examples = ('UUID', 'UUID -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -39,7 +39,7 @@ class CheckDrain(command.TableCommand):
     """
 
     columns = ('What', 'Verdict', 'Detail')
-    examples = ('compute-07 --config-file /etc/kronos/kronos.conf', 'compute-07 --mode compact')
+    examples = ('compute-07', 'compute-07 --mode compact')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -35,7 +35,7 @@ class ExplainMove(command.TableCommand):
     """
 
     columns = ('What', 'Verdict', 'Detail')
-    examples = ('TASK --config-file /etc/kronos/kronos.conf', 'TASK --stored')
+    examples = ('TASK', 'TASK --stored')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -122,7 +122,7 @@ class WhyNot(command.TableCommand):
     """
 
     columns = ('What', 'Verdict', 'Detail')
-    examples = ('INSTANCE HOST --config-file /etc/kronos/kronos.conf',
+    examples = ('INSTANCE HOST',
                 'INSTANCE HOST --phase evacuate')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ class ListHosts(command.TableCommand):
     """
 
     columns = ('Host', 'Scope', 'State', 'Instances', 'Policies')
-    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd -f json')
+    examples = ('', '--scope ssd -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -65,7 +65,7 @@ class ShowInstance(command.BaseCommand, show.ShowOne):
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.
     """
 
-    examples = ('UUID --config-file /etc/kronos/kronos.conf',)
+    examples = ('UUID',)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

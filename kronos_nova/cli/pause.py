@@ -87,7 +87,7 @@ class ListPauses(database_command.DatabaseTable):
     """List the pauses: scope, operator, reason, begin and end."""
 
     columns = ('Scope', 'Since', 'Until', 'By', 'Reason')
-    examples = ('--config-file /etc/kronos/kronos.conf',)
+    examples = ('',)
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for p in stored_views.list_pauses(session):

@@ -41,7 +41,7 @@ class ListPlans(database_command.DatabaseTable):
 
     columns = ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
                'Imbalance after', 'Reason', 'Asked by')
-    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd --limit 5 -f json')
+    examples = ('', '--scope ssd --limit 5 -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

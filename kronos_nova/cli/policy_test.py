@@ -32,7 +32,7 @@ class TestPolicies(command.TableCommand):
     """
 
     columns = ('Policy', 'Query', 'Check', 'Status', 'What', 'What to do')
-    examples = ('--config-file /etc/kronos/kronos.conf', 'new.yaml --policy cpu')
+    examples = ('', 'new.yaml --policy cpu')
     config = 'kronos.conf, for [prometheus], [nova] and [engine]; repeatable.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -37,7 +37,7 @@ class ListQuarantines(database_command.DatabaseTable):
     """
 
     columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')
-    examples = ('--config-file /etc/kronos/kronos.conf',)
+    examples = ('',)
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for q in stored_views.list_quarantines(session):

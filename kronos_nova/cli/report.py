@@ -42,7 +42,7 @@ class WriteReport(command.BaseCommand):
     read it.
     """
 
-    examples = ('-o report.html --config-file /etc/kronos/kronos.conf',
+    examples = ('-o report.html',
                 '--snapshot DIR --scope ssd -o report.html --config-file kronos.conf')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

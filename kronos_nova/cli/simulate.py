@@ -52,7 +52,7 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
     moved instances, the same without any move.
     """
 
-    examples = ('--from -2d --policies new.yaml --config-file /etc/kronos/kronos.conf',
+    examples = ('--from -2d --policies new.yaml',
                 '--trace day.json --policies new.yaml --plot day.svg')
     config = None
 

@@ -40,7 +40,7 @@ class ShowStatus(database_command.DatabaseTable):
 
     columns = ('Scope', 'Engine', 'Planned at', 'Failing', 'Dry run', 'Moves', 'Reason',
                'Policies', 'Tasks', 'Overdue', 'Executors', 'Draining', 'Paused')
-    examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
+    examples = ('', '-f json')
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         nested = command.is_nested_format(args)

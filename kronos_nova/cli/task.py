@@ -38,7 +38,7 @@ class ListTasks(database_command.DatabaseTable):
 
     columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
                'Not before', 'Error')
-    examples = ('--config-file /etc/kronos/kronos.conf', '--all --limit 20')
+    examples = ('', '--all --limit 20')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -136,7 +136,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
     Nothing is changed anywhere. The first row is history.
     """
 
-    examples = ('--from -7d --config-file /etc/kronos/kronos.conf',
+    examples = ('--from -7d',
                 '--trace week.json --multiplier 2 --multiplier 8')
     config = None
 

@@ -45,7 +45,7 @@ class WhyNothing(_PlanningCommand):
     """
 
     columns = ('Scope', 'What', 'Detail')
-    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd')
+    examples = ('', '--scope ssd')
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:

@@ -71,8 +71,7 @@ class Installation:
         return text.replace('deploy/containers/run.sh', str(self.script))
 
     def ask_kronos(self, *words):
-        return self.type_commands([f'deploy/containers/run.sh kronos {" ".join(words)} '
-                                   '--config-file /etc/kronos/kronos.conf'])
+        return self.type_commands([f'deploy/containers/run.sh kronos {" ".join(words)}'])
 
     def type_commands(self, commands, which=''):
         """Type those that a regular expression finds; they have to succeed."""

@@ -127,11 +127,14 @@ def _install_ours() -> None:
 
 
 def _fingerprint() -> str:
-    """Return the hash of our installed files that the tests read: data files and their lists."""
+    """Return the hash of our installed files that the tests read or run: data files and their
+    lists, and what the role runs.
+    """
     digest = hashlib.sha256()
-    folders = (TOP / 'deploy', TOP / 'etc')
+    folders = (TOP / 'deploy', TOP / 'etc', TOP / 'kronos_nova/cmd',
+               TOP / 'kronos_nova/rebalancer/authorization')
     for path in sorted(path for folder in folders for path in folder.rglob('*')):
-        if path.is_file():
+        if path.is_file() and '__pycache__' not in path.parts:
             digest.update(f'{path.relative_to(TOP)} {path.stat().st_size} '.encode())
             digest.update(path.read_bytes())
     digest.update((TOP / 'setup.cfg').read_bytes())

@@ -124,9 +124,10 @@ def stacked(devstack):
 def test_controller_phases_run_in_order(stacked):
     started = [i for i, call in enumerate(stacked.calls) if call[0] == 'run_process']
     (database,) = (i for i, call in enumerate(stacked.calls) if call[0] == 'recreate_database')
-    (synced,) = (i for i, call in enumerate(stacked.calls) if call[0] == 'ran')
+    synced, keyed = (i for i, call in enumerate(stacked.calls) if call[0] == 'ran')
     phases = {call[1]: i for i, call in enumerate(stacked.calls) if call[0] == 'phase'}
-    assert phases['stack post-config'] < database < synced < phases['stack extra'] < started[0]
+    assert phases['stack post-config'] < database < synced < keyed
+    assert keyed < phases['stack extra'] < started[0]
     assert stacked.of('install_package') == [['prometheus'], ['prometheus-node-exporter']]
     assert stacked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql,api']]
     assert stacked.of('recreate_database') == [['kronos']]
@@ -146,10 +147,19 @@ def test_every_started_command_is_console_script(stacked):
     for service, command in started.items():
         assert Path(command[0]).name == service and service in scripts
         assert Path(command[0]).parent == stacked.home / 'bin'
-    ((program, *arguments),) = stacked.of('ran')
-    assert Path(program).name in scripts
-    assert arguments[:-1] == ['--config-file', str(stacked.home / 'kronos/kronos.conf'), 'db',
-                              'sync']
+    for (program, *arguments), action in zip(
+            stacked.of('ran'), (['db', 'sync'], ['signing-key', 'create']), strict=True):
+        assert Path(program).name in scripts
+        assert arguments[:-1] == [
+            '--config-file', str(stacked.home / 'kronos/kronos.conf'), *action]
+
+
+def test_keys_of_an_earlier_stack_are_kept(devstack):
+    keys = devstack.home / 'kronos/signing-keys'
+    keys.mkdir(parents=True)
+    (keys / '0.pem').touch()
+    devstack.run(*PHASES)
+    assert [call[3:-1] for call in devstack.of('ran')] == [['db', 'sync']]
 
 
 def test_accounts_have_roles_of_policy_files(stacked):
@@ -225,6 +235,8 @@ def test_kronos_conf_has_only_known_options_and_values(stacked):
         assert conf.nova.auth_url == 'http://192.0.2.10/identity'
         assert conf.nova.valid_interfaces == ['public']
         assert conf.engine.dry_run is True
+        # The command that makes the keys reads the first file alone.
+        assert conf.signing.key_repository == str(home / 'signing-keys')
         assert conf.database.connection.startswith('mysql+pymysql://')
         assert conf.prometheus.url == 'http://192.0.2.10:9090'
         policies.load_policies(conf.engine.policies_file)

@@ -35,6 +35,10 @@ IMAGES = {'kronos-engine': 'registry.example.org/kolla/kronos-engine:kronos-1',
           'kronos-migfra': 'quay.io/openstack.kolla/kronos-migfra:kronos-1',
           'kronos-api': 'quay.io/openstack.kolla/kronos-api:kronos-1'}
 
+#: Where the keys of a daemon are on the host.
+KEYS = {'kronos-engine': 'kronos-signing-keys', 'kronos-executor': 'kronos-signing-public-keys',
+        'kronos-migfra': 'kronos-signing-keys'}
+
 PROXYSQL = ['compare_container proxysql']
 REGISTERED = [
     'catalog_service kronos', 'endpoint internal', 'endpoint public',
@@ -222,6 +226,7 @@ def test_container_has_image_files_and_stop_timeout(cloud, deployed, daemon):
     assert started.args['volumes'] == [
         f'{cloud.node}/{daemon}/:/var/lib/kolla/config_files/:ro',
         f'{cloud.node}/kronos-policies/:/etc/kronos/policies/:ro',
+        f'{cloud.node}/{KEYS[daemon]}/:/etc/kronos/signing-keys/:ro',
         '/etc/localtime:/etc/localtime:ro', 'kolla_logs:/var/log/kolla/', '/dev/shm:/dev/shm']
     assert started.mounted[f'{cloud.node}/{daemon}/'] == ['config.json', 'kronos.conf']
     assert started.mounted[f'{cloud.node}/kronos-policies/'] == ['policies.yaml']
@@ -237,6 +242,7 @@ def test_container_of_the_api_has_only_its_own_files(cloud, deployed):
     assert started.args['image'] == IMAGES['kronos-api']
     assert started.args['volumes'] == [
         f'{cloud.node}/kronos-api/:/var/lib/kolla/config_files/:ro',
+        f'{cloud.node}/kronos-signing-keys/:/etc/kronos/signing-keys/:ro',
         '/etc/localtime:/etc/localtime:ro', 'kolla_logs:/var/log/kolla/']
     assert started.mounted[f'{cloud.node}/kronos-api/'] == [
         'config.json', 'kronos-api-uwsgi.ini', 'kronos.conf']
@@ -261,7 +267,8 @@ def test_stop_gives_our_containers_time_to_end(cloud):
 
 
 def test_destroy_removes_our_containers_and_their_configuration(cloud, deployed):
-    directories = [cloud.node / daemon for daemon in IMAGES]
+    directories = [cloud.node / daemon for daemon in (*IMAGES, *KEYS.values())]
+    assert all(directory.exists() for directory in directories)
     saved = cloud.top / 'saved'
     shutil.copytree(cloud.node, saved)
     try:
@@ -272,6 +279,8 @@ def test_destroy_removes_our_containers_and_their_configuration(cloud, deployed)
         assert not any(directory.exists() for directory in directories)
         # nova-scheduler mounts it.
         assert (cloud.node / 'kronos-policies/policies.yaml').exists()
+        # The next deployment uses them again.
+        assert (cloud.config / 'config/kronos/signing-keys/0.pem').exists()
     finally:
         shutil.rmtree(cloud.node)
         saved.rename(cloud.node)

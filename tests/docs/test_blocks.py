@@ -17,6 +17,7 @@ Commands that need more run in other tests; ``ELSEWHERE`` names these tests.
 """
 
 import ast
+import os
 import re
 import shlex
 
@@ -29,7 +30,7 @@ from tests.docs import shown
 EXAMPLE = shown.TOP / 'doc/examples/replay'
 CLOUD = {
     'UUID': 'a2710295-df07-5b63-b4cb-6f9ff2de5c55', 'DIR': 'snapshot', 'ssd': 'fast-storage',
-    'lazy.yaml': 'policies.yaml', '/etc/kronos/kronos.conf': 'kronos.conf'}
+    'lazy.yaml': 'policies.yaml'}
 _TOOLS = 'tests/functional/test_tools.py'
 #: By which test they are run as the documentation shows them.
 ELSEWHERE = {
@@ -66,8 +67,10 @@ OF_DATABASE = [command for name, command in COMMANDS if uses(name) == 'database'
 
 
 def run(command, words, cwd, report):
+    """Run the command of a user whose home is the parent directory of the report."""
     words = [report if word.endswith('.html') else word for word in words]
-    done = commands.main('kronos_nova.cli.app', *words, cwd=cwd)
+    done = commands.main('kronos_nova.cli.app', *words, cwd=cwd,
+                         env={**os.environ, 'HOME': str(report.parent)})
     assert 'defect of ours' not in done.stderr and 'Traceback' not in done.stderr, done.stderr
     return done
 
@@ -86,21 +89,21 @@ def test_command_that_reads_cloud_runs_on_example(command, tmp_path):
 
 
 @pytest.fixture
-def conf(tmp_path):
-    """Create the configuration and the database of a new installation."""
-    path = tmp_path / 'kronos.conf'
+def installation(tmp_path):
+    """Create the configuration that commands read by default, and the database."""
+    path = tmp_path / '.kronos/kronos.conf'
+    path.parent.mkdir()
     path.write_text(
         f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'
         f'[engine]\naggregates = ssd, compute\npolicies_file = {EXAMPLE}/policies.yaml\n')
     done = commands.main('kronos_nova.cmd.manage', '--config-file', path, 'db', 'sync')
     assert done.returncode == 0, done.stderr
-    return path
 
 
 @pytest.mark.parametrize('command', OF_DATABASE)
-def test_command_that_reads_database_runs_or_reports_missing_object(command, conf, tmp_path):
-    words = [str(conf) if word == '/etc/kronos/kronos.conf' else
-             '00000000-0000-4000-8000-000000000000' if word == 'UUID' else word
+def test_command_that_reads_database_runs_or_reports_missing_object(
+        command, installation, tmp_path):
+    words = ['00000000-0000-4000-8000-000000000000' if word == 'UUID' else word
              for word in shlex.split(command)[1:]]
     done = run(command, words, tmp_path, tmp_path / 'page.html')
     about_something = 'UUID' in command.split() or words[0] == 'resume'

@@ -133,6 +133,16 @@ def test_commands_are_found_in_pages():
     assert len(list(shown.literals())) > 80
 
 
+def test_first_hour_with_kolla_needs_no_shell_in_a_container():
+    words = {tuple(command.split()[:2]) for page, command in shown.blocks()
+             if page.name == 'kolla-first-hour.rst'}
+    assert words == {
+        *(('kolla-ansible', action) for action in (
+            'prechecks', 'pull', 'deploy', 'check', 'validate-config', 'reconfigure')),
+        ('pip', 'install'), ('openstack', 'project'), ('openstack', 'role'),
+        ('openstack', 'endpoint'), ('openstack', '--os-cloud')}
+
+
 def test_table_has_every_command_once():
     told = [name for cell in re.findall(r'^   \* - (``kronos.*)$', TABLE.read_text(), re.MULTILINE)
             for name in re.findall(r'``([^`]+)``', cell)]

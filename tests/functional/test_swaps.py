@@ -138,10 +138,10 @@ class TestSwap(SwapCase):
         for _page, command in docs.blocks():
             if command.startswith('kronos swap'):
                 name, arguments = docs.split(command)
-                words = {'/etc/kronos/kronos.conf': self.config, 'compute-09': 'host3'}
                 done = commands.main('kronos_nova.cli.app', *name.split(), *(
-                    next(uuids) if word == 'UUID' else words.get(word, word)
-                    for word in arguments), timeout=180)
+                    next(uuids) if word == 'UUID' else
+                    'host3' if word == 'compute-09' else word
+                    for word in arguments), timeout=180, env=self.environment)
                 self.assertEqual(0, done.returncode, done.stderr)
         self.work()
         self.assertEqual(['host2', 'host1'], self.places(servers))

@@ -78,6 +78,11 @@ placement_endpoint_override = {self.placement_api.url}
         return commands.main(f'kronos_nova.cmd.{name}', '--config-file', self.config, *arguments,
                              timeout=180)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a user whose home has the configuration that commands read."""
+        return {**os.environ, 'HOME': self.directory}
+
     def documented(self, names: Sequence[str], words: Mapping[str, str], but: str = '',
                    ) -> Iterator[tuple[str, 'subprocess.CompletedProcess[str]']]:
         """Run the named commands that blocks of the documentation show, in their order.
@@ -85,7 +90,6 @@ placement_endpoint_override = {self.placement_api.url}
         :param words: replacement by word of a command.
         :param but: leave out commands with this word.
         """
-        known = {'/etc/kronos/kronos.conf': self.config, **words}
         found = [(name, arguments) for _page, command in docs.blocks()
                  if command.startswith('kronos ')
                  for name, arguments in [docs.split(command)]
@@ -96,10 +100,10 @@ placement_endpoint_override = {self.placement_api.url}
             done = subprocess.run(
                 [sys.executable, '-W', 'ignore', '-c',
                  'import sys; from kronos_nova.cli.app import main; sys.exit(main())',
-                 *name.split(), *(known.get(word, word) for word in arguments)],
+                 *name.split(), *(words.get(word, word) for word in arguments)],
                 cwd=self.directory, timeout=180, capture_output=True, text=True, check=False,
                 env={'PYTHONPATH': str(docs.TOP), **{
-                    name: value for name, value in os.environ.items()
+                    name: value for name, value in self.environment.items()
                     if name != 'OS_NOVA_DISABLE_EVENTLET_PATCHING'}})
             self.assertNotIn('Traceback', done.stderr)
             yield name, done
@@ -325,8 +329,7 @@ class TestAgain(ToolsCase):
                     if command.startswith('kronos plan retry')
                     for _name, arguments in [docs.split(command)]]
         done = commands.main('kronos_nova.cli.app', 'plan', 'retry', *(
-            next(uuids) if word == 'UUID' else self.config if word.startswith('/etc') else word
-            for word in shown))
+            next(uuids) if word == 'UUID' else word for word in shown), env=self.environment)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn(f'{self.server["id"]} | host3 | host1', done.stdout)
         ((_name, done),) = self.documented(['explain move'], {'UUID': row.task.task_id})
@@ -392,8 +395,8 @@ class TestAgain(ToolsCase):
     def test_documented_drain_commands_drain_host(self) -> None:
         self.work()
         self.engine_options('evacuate_disabled_hosts = true')
-        shown = [['host3' if word == 'compute-07' else word for word in shlex.split(
-            command.replace(' --config-file /etc/kronos/kronos.conf', ''))[1:]]
+        shown = [['host3' if word == 'compute-07' else word
+                  for word in shlex.split(command)[1:]]
                  for _page, command in docs.blocks()
                  if command.startswith(('kronos drain start ', 'kronos drain watch '))]
         self.assertEqual(['start', 'watch'], [words[1] for words in shown])

@@ -194,11 +194,12 @@ def test_keystone_gets_account_and_address_of_the_api(stacked):
 def test_database_is_made_before_its_schema(stacked):
     lines = (stacked.home / 'calls').read_text().splitlines()
     created, = (i for i, line in enumerate(lines) if 'CREATE DATABASE kronos ' in line)
-    synced, = (i for i, line in enumerate(lines) if line.startswith('kronos-manage\t'))
+    synced, keyed = (i for i, line in enumerate(lines) if line.startswith('kronos-manage\t'))
     started = min(i for i, line in enumerate(lines) if 'systemctl\tstart' in line)
-    assert created < synced < started
+    assert created < synced < keyed < started
     assert stacked.list_calls('kronos-manage') == [
-        ['--config-file', str(stacked.home / 'kronos/kronos.conf'), 'db', 'sync']]
+        ['--config-file', str(stacked.home / 'kronos/kronos.conf'), *action]
+        for action in (('db', 'sync'), ('signing-key', 'create'))]
 
 
 def test_each_daemon_gets_user_with_its_role(stacked):

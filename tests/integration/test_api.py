@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ import pytest
 from kronos_nova.api import endpoints
 from kronos_nova.api import handlers
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import quarantine
 from tests.fixtures import free_ports
 from tests.fixtures import keystone_server
 from tests.fixtures import stores
@@ -39,6 +41,7 @@ from tests.unit.api import test_requests
 from tests.unit.api import test_verdicts
 
 ROOT = pathlib.Path(__file__).parents[2]
+FIRST_HOUR = ROOT / 'doc/source/install/kolla-first-hour.rst'
 PATIENCE = 120
 PASSWORD = keystone_server.PASSWORD
 #: User -> (role, project, the accesses that it has by the default rules).
@@ -330,6 +333,35 @@ def test_openstack_rebalance_retries_and_watches_by_role(service, shell):
     timer.join(60)
     assert status == 0, error
     assert {row['Kind'] for row in json.loads(output)} == {'plan', 'task'}
+
+
+def test_commands_of_the_first_hour_work_in_their_order(service, shell):
+    plan_id, tasks = test_requests.save_waiting_plan(service.store, moves=1)
+    (task,) = tasks
+    with service.store.engine.begin() as connection:
+        quarantine.begin_quarantine(connection, 'instance', task.instance_uuid,
+                                    service.store.now(), 600, 'MigrationFailed')
+    words = {'PLAN': plan_id, 'INSTANCE': task.instance_uuid}
+    shown = re.findall(r'^   \$ openstack --os-cloud operators rebalance (.*)$',
+                       FIRST_HOUR.read_text(), re.MULTILINE)
+    # No executor runs here.
+    commands = [command for command in shown if '--watch' not in command]
+    said = {}
+    for command in commands:
+        status, said[command], error = shell.run(
+            'manager', *(words.get(word, word) for word in shlex.split(command)))
+        assert status == 0, f'{command}: {error}'
+    assert len(commands) >= 10
+    assert plan_id[:8] in said['plan list'] and plan_id in said['plan show PLAN']
+    (state,) = [line for line in said['task list --all --plan PLAN'].splitlines()
+                if task.task_id[:8] in line]
+    assert 'queued' in state
+    assert 'first move' in said['pause list']
+    assert task.instance_uuid[:8] in said['quarantine list']
+    pauses = service.send('GET', '/v1/pauses', 'reader')[1]['pauses']
+    assert None not in [pause['scope'] for pause in pauses]
+    assert task.instance_uuid not in [entry['name'] for entry in service.send(
+        'GET', '/v1/quarantines', 'reader')[1]['quarantines']]
 
 
 @pytest.mark.parametrize(('cloud', 'words'), [

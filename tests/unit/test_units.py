@@ -199,6 +199,7 @@ def test_user_and_directories_are_made(tmp_path):
     uid, gid = int(user[2]), int(user[3])
     assert seen('etc/kronos') == (0o750, 0, gid)
     assert seen('etc/kronos/kronos.conf') == (0o640, 0, gid)
+    assert seen('etc/kronos/signing-keys') == (0o750, uid, gid)
     assert seen('var/lib/kronos') == (0o700, uid, gid)
     assert seen('var/log/kronos') == (0o750, uid, gid)
 

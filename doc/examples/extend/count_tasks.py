@@ -26,7 +26,7 @@ class CountTasks(database_command.DatabaseTable):
     """Numbers of tasks that are not over, by scope and state."""
 
     columns = ('Scope', 'State', 'Tasks')
-    examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
+    examples = ('', '-f json')
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         found = Counter((row.task.aggregate, str(row.task.state))

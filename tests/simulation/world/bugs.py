@@ -126,7 +126,7 @@ def claims_side_by_side(patch: Patch) -> None:
     """Two executors claim at the same moment."""
     real = api.Store._run
     patch.setattr(api.Store, '_run', lambda self, step, *, begin='': real(self, step, begin=''))
-    patch.setattr(task_claims, '_build_gate_update', lambda: (sa.select(sa.literal(1)),))
+    patch.setattr(task_claims, 'build_gate_update', lambda: (sa.select(sa.literal(1)),))
     patch.setitem(faults.FAULTS, 'transactions overlap', 0.5)
 
 
