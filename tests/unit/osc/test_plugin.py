@@ -16,8 +16,8 @@ import configparser
 import importlib
 import json
 import os
-import re
 from pathlib import Path
+import re
 import subprocess
 import sys
 
