@@ -27,7 +27,7 @@ def cut_text(text: str, width: int) -> str:
     """Return at most ``width`` cells of a line; three dots stand for the rest."""
     if measure_width(text) <= width:
         return text
-    return _take_prefix(text, width - len(_MARK)) + _MARK
+    return _take_prefix(text, width - len(_MARK), 0) + _MARK
 
 
 def wrap_text(text: str, width: int) -> str:
@@ -54,13 +54,13 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
     yield rest
 
 
-def _take_prefix(text: str, width: int) -> str:
-    """Return the longest prefix of at most ``width`` cells; at least one character."""
+def _take_prefix(text: str, width: int, least: int = 1) -> str:
+    """Return the longest prefix of at most ``width`` cells; at least so many characters."""
     taken = 0
     for number, character in enumerate(text):
         taken += _measure_character(character)
         if taken > width:
-            return text[:max(number, 1)]
+            return text[:max(number, least)]
     return text
 
 

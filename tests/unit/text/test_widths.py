@@ -12,6 +12,7 @@
 
 """Text is measured, cut and wrapped by the cells that it takes on a terminal."""
 
+from hypothesis import example
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -41,6 +42,7 @@ def test_wrapped_lines_break_at_blanks(text, width, wrapped):
 
 
 @given(TEXTS, st.integers(4, 30))
+@example('\u2e80000', 4)
 def test_no_line_is_wider_than_asked_for(text, width):
     assert widths.measure_width(widths.cut_text(text, width)) <= width
     wrapped = widths.wrap_text(text, width)
