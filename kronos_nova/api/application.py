@@ -40,6 +40,7 @@ from kronos_nova.api import policies
 from kronos_nova.api import tokens
 from kronos_nova.api import values
 from kronos_nova.api import versions
+from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.wiring import library_defaults
@@ -115,7 +116,7 @@ class CallMaker:
         self._database.check_keys()
         self._cloud = published_cloud.ReadingCache(
             conf, after_load=published_cloud.keep_from_collector)
-        self._calculations = published_cloud.Calculations()
+        self._calculations = calculation_turns.CalculationTurns()
         self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
 
     def __call__(self, operator: str, person: str, url: str) -> calls.Call:

@@ -23,6 +23,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_context import context
 
+from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 
@@ -63,7 +64,7 @@ class Call:
     session: sessions.DatabaseSession
     url: str
     cloud: published_cloud.ReadingCache
-    calculations: published_cloud.Calculations
+    calculations: calculation_turns.CalculationTurns
     waits: WaitingPlaces
 
     @property

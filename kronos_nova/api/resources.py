@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks as hook_rows
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
 
@@ -130,7 +130,7 @@ class Decision(values.Resource):
     reason: str
 
     @classmethod
-    def from_stored(cls, decision: plan_approvals.StoredDecision) -> Self:
+    def from_stored(cls, decision: plan_decisions.StoredDecision) -> Self:
         return cls(verb=decision.verb, decided_at=values.make_time(decision.decided_at),
                    decided_by=decision.decided_by, task_count=decision.tasks,
                    reason=decision.reason)

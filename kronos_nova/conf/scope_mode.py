@@ -33,22 +33,6 @@ class ScopeMode:
         return f'{self.scope}:{self.mode}'
 
 
-class ScopeModeType(value_type.ValueType):
-    """The type of ``SCOPE:MODE``; a scope's name may have colons."""
-
-    NAME = 'scope mode'
-
-    def __call__(self, value: Any) -> ScopeMode:
-        if isinstance(value, ScopeMode):
-            return value
-        scope, _, mode = str(value).rpartition(':')
-        scope, mode = scope.strip(), mode.strip()
-        if not scope or mode not in MODES:
-            raise ValueError(f'{value!r} says no mode of a scope; write its name, a colon, and '
-                             f'{AUTO} or {APPROVE}, such as rack-1:{APPROVE}')
-        return ScopeMode(scope, mode)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopeApprovals:
     """The number of people who must approve a plan of one scope."""
@@ -60,6 +44,21 @@ class ScopeApprovals:
         return f'{self.scope}:{self.number}'
 
 
+class ScopeModeType(value_type.ValueType):
+    """The type of ``SCOPE:MODE``; a scope's name may have colons."""
+
+    NAME = 'scope mode'
+
+    def __call__(self, value: Any) -> ScopeMode:
+        if isinstance(value, ScopeMode):
+            return value
+        scope, mode = _split_setting(value)
+        if not scope or mode not in MODES:
+            raise ValueError(f'{value!r} says no mode of a scope; write its name, a colon, and '
+                             f'{AUTO} or {APPROVE}, such as rack-1:{APPROVE}')
+        return ScopeMode(scope, mode)
+
+
 class ScopeApprovalsType(value_type.ValueType):
     """The type of ``SCOPE:NUMBER``; a scope's name may have colons."""
 
@@ -68,10 +67,14 @@ class ScopeApprovalsType(value_type.ValueType):
     def __call__(self, value: Any) -> ScopeApprovals:
         if isinstance(value, ScopeApprovals):
             return value
-        scope, _, number = str(value).rpartition(':')
-        scope, number = scope.strip(), number.strip()
-        if not (scope and number.isascii() and number.isdecimal()
-                and 1 <= int(number) <= MOST_APPROVALS):
+        scope, number = _split_setting(value)
+        if not scope or number not in map(str, range(1, MOST_APPROVALS + 1)):
             raise ValueError(f'{value!r} says no number of approvals; write the name of a scope, a '
                              f'colon, and a number from 1 to {MOST_APPROVALS}, such as rack-1:2')
         return ScopeApprovals(scope, int(number))
+
+
+def _split_setting(value: Any) -> tuple[str, str]:
+    """Return the scope and its setting, which stands behind the last colon."""
+    scope, _, setting = str(value).rpartition(':')
+    return scope.strip(), setting.strip()

@@ -261,7 +261,11 @@ class OrderMoves(command.ListResources):
             'reason': args.reason, 'partly': args.partly, 'dry_run': args.dry_run})
         ordered = answer['plan_id']
         if ordered is not None:
-            self.warn(f'Plan {ordered} is stored.')
+            missing = answer['approvals_missing']
+            self.warn(f'Plan {ordered} is stored' + (
+                ', and waits for the approval of '
+                f'{plurals.count_noun(missing, "other person", "other people")}.'
+                if missing else '.'))
             if args.wait or args.watch:
                 tasks = waits.wait_for_tasks(
                     self.client, lambda: read_tasks(self.client, ordered), args, self.stderr)

@@ -13,6 +13,7 @@
 """migfra's messages as the protocol has them, over a real broker, to a real Nova."""
 
 import dataclasses
+import os
 import pathlib
 import queue
 import threading
@@ -30,6 +31,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import permits
 from kronos_nova.conf import policies
+from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
@@ -152,6 +154,38 @@ class MigfraCase(test_first_light.RebalancedTestCase):
 
     def status(self, server: dict[str, Any]) -> str:
         return str(self.admin_api.get_server(server['id'])['status'])
+
+
+class TestSignedRequests(MigfraCase):
+    """With keys a request needs the signature of the process that has heard its message."""
+
+    def setUp(self) -> None:
+        keys = os.path.join(self.useFixture(fixtures.TempDir()).path, 'keys')
+        key_repository.create_keys(keys)
+        self.keys = keys
+        super().setUp()
+
+    def new_service(self, name: str, wait: bool = True) -> Any:
+        self.conf.set_override('key_repository', self.keys, 'signing')
+        return super().new_service(name, wait)
+
+    def test_request_that_was_written_by_hand_stops_no_server(self) -> None:
+        one, two = (self.named(self.boot(host='host1'), name) for name in ('vm-1', 'vm-2'))
+        text = f'host: host1\ntask: stop vm\nid: {ID}1\nlist:\n- vm-name: vm-1\n'
+        self.assertEqual('success', self.asked(text)['list'][0]['status'])
+        self.assertEqual('SHUTOFF', self.status(one))
+        table = tables.request
+        with self.store.engine.begin() as connection:
+            row = dict(connection.execute(sa.select(table)).mappings().one())
+            connection.execute(sa.insert(table).values(row | {
+                'request_id': f'host1/{ID}2',
+                'document': row['document'].replace('vm-1', 'vm-2').replace(f'{ID}1', f'{ID}2'),
+                **dict.fromkeys(('progress', 'plan_id', 'worker', 'heartbeat_at', 'reply',
+                                 'failed', 'ended_at', 'told_at'))}))
+        (refused,) = self.result()['list']
+        self.assertEqual('error', refused['status'])
+        self.assertIn('it is not authorized: its row differs', refused['details'])
+        self.assertEqual('ACTIVE', self.status(two))
 
 
 class TestServers(MigfraCase):

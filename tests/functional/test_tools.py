@@ -16,6 +16,7 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import json
 import os
 import re
@@ -28,13 +29,19 @@ from typing import Any
 import uuid
 
 import fixtures
+import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.rebalancer import operations
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.authorization import task_authorization
+from kronos_nova.rebalancer.executors import authorized_executor
+from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.snapshots import reader
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
+from kronos_nova.rebalancer.store import tables
 from tests import commands
 from tests import marks
 from tests.docs import shown as docs
@@ -323,7 +330,7 @@ class TestAgain(ToolsCase):
         self.assertIn('is stored; executors begin', said[1].stderr)
         asked = self.store.plans.list_plans()[0].plan_id
         self.store.approvals.cancel_plan(asked, self.store.now(),
-                                         plan_approvals.OperatorDecision('me', 'why not'), 0)
+                                         plan_decisions.OperatorDecision('me', 'why not'), 0)
         uuids = iter((asked, self.server['id']))
         (shown,) = [arguments for _page, command in docs.blocks()
                     if command.startswith('kronos plan retry')
@@ -545,6 +552,11 @@ class TestAgain(ToolsCase):
         self.engine_options(
             f'scope_mode = {model.UNASSIGNED}:approve\nmin_approvals = 2')
         self.work()
+        verifier = task_authorization.TaskVerifier(key_repository.KeyRepository(keys))
+        self.worker = worker.Worker(
+            self.store, authorized_executor.AuthorizedExecutor(
+                nova_executor.NovaExecutor(self.conf, self.connection), verifier),
+            dataclasses.replace(retry.build_settings(self.conf), poll_interval=0.1))
         status, rows, error = self.again('revert', self.plan_id)
         self.assertEqual(0, status, error)
         self.assertIn('it waits for the approval of 1 other person', error)
@@ -560,12 +572,27 @@ class TestAgain(ToolsCase):
         with operations.Session(self.config, operator='alice', person='keystone:1') as session:
             result = operations.approve_plan(session, row.task.plan_id)
         self.assertEqual((1, 0), (len(result.tasks), result.missing))
-        task = self.store.tasks.find_task(rows[0]['Task'])
-        assert task is not None
-        task_authorization.TaskVerifier(key_repository.KeyRepository(keys)).check_task(
-            task.task, self.store.now())
         self.work()
         self.assertEqual('host1', self.host_of(self.server))
+        self.queue_task_by_hand(rows[0]['Task'])
+        before = len(self.migrations(self.server))
+        self.work()
+        self.assertEqual('host1', self.host_of(self.server))
+        self.assertEqual(before, len(self.migrations(self.server)))
+        self.assertEqual([], self.store.tasks.list_tasks_in_states((model.TaskState.QUEUED,)))
+
+    def queue_task_by_hand(self, task_id: str) -> None:
+        """Copy a task with its signature into another task for another host."""
+        table = tables.task
+        with self.store.engine.begin() as connection:
+            row = dict(connection.execute(sa.select(table).where(
+                table.c.task_id == task_id)).mappings().one())
+            connection.execute(sa.insert(table).values(row | {
+                'task_id': str(uuid.uuid4()), 'active_instance': self.server['id'],
+                'from_host': 'host1', 'to_host': 'host2', 'destinations': '["host2"]',
+                'state': 'queued', 'attempt': 0, 'expires_at': time.time() + 3600, **dict.fromkeys((
+                    'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at', 'error',
+                    'completed_at', 'error_type', 'attempts', 'timings', 'deadline'))}))
 
     @marks.long
     def test_retry_repeats_cancelled_move(self) -> None:

@@ -17,13 +17,13 @@ import collections
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import task_endings
 from tests.simulation import executor_world as world
 from tests.unit import clouds
 
-SAID = plan_approvals.OperatorDecision('me', 'why not')
+SAID = plan_decisions.OperatorDecision('me', 'why not')
 
 
 class SwapRun(world.Run):

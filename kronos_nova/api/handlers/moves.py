@@ -17,8 +17,8 @@ from typing import Annotated
 import pydantic
 
 from kronos_nova.api import calls
-from kronos_nova.api import cloud_resources
 from kronos_nova.api import endpoints
+from kronos_nova.api import move_resources
 from kronos_nova.api import values
 from kronos_nova.api.handlers import plans
 from kronos_nova.rebalancer.operations import plan_requests
@@ -38,7 +38,7 @@ class MoveOrder(values.RequestModel):
 
 @endpoints.register_endpoint('POST', '/v1/plans/{plan_id}/retry', 'plan:retry',
                              endpoints.Access.MANAGER)
-def retry_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> cloud_resources.OrderedPlan:
+def retry_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> move_resources.OrderedPlan:
     """Try the moves of a plan again that failed or were cancelled, by the rules of now.
 
     Refused while the last reading of the cloud is older than [kronos_api] max_reading_age.
@@ -48,7 +48,7 @@ def retry_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> cloud_resourc
 
 @endpoints.register_endpoint('POST', '/v1/plans/{plan_id}/revert', 'plan:revert',
                              endpoints.Access.MANAGER)
-def revert_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> cloud_resources.OrderedPlan:
+def revert_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> move_resources.OrderedPlan:
     """Move back the instances that a plan has moved, by the rules of now.
 
     Refused while the last reading of the cloud is older than [kronos_api] max_reading_age.
@@ -57,10 +57,10 @@ def revert_plan(call: calls.Call, plan_id: str, body: MoveOrder) -> cloud_resour
 
 
 def _order_moves(order: Callable[..., plan_requests.RepeatResult], call: calls.Call, plan_id: str,
-                 body: MoveOrder) -> cloud_resources.OrderedPlan:
+                 body: MoveOrder) -> move_resources.OrderedPlan:
     scope = stored_views.read_plan(call.session, plan_id).row.plan.scope
     session = call.cloud.find_session(call.session, scope)
     with call.calculations.take_turn():
-        return cloud_resources.OrderedPlan.from_result(order(
+        return move_resources.OrderedPlan.from_result(order(
             session, plan_id, reason=body.reason, instances=body.instances, partly=body.partly,
             dry_run=body.dry_run))

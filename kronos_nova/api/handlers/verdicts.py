@@ -18,8 +18,8 @@ import pydantic
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.api import calls
-from kronos_nova.api import cloud_resources
 from kronos_nova.api import endpoints
+from kronos_nova.api import move_resources
 from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import move_verdicts
 from kronos_nova.rebalancer.operations import plan_comparisons
@@ -67,7 +67,7 @@ class Supposition(values.RequestModel):
 @endpoints.register_endpoint('GET', '/v1/instances/{instance_id}/why-not', 'instance:why-not',
                              endpoints.Access.READER)
 def explain_refused_move(call: calls.Call, instance_id: str,
-                         query: MoveQuestion) -> cloud_resources.MoveVerdict:
+                         query: MoveQuestion) -> move_resources.MoveVerdict:
     """Judge the move of an instance to a host: each rule, the holds, and the effect on the load."""
     session = published_views.find_instance_session(call.session, call.cloud, instance_id)
     hosts = session.reading.content.cluster.hosts
@@ -75,13 +75,13 @@ def explain_refused_move(call: calls.Call, instance_id: str,
         raise exception.NotFoundError(path='query', field='host', remedy='See the list of hosts',
                                       problem=f'no compute host {query.host!r}')
     with call.calculations.take_turn():
-        return cloud_resources.MoveVerdict.from_answer(
+        return move_resources.MoveVerdict.from_answer(
             move_verdicts.judge_move(session, instance_id, query.host, query.phase),
             session.reading.taken_at)
 
 
 @endpoints.register_endpoint('POST', '/v1/what-if', 'scope:what-if', endpoints.Access.READER)
-def suppose_conditions(call: calls.Call, body: Supposition) -> cloud_resources.ScopeComparison:
+def suppose_conditions(call: calls.Call, body: Supposition) -> move_resources.ScopeComparison:
     """Plan a scope as it is, and under other conditions; nothing is stored.
 
     Cooldowns, pauses and other holds that end with time or by a command hold neither plan.
@@ -96,4 +96,4 @@ def suppose_conditions(call: calls.Call, body: Supposition) -> cloud_resources.S
         (comparison,) = plan_comparisons.compare_plans(session, plan_comparisons.Supposition(
             added=[(added.count, added.like) for added in body.added], removed=body.removed,
             drained=body.drained, reason=body.reason, load=body.load_factor), body.scope)
-    return cloud_resources.ScopeComparison.from_model(comparison, session.reading.taken_at)
+    return move_resources.ScopeComparison.from_model(comparison, session.reading.taken_at)

@@ -49,7 +49,7 @@ from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.operations import swap_requests
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
@@ -169,7 +169,7 @@ class MoveHandler:
                 self._conf.migfra.scheduler, request, task, {}, progress, {})
         tasks = plan_requests.store_requested_plan(
             self._conf, policies, self._store, plan, request_plan.cluster, mark,
-            plan_approvals.OperatorDecision(request_handler.SOURCE,
+            plan_decisions.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED, signer=self._signer, person=None,
             adjust=task_settings.make_adjuster(task, request_plan.partner),

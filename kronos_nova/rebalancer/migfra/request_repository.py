@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.authorization import request_authorization
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
@@ -136,10 +137,10 @@ class MigfraRequestRepository:
             if known is None or known.plan_id is None:
                 return 0
             return len(plan_approvals.cancel_plan_tasks(
-                connection, known.plan_id, now, plan_approvals.OperatorDecision(
+                connection, known.plan_id, now, plan_decisions.OperatorDecision(
                     request_handler.SOURCE,
                     f'request {request_handler.find_id(request)} was given up'),
-                plan_approvals.CANCELLED, instance_cooldown))
+                plan_decisions.CANCELLED, instance_cooldown))
 
         return self._store.run_transaction(end_and_cancel)
 

@@ -19,7 +19,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.operations import swap_requests
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 
 
 def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reason: str,
@@ -55,7 +55,7 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
             for n, uuid in enumerate(uuids)))
     tasks = [] if dry_run else plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark,
-        plan_approvals.OperatorDecision(session.operator, reason), 'swapped',
+        plan_decisions.OperatorDecision(session.operator, reason), 'swapped',
         signer=session.signer, person=session.person)
     return plan_requests.RepeatResult(_build_swap_rows(plan, tasks),
                                       tasks[0].plan_id if tasks else '',

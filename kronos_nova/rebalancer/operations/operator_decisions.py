@@ -25,6 +25,7 @@ from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 
 
@@ -105,7 +106,7 @@ def cancel_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,
 
 
 def _check_moves(session: sessions.DatabaseSession, plan_id: str, reason: str,
-                 instances: Sequence[str]) -> plan_approvals.OperatorDecision:
+                 instances: Sequence[str]) -> plan_decisions.OperatorDecision:
     """Return the decision on the moves of the instances.
 
     :raises NotFoundError: the plan has moves, but does not move one of the instances.
@@ -116,7 +117,7 @@ def _check_moves(session: sessions.DatabaseSession, plan_id: str, reason: str,
             raise stored_views.make_not_found_error(
                 uuid, f'plan {plan_id} has no move of such an instance',
                 'kronos plan show lists them.')
-    return plan_approvals.OperatorDecision(session.operator, reason, instances or None)
+    return plan_decisions.OperatorDecision(session.operator, reason, instances or None)
 
 
 def _make_no_task_error(session: sessions.DatabaseSession, plan_id: str,
@@ -169,7 +170,7 @@ def resolve_task(session: sessions.DatabaseSession, task_id: str, state: model.T
     """
     store = session.existing_store
     cancelled = store.tasks.resolve_task(
-        task_id, state, store.now(), plan_approvals.OperatorDecision(session.operator, reason),
+        task_id, state, store.now(), plan_decisions.OperatorDecision(session.operator, reason),
         session.conf.engine.instance_cooldown)
     if cancelled is None:
         row = store.tasks.find_task(task_id)

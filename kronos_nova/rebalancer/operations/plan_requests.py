@@ -35,7 +35,7 @@ from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows as store_rows
 
@@ -145,7 +145,7 @@ def _request_moves(session: cloud_state.Session, plan_id: str,
         return _build_result(answer, wishes, cluster, [])
     return _build_result(answer, wishes, cluster, store_requested_plan(
         session.conf, session.policies, store, answer.plan, cluster, mark,
-        plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb,
+        plan_decisions.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb,
         signer=session.signer, person=session.person))
 
 
@@ -211,7 +211,7 @@ def count_missing(tasks: Sequence[model.Task]) -> int:
 def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
                          plan: model.Plan,
                          cluster: model.Cluster, mark: plans.LiveWork,
-                         decision: plan_approvals.OperatorDecision,
+                         decision: plan_decisions.OperatorDecision,
                          verb: str, *, signer: task_authorization.TaskSigner,
                          person: str | None,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,

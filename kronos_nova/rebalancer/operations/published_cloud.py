@@ -22,7 +22,6 @@ import bisect
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import gc
 import math
@@ -366,7 +365,9 @@ class ReadingCache:
 
         :param session: a DatabaseSession.
         """
-        published = PublishedSession(reading, self._clock, operator=session.operator)
+        published = PublishedSession(reading, self._clock, operator=session.operator,
+                                     person=session.person)
+        published.signer = session.signer
         published.conf, published.store = session.conf, session.store
         published.policies = reading.content.policies
         return published
@@ -386,27 +387,3 @@ class ReadingCache:
         return self.make_session(session, known[scope])
 
 
-class Calculations:
-    """The turns of requests that plan or simulate a whole scope: one at a time in a process.
-
-    Others would share its processor, and each takes as much memory.
-    """
-
-    def __init__(self, wait: float = 10.0) -> None:
-        self._lock = threading.Lock()
-        self._wait = wait
-
-    @contextlib.contextmanager
-    def take_turn(self) -> Any:
-        """Hold the turn.
-
-        :raises BusyError: another request has held it for too long.
-        """
-        if not self._lock.acquire(timeout=self._wait):
-            raise exception.BusyError(
-                path='kronos-api', field='request', problem='another calculation is under way',
-                remedy='Try again later')
-        try:
-            yield
-        finally:
-            self._lock.release()

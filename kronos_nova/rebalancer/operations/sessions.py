@@ -33,7 +33,7 @@ class DatabaseSession(config_sessions.ConfigSession):
     :param operator: the name that is stored with each decision; None: the user of the process and
         its machine.
     :param person: the person who decides: several approvals of one person count once. None: the
-        user of the process.
+        operator of that name, or the user of the process.
     :param more: the parameters of :class:`ConfigSession`.
     """
 
@@ -85,7 +85,7 @@ class DatabaseSession(config_sessions.ConfigSession):
     @property
     def person(self) -> str:
         """The person who decides, as approvals name them."""
-        return process_identity.name_local_person() if self._person is None else self._person
+        return self._person or self._operator or process_identity.name_local_person()
 
     @functools.cached_property
     def signer(self) -> task_authorization.TaskSigner:

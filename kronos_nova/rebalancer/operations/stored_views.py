@@ -29,7 +29,7 @@ from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
@@ -133,7 +133,7 @@ class StoredPlan:
     row: rows.PlanRow
     tasks: Sequence[rows.TaskRow]
     realised: float | None
-    decisions: Sequence[plan_approvals.StoredDecision]
+    decisions: Sequence[plan_decisions.StoredDecision]
     swaps: Sequence[swaps.StoredSwap]
     asked_by: str
 

@@ -19,7 +19,6 @@ import dataclasses
 import datetime
 import json
 from typing import Any
-import uuid
 
 import sqlalchemy as sa
 
@@ -28,8 +27,8 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import metric_lag
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
@@ -41,25 +40,6 @@ from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import transactions
 
 _task = tables.task
-_decision = tables.decision
-APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
-#: An approval after which more people must approve.
-CO_APPROVED = 'co-approved'
-RESOLVED = 'resolved'
-#: Verbs of decisions on plans that others have made; the others are requests for a plan.
-DECIDING = (APPROVED, CO_APPROVED, REJECTED, CANCELLED, RESOLVED)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OperatorDecision:
-    """The author of a decision or request, and the reason.
-
-    ``instances`` are those whose moves are meant; None: all.
-    """
-
-    by: str
-    reason: str = ''
-    instances: Collection[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,19 +62,6 @@ class PlanApproval:
 #: Returns the effect of the approval on a task that must begin by a time (epoch seconds).
 #: None: the person has approved it already.
 ApproveTask = Callable[[model.Task, float], TaskApproval | None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoredDecision:
-    """A stored decision; ``tasks`` is the number of tasks that it concerned."""
-
-    verb: str
-    decided_at: float
-    decided_by: str
-    tasks: int
-    reason: str
-    plan_id: str = dataclasses.field(default='', compare=False)
-    decision_id: str = dataclasses.field(default='', compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,7 +111,8 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
                                      task_endings.LAPSED)
 
 
-def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: OperatorDecision, *,
+def approve_plan(connection: sa.Connection, plan_id: str, now: float,
+                 decision: plan_decisions.OperatorDecision, *,
                  begin_within: Mapping[model.Phase, float], cooldown: float,
                  instance_cooldown: float, approve_task: ApproveTask) -> PlanApproval:
     """Queue pending tasks, staggered from now on as they were planned.
@@ -215,8 +183,9 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, decision: 
         # An engine's current cycle does not know the approval, and would write other drains.
         leases.raise_epoch(connection, approved[0].aggregate)
         _start_cooldown_and_drains(connection, approved, now, cooldown)
-    record_decision(connection, plan_id, now, APPROVED, decision, len(approved))
-    record_decision(connection, plan_id, now, CO_APPROVED, decision, len(waiting))
+    for verb, concerned in ((plan_decisions.APPROVED, approved),
+                            (plan_decisions.CO_APPROVED, waiting)):
+        plan_decisions.record_decision(connection, plan_id, now, verb, decision, len(concerned))
     return PlanApproval(approved, waiting, needed)
 
 
@@ -238,7 +207,7 @@ def _read_drained_hosts(connection: sa.Connection, plan_id: str) -> set[str]:
 
 
 def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
-                      decision: OperatorDecision, verb: str,
+                      decision: plan_decisions.OperatorDecision, verb: str,
                       instance_cooldown: float) -> list[model.Task]:
     """Cancel the plan's tasks that Nova has not been asked for.
 
@@ -246,7 +215,7 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
 
     :returns: the tasks that ended.
     """
-    states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
+    states = {TaskState.PENDING} if verb == plan_decisions.REJECTED else set(rows.NOT_IN_NOVA)
     ended: list[model.Task] = []
     # Tasks that require others first: each instance cools, also where another would end it.
     for row in sorted(_list_decided_tasks(connection, plan_id, states, decision, None),
@@ -255,7 +224,7 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'{verb.capitalize()} by {decision.by}: {decision.reason}',
             instance_cooldown=instance_cooldown) or []
-    if ended and verb == CANCELLED and decision.instances is None:
+    if ended and verb == plan_decisions.CANCELLED and decision.instances is None:
         # No later plan continues the drains that this one began; each orders a disabled host's
         # drain again. Drains of other plans go on.
         scope = ended[0].aggregate
@@ -264,12 +233,12 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
             sa.select(_task.c.from_host).where(rows.is_live())))
         plans.set_draining(connection, scope, plans.list_draining_hosts(connection, scope)
                            - (hosts_without_tasks & _read_drained_hosts(connection, plan_id)), now)
-    record_decision(connection, plan_id, now, verb, decision, len(ended))
+    plan_decisions.record_decision(connection, plan_id, now, verb, decision, len(ended))
     return ended
 
 
 def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
-                        decision: OperatorDecision,
+                        decision: plan_decisions.OperatorDecision,
                         now: float | None) -> list[rows.TaskRow]:
     """Return the tasks that a decision concerns.
 
@@ -287,56 +256,6 @@ def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collect
             problem=f'has nothing to decide of the moves of {", ".join(sorted(others))}',
             remedy='Nothing was written; leave them out. kronos plan show has their states.')
     return decided_rows
-
-
-def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: str,
-                    decision: OperatorDecision,
-          number: int) -> None:
-    if number:
-        connection.execute(sa.insert(_decision).values(
-            decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
-            decided_by=decision.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
-            reason=decision.reason))
-        audits.add_audit(connection,
-                         audits.AuditEntry(now, decision.by, verb, f'plan {plan_id}',
-                                           decision.reason))
-
-
-def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[StoredDecision]:
-    """Return all decisions on a plan, oldest first."""
-    return _read_decisions(connection, _decision.c.plan_id == plan_id)
-
-
-def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, str]:
-    """Return who requested each of the plans; plans of engines are left out."""
-    return {d.plan_id: d.decided_by for d in _read_decisions(connection, sa.and_(
-        _decision.c.plan_id.in_(sorted(plan_ids)),
-        _decision.c.verb.not_in(DECIDING)))}
-
-
-def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
-    """Return decisions on the scope's plans that are not announced yet, oldest first."""
-    return _read_decisions(connection, sa.and_(
-        _decision.c.told.is_(None), _decision.c.plan_id.in_(
-            sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
-
-
-def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
-    """Return the decisions that are not announced yet, and mark them as announced."""
-    decisions = list_unannounced_decisions(connection, scope)
-    if decisions:
-        connection.execute(sa.update(_decision).values(told=True).where(
-            _decision.c.decision_id.in_([d.decision_id for d in decisions])))
-    return decisions
-
-
-def _read_decisions(connection: sa.Connection,
-                    which: sa.ColumnElement[bool]) -> list[StoredDecision]:
-    return [StoredDecision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
-                           row.plan_id, row.decision_id)
-            for row in connection.execute(
-                sa.select(_decision).where(which)
-                .order_by(_decision.c.decided_at, _decision.c.decision_id))]
 
 
 class ApprovalRepository(transactions.Repository):
@@ -360,7 +279,7 @@ class ApprovalRepository(transactions.Repository):
         return self._runner.run_under_lease(
             lease, lambda c: cancel_lapsed_tasks(c, lease.scope, now))
 
-    def approve_plan(self, plan_id: str, now: float, decision: OperatorDecision, *,
+    def approve_plan(self, plan_id: str, now: float, decision: plan_decisions.OperatorDecision, *,
                      begin_within: Mapping[model.Phase, float], cooldown: float,
                      instance_cooldown: float, approve_task: ApproveTask) -> PlanApproval:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
@@ -373,34 +292,36 @@ class ApprovalRepository(transactions.Repository):
             c, plan_id, now, decision, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown, approve_task=approve_task))
 
-    def reject_plan(self, plan_id: str, now: float, decision: OperatorDecision,
+    def reject_plan(self, plan_id: str, now: float, decision: plan_decisions.OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel pending tasks, and the tasks that require them; the instances cool."""
         return self._runner.run_transaction(lambda c: cancel_plan_tasks(
-            c, plan_id, now, decision, REJECTED, instance_cooldown))
+            c, plan_id, now, decision, plan_decisions.REJECTED, instance_cooldown))
 
-    def cancel_plan(self, plan_id: str, now: float, decision: OperatorDecision,
+    def cancel_plan(self, plan_id: str, now: float, decision: plan_decisions.OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
         return self._runner.run_transaction(lambda c: cancel_plan_tasks(
-            c, plan_id, now, decision, CANCELLED, instance_cooldown))
+            c, plan_id, now, decision, plan_decisions.CANCELLED, instance_cooldown))
 
-    def pop_unannounced_decisions(self, lease: rows.ScopeLease) -> list[StoredDecision]:
+    def pop_unannounced_decisions(self,
+                                  lease: rows.ScopeLease) -> list[plan_decisions.StoredDecision]:
         """Return decisions on the scope's plans that are not announced yet, oldest first.
 
         They are marked as announced: the caller must announce them.
 
         :raises LeaseLost: nothing was written.
         """
-        if not self._runner.run_read(lambda c: list_unannounced_decisions(c, lease.scope)):
+        if not self._runner.run_read(
+                lambda c: plan_decisions.list_unannounced_decisions(c, lease.scope)):
             return []
         return self._runner.run_under_lease(
-            lease, lambda c: pop_unannounced_decisions(c, lease.scope))
+            lease, lambda c: plan_decisions.pop_unannounced_decisions(c, lease.scope))
 
-    def list_decisions(self, plan_id: str) -> list[StoredDecision]:
+    def list_decisions(self, plan_id: str) -> list[plan_decisions.StoredDecision]:
         """Return the operators' decisions on a plan, oldest first."""
-        return self._runner.run_read(lambda c: list_plan_decisions(c, plan_id))
+        return self._runner.run_read(lambda c: plan_decisions.list_plan_decisions(c, plan_id))
 
     def find_requesters(self, plan_ids: Collection[str]) -> dict[str, str]:
         """Return who requested each plan (an operator or ``migfra``); omit plans of engines."""
-        return self._runner.run_read(lambda c: asked_by(c, plan_ids))
+        return self._runner.run_read(lambda c: plan_decisions.find_requesters(c, plan_ids))

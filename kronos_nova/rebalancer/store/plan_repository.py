@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import leases
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
@@ -77,7 +77,7 @@ class PlanRepository(transactions.Repository):
 
     def save_requested_plan(self, mark: plans.LiveWork, plan: model.Plan,
                             tasks: Sequence[model.Task], *, plan_id: str, now: float,
-                            instance_cooldown: float, decision: plan_approvals.OperatorDecision,
+                            instance_cooldown: float, decision: plan_decisions.OperatorDecision,
                             verb: str, also: Callable[[sa.Connection], None]
                             = lambda connection: None) -> None:
         """Write a plan that an operator or ``migfra`` requested.
@@ -97,7 +97,7 @@ class PlanRepository(transactions.Repository):
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
             swaps.record_swaps(connection, plan, plan_id, now)
-            plan_approvals.record_decision(connection, plan_id, now, verb, decision, len(tasks))
+            plan_decisions.record_decision(connection, plan_id, now, verb, decision, len(tasks))
             also(connection)
         self._runner.run_transaction(write_requested_plan)
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import tasks
@@ -32,7 +32,7 @@ RESOLVABLE = (TaskState.SUBMITTED, TaskState.UNKNOWN)
 
 
 def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now: float,
-                 decision: plan_approvals.OperatorDecision,
+                 decision: plan_decisions.OperatorDecision,
                  instance_cooldown: float) -> list[model.Task] | None:
     """End a task that Nova was asked for, in the state that an operator vouches for.
 
@@ -51,7 +51,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
         connection, row.task, result, state, now, worker=row.worker or '',
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:
-        plan_approvals.record_decision(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
+        plan_decisions.record_decision(connection, row.task.plan_id, now, plan_decisions.RESOLVED,
                                        dataclasses.replace(
             decision, reason=f'task {task_id} as {state}: {decision.reason}'), 1)
     return cancelled

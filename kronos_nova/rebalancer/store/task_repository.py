@@ -23,7 +23,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import audits
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
@@ -220,12 +220,12 @@ class TaskRepository(transactions.Repository):
                 instance_cooldown=instance_cooldown)
             if ended is not None:
                 audits.add_audit(connection, audits.AuditEntry(
-                    now, cancelled_by, plan_approvals.CANCELLED, f'task {task_id}', reason))
+                    now, cancelled_by, plan_decisions.CANCELLED, f'task {task_id}', reason))
             return ended
         return self._runner.run_transaction(cancel_and_audit)
 
     def resolve_task(self, task_id: str, state: TaskState, now: float,
-                     decision: plan_approvals.OperatorDecision,
+                     decision: plan_decisions.OperatorDecision,
                      instance_cooldown: float) -> list[model.Task] | None:
         """End a submitted or unknown task as ``state``, on the word of an operator.
 

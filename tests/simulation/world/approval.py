@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.planning import tasks
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests.unit.rebalancer.store import cases
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Approver:
         store, now, conf = self.run.store, self.run.now, self.run.confs[0].engine
         waiting = [row.task.instance_uuid for row in store.tasks.list_plan_tasks(plan_id)]
         some = None if self.rng.random() < 0.6 else [self.rng.choice(waiting)]
-        said = plan_approvals.OperatorDecision(self.name, 'so be it', some)
+        said = plan_decisions.OperatorDecision(self.name, 'so be it', some)
         if self.rng.random() < 0.25:
             self.run.counts['rejected tasks'] += len(
                 store.approvals.reject_plan(plan_id, now, said, conf.instance_cooldown))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from oslo_utils import uuidutils
 
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests.simulation.world import cloud
 from tests.simulation.world import faults
 from tests.simulation.world import invariants
@@ -286,7 +286,7 @@ class Standstills:
             if self.rng.random() < 0.5:
                 self.run.store.tasks.resolve_task(
                     task.task_id, TaskState.FAILED, self.run.now,
-                    plan_approvals.OperatorDecision('operator', 'its nova-compute is gone'),
+                    plan_decisions.OperatorDecision('operator', 'its nova-compute is gone'),
                     self.run.confs[0].engine.instance_cooldown)
         self.lost.clear()
         self.run.committed(self.run.approver)

@@ -18,6 +18,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.api import application
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import published_cloud
 from tests.scenarios import loader
 from tests.unit.api import conftest
@@ -155,6 +156,21 @@ def test_completed_move_is_reverted(client, store, publisher):
     status, answer = client.send('POST', f'/v1/plans/{plan_id}/revert', json={'reason': 'worse'})
     assert status == 200 and answer['moves'][0]['to_host'] == 'c'
     assert store.tasks.find_task(answer['moves'][0]['task_id']).task.from_host == 'a'
+    assert answer['approvals_missing'] == 0
+
+
+def test_ordered_plan_waits_for_the_other_people_who_must_approve(client, conf, store, publisher):
+    conf.set_override('mode', 'approve', group='engine')
+    conf.set_override('min_approvals', 3, group='engine')
+    plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
+    status, answer = client.send('POST', f'/v1/plans/{plan_id}/revert', json={'reason': 'worse'})
+    assert status == 200 and answer['approvals_missing'] == 2
+    task = store.tasks.find_task(answer['moves'][0]['task_id']).task
+    assert task.state is TaskState.PENDING
+    path = f'/v1/plans/{answer["plan_id"]}/approve'
+    assert client.fail('POST', path, json={})[0] == 409, 'the author has approved it'
+    status, answer = client.send('POST', path, json={}, headers={'X-User-Id': 'b' * 32})
+    assert status == 200 and answer['approvals_missing'] == 1
 
 
 def test_move_that_ended_after_the_reading_counts_at_both_ends(client, store, publisher):
@@ -211,7 +227,7 @@ def test_order_in_a_dry_run_is_refused(client, conf, store, publisher):
 
 def test_second_calculation_waits_for_the_first_and_is_refused(conf, store, publisher, monkeypatch):
     maker = application.CallMaker(conf)
-    maker._calculations = published_cloud.Calculations(wait=0.05)
+    maker._calculations = calculation_turns.CalculationTurns(wait=0.05)
     monkeypatch.setattr(application, 'CallMaker', lambda conf: maker)
     client = conftest.Client(application.make_routes(conf))
     with maker._calculations.take_turn():

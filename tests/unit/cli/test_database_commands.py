@@ -34,7 +34,7 @@ from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pending_hooks
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.text import times
 from tests import commands
@@ -453,11 +453,11 @@ def test_plans_are_listed_newest_first_with_the_states_of_their_tasks(run, store
 def test_plan_list_names_the_requester_and_not_the_decider(run, store):
     now = time.time()
     engines, _, _ = cases.save(store, 1, now=now - 60)
-    store.approvals.cancel_plan(engines, now, plan_approvals.OperatorDecision('me@here'), 900.0)
+    store.approvals.cancel_plan(engines, now, plan_decisions.OperatorDecision('me@here'), 900.0)
     asked, _, _ = cases.save(store, 1, now=now)
-    store.run_transaction(lambda c: plan_approvals.record_decision(
-        c, asked, now, 'asked', plan_approvals.OperatorDecision('migfra\x1b[31m', 'migrate vm'), 1))
-    store.approvals.cancel_plan(asked, now, plan_approvals.OperatorDecision('me@here'), 900.0)
+    store.run_transaction(lambda c: plan_decisions.record_decision(
+        c, asked, now, 'asked', plan_decisions.OperatorDecision('migfra\x1b[31m', 'migrate vm'), 1))
+    store.approvals.cancel_plan(asked, now, plan_decisions.OperatorDecision('me@here'), 900.0)
     assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
         asked: 'migfra?[31m', engines: ''}
 

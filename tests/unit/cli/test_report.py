@@ -23,7 +23,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests import commands
 from tests.unit.rebalancer.report import parsed
 from tests.unit.rebalancer.store import cases
@@ -206,7 +206,7 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
 
 def test_decisions_about_a_stored_plan_are_shown(store, of_plan):
     plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
-    said = plan_approvals.OperatorDecision('anna@ops', 'not <b>today</b>')
+    said = plan_decisions.OperatorDecision('anna@ops', 'not <b>today</b>')
     store.approvals.reject_plan(plan_id, NOW + 60, said, instance_cooldown=0)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
     assert ('Decisions of operators: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '

@@ -27,6 +27,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.osc import drain
 from kronos_nova.osc import event_feed
 from kronos_nova.osc import why
+from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import published_cloud
 from tests.scenarios import loader
 from tests.unit.api import published
@@ -299,7 +300,7 @@ def test_missing_reading_and_busy_service_are_one_line(openstack, conf, store, t
         assert 'kronos.reading_missing, HTTP 503' in line and 'publish_interval' in line
     published.Publisher(store, tmp_path).run_cycle()
     maker = application.CallMaker(conf)
-    maker._calculations = published_cloud.Calculations(wait=0.05)
+    maker._calculations = calculation_turns.CalculationTurns(wait=0.05)
     monkeypatch.setattr(application, 'CallMaker', lambda conf: maker)
     busy = conftest.Server(application.make_routes(conf))
     openstack.url = busy.url

@@ -167,8 +167,10 @@ def _check_meaning(store: api.Store, recorded: dict) -> None:
 
 def test_its_database_is_carried_over(release, tmp_path):
     recorded = read(release, 'rows')
+    # Releases after the first one write no rows of this table.
+    written = ('budget',) if recorded['revision'] == '0015' else ()
     assert all(recorded['tables'].get(name) for name in (
-        'plan', 'task', 'cooldown', 'quarantine', 'lease', 'drain', 'pause', 'gate'))
+        'plan', 'task', 'cooldown', 'quarantine', 'lease', 'drain', 'pause', 'gate', *written))
     store = _open_recorded_store(tmp_path, release)
     assert schema.read_current_revision(store.engine) == recorded['revision']
     store.upgrade()

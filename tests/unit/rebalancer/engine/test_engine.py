@@ -37,7 +37,7 @@ from kronos_nova.rebalancer.report import stored_section
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.sources import base
 from tests.fixtures import stores
 from tests.scenarios import loader
@@ -143,7 +143,7 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)
     (task,) = world.store.approvals.approve_plan(
-        waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), begin_within={},
+        waiting.plan_id, world.clock(), plan_decisions.OperatorDecision('me'), begin_within={},
         cooldown=600, instance_cooldown=900,
         approve_task=cases.count_one_approval).tasks
     assert task.instance_uuid == A0
@@ -201,7 +201,7 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
     world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
-                                      plan_approvals.OperatorDecision('me'), 900)
+                                      plan_decisions.OperatorDecision('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
@@ -263,7 +263,7 @@ def test_a_plan_awaiting_approval_holds_no_boot(world):
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
-                                       plan_approvals.OperatorDecision('me'),
+                                       plan_decisions.OperatorDecision('me'),
                                        begin_within={}, cooldown=600, instance_cooldown=900,
         approve_task=cases.count_one_approval)
     engine.run_cycle()
@@ -285,7 +285,7 @@ def test_an_operators_plan_costs_the_engine_no_lease(world, caplog):
         world.store.plans.read_live_work(), model.Plan(
             scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
         plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
-        decision=plan_approvals.OperatorDecision('me'), verb='retried')
+        decision=plan_decisions.OperatorDecision('me'), verb='retried')
     for _ in range(4):
         world.clock.now += 10
         engine.keep_leases()
@@ -354,7 +354,7 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     assert told == ['plan.created'] and world.store.plans.list_draining_hosts() == frozenset()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
-                                       plan_approvals.OperatorDecision('me'),
+                                       plan_decisions.OperatorDecision('me'),
                                        begin_within={}, cooldown=600, instance_cooldown=900,
         approve_task=cases.count_one_approval)
     assert world.store.plans.list_draining_hosts() == {'a'}
@@ -369,7 +369,7 @@ def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
-    said = plan_approvals.OperatorDecision('me@here', 'after a look')
+    said = plan_decisions.OperatorDecision('me@here', 'after a look')
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
                                        cooldown=600,
                                        instance_cooldown=900,
@@ -400,7 +400,7 @@ def test_the_next_engine_notifies_a_decision_once(world):
     one.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     give_way(one)
-    said = plan_approvals.OperatorDecision('me@here')
+    said = plan_decisions.OperatorDecision('me@here')
     world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
                                        cooldown=600,
                                        instance_cooldown=900,
@@ -438,7 +438,7 @@ def test_an_old_decision_is_not_notified(world):
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
-                                      plan_approvals.OperatorDecision('me'), 900)
+                                      plan_decisions.OperatorDecision('me'), 900)
     world.clock.now += 90000
     engine.run_cycle()
     assert 'plan.rejected' not in told

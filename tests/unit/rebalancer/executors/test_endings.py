@@ -22,7 +22,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import migration_uncertainty
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.executors import benches
@@ -116,7 +116,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
     assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
         'both hosts are still charged')
-    said = plan_approvals.OperatorDecision('me@here', 'lost')
+    said = plan_decisions.OperatorDecision('me@here', 'lost')
     assert bench.store.tasks.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said,
                                           9.0) == []
     bench.passes(2)

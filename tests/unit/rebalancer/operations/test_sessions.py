@@ -12,6 +12,7 @@
 
 """The session of an operator: each part is opened once, when it is first used, and closed once."""
 
+import getpass
 from pathlib import Path
 import subprocess
 import sys
@@ -243,3 +244,11 @@ def test_a_snapshot_orders_neither_moves_nor_a_drain(path, store):
                 pytest.raises(exception.ConfigError, match='Ask without the snapshot'):
             order(session)
     assert store.audit.list_newest_entries(9) == [] and len(store.plans.list_plans()) == 1
+
+
+@pytest.mark.parametrize(('names', 'person'), [
+    ({'operator': 'alice', 'person': 'keystone:1'}, 'keystone:1'), ({'operator': 'alice'}, 'alice'),
+    ({}, f'local:{getpass.getuser()}')])
+def test_a_named_operator_is_never_taken_for_the_user_of_the_process(path, names, person):
+    with operations.Session(str(path), **names) as session:
+        assert session.person == person

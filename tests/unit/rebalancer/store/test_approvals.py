@@ -21,6 +21,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.store import cases
@@ -34,7 +35,7 @@ from tests.unit.rebalancer.store.cases import save
 
 LIMITS = {'begin_within': {model.Phase.SPREAD: 1200.0}, 'cooldown': 600,
           'instance_cooldown': 900, 'approve_task': cases.count_one_approval}
-SAID = plan_approvals.OperatorDecision('me@here', 'why not')
+SAID = plan_decisions.OperatorDecision('me@here', 'why not')
 
 
 def pending(**kw):
@@ -86,7 +87,7 @@ def test_an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
     assert approve(store, plan_id, then) == plan_approvals.PlanApproval(), 'it is approved already'
     (said,) = store.approvals.list_decisions(plan_id)
-    assert said == plan_approvals.StoredDecision('approved', then, 'me@here', 3, 'why not')
+    assert said == plan_decisions.StoredDecision('approved', then, 'me@here', 3, 'why not')
 
 
 def test_a_phase_without_a_limit_has_as_long_as_any_task(store):
@@ -101,15 +102,15 @@ def test_single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     with pytest.raises(exception.StoreError, match=(
             f'{second.instance_uuid} requires those of {first.instance_uuid}.*approve these')):
         store.approvals.approve_plan(plan_id, NOW,
-                                     plan_approvals.OperatorDecision(
+                                     plan_decisions.OperatorDecision(
                                          'me', '', [second.instance_uuid]), **LIMITS)
     assert dump(store) == before
     store.approvals.approve_plan(plan_id, NOW,
-                                 plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
+                                 plan_decisions.OperatorDecision('me', '', [first.instance_uuid]),
                                  **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'pending', 'pending']
     store.approvals.approve_plan(plan_id, NOW,
-                                 plan_approvals.OperatorDecision('me', '', [second.instance_uuid]),
+                                 plan_decisions.OperatorDecision('me', '', [second.instance_uuid]),
                                  **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'queued', 'pending']
     assert [d.tasks for d in store.approvals.list_decisions(plan_id)] == [1, 1]
@@ -120,7 +121,7 @@ def test_single_moves_are_approved_with_those_they_require_or_not_at_all(store):
 def test_a_rejected_task_cancels_its_dependents_and_cools_down(store):
     plan_id, (first, second, alone), _ = chain(store)
     ended = store.approvals.reject_plan(plan_id, NOW + 600,
-                                        plan_approvals.OperatorDecision('me', 'no',
+                                        plan_decisions.OperatorDecision('me', 'no',
                                                                         [first.instance_uuid]),
                                         900)
     assert {t.task_id for t in ended} == {first.task_id, second.task_id}
@@ -175,8 +176,8 @@ def test_an_unapproved_plan_lapses_for_every_reader(store):
 def test_the_requester_of_a_plan_differs_from_its_decider(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
-        store.run_transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
-            c, p, NOW, v, plan_approvals.OperatorDecision(v), 1))
+        store.run_transaction(lambda c, p=plan_id, v=verb: plan_decisions.record_decision(
+            c, p, NOW, v, plan_decisions.OperatorDecision(v), 1))
     for plan_id in plan_ids:
         store.approvals.cancel_plan(plan_id, NOW, SAID, 900)
     assert store.approvals.find_requesters(plan_ids) == {plan_ids[0]: 'asked',
@@ -250,7 +251,7 @@ def test_of_a_part_that_is_approved_only_its_hosts_are_drained(store):
         store, [pending(from_host=h, phase=model.Phase.PACK) for h in ('h1', 'h2')],
         draining=['h1', 'h2'])
     store.approvals.approve_plan(plan_id, NOW,
-                                 plan_approvals.OperatorDecision('me', '', [one.instance_uuid]),
+                                 plan_decisions.OperatorDecision('me', '', [one.instance_uuid]),
                                  **LIMITS)
     assert drains(store) == {'h1'}
 
@@ -265,11 +266,11 @@ def test_cooldowns_begin_when_a_plan_is_approved(store):
 def test_a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     plan_id, (first, _second, alone), _ = chain(store)
     store.approvals.reject_plan(plan_id, NOW,
-                                plan_approvals.OperatorDecision('me', 'no', [alone.instance_uuid]),
+                                plan_decisions.OperatorDecision('me', 'no', [alone.instance_uuid]),
                                 900)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=f'of the moves of {alone.instance_uuid}'):
-        store.approvals.approve_plan(plan_id, NOW, plan_approvals.OperatorDecision(
+        store.approvals.approve_plan(plan_id, NOW, plan_decisions.OperatorDecision(
             'me', '', [first.instance_uuid, alone.instance_uuid]), **LIMITS)
     assert dump(store) == before
 
@@ -284,7 +285,7 @@ def test_an_executor_stores_that_no_operator_approved_the_task(store):
 
 def test_the_name_of_an_operator_is_cut_to_its_column(store):
     plan_id, _, _ = save(store, [pending()])
-    store.approvals.approve_plan(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'),
+    store.approvals.approve_plan(plan_id, NOW, plan_decisions.OperatorDecision('x' * 300, 'why'),
                                  **LIMITS)
     assert store.approvals.list_decisions(plan_id)[0].decided_by == 'x' * 255
 
@@ -338,7 +339,7 @@ def count_two(store, plan_id, person, instances=None, now=NOW):
             authorization.format_text(), authorization.missing)
 
     return store.approvals.approve_plan(
-        plan_id, now, plan_approvals.OperatorDecision(person, 'why', instances),
+        plan_id, now, plan_decisions.OperatorDecision(person, 'why', instances),
         **{**LIMITS, 'approve_task': approve_task})
 
 

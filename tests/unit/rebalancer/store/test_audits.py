@@ -20,7 +20,7 @@ import threading
 from unittest import mock
 
 from kronos_nova.rebalancer.store import pauses
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import quarantine
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import test_moves_by_operators
@@ -117,7 +117,7 @@ def test_ending_a_task_or_a_plan_is_audited_once(store):
     assert store.tasks.cancel_task(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
                                    instance_cooldown=1) is None
     other, _, _ = cases.save(store)
-    said = plan_approvals.OperatorDecision('bob@ctl1', 'wrong')
+    said = plan_decisions.OperatorDecision('bob@ctl1', 'wrong')
     store.approvals.cancel_plan(other, NOW, said, 1)
     store.approvals.cancel_plan(other, NOW, said, 1)
     assert written(store) == [('ann@ctl1', 'cancelled', f'task {task.task_id}', 'no'),
@@ -131,7 +131,7 @@ def test_a_plan_that_an_operator_asks_for_is_audited(store):
 
 def test_the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     plan_id, _, _ = cases.save(store)
-    store.approvals.cancel_plan(plan_id, NOW, plan_approvals.OperatorDecision('bob@ctl1', 'wrong'),
+    store.approvals.cancel_plan(plan_id, NOW, plan_decisions.OperatorDecision('bob@ctl1', 'wrong'),
                                 1)
     assert store.history.purge_records(0.0 + 2**31) == 1
     assert store.plans.find_plan(plan_id) is None and len(written(store)) == 1

@@ -34,7 +34,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pending_hooks
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import statements
@@ -137,7 +137,7 @@ def test_every_other_step_is_whole_too(store):
         store, lambda: store.tasks.expire_tasks(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
     whole_or_nothing(
         store, lambda: store.quarantine.count_refusal('h2', NOW, limit=3, seconds=60, reason='no'))
-    first, said = cases.new_id(), plan_approvals.OperatorDecision('me', 'why')
+    first, said = cases.new_id(), plan_decisions.OperatorDecision('me', 'why')
     for verb in ('approve', 'reject'):
         plan_id, _, _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, instance_uuid=first, state=TaskState.PENDING,
@@ -349,7 +349,7 @@ def test_a_zombie_writes_nothing(store):
         p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
     store.approvals.cancel_plan(cases.save(store, lease=old)[0], NOW,
-                                plan_approvals.OperatorDecision('me'),
+                                plan_decisions.OperatorDecision('me'),
                                 900)
     cases.claim(store, 'zombie', now=NOW)
     store.leases.release_lease(old)

@@ -28,7 +28,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.store import pauses
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import store_stats
@@ -227,7 +227,7 @@ def test_approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store)
         pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
     assert store.history.read_history('blue', NOW).draining == {'h8'}, 'nothing has begun'
     _, found = changed(store, lambda: store.approvals.approve_plan(
-        plan_id, NOW + 100, plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
+        plan_id, NOW + 100, plan_decisions.OperatorDecision('me', '', [first.instance_uuid]),
         **LIMITS))
     assert found == {first.task_id: {'state': 'queued', 'updated_at': NOW + 100,
                                      'not_before': NOW + 107, 'expires_at': NOW + 1300}}
@@ -258,7 +258,7 @@ def test_moves_that_have_nothing_to_decide_are_all_named(store):
     plan_id, (task,), _ = save(store, [pending()])
     with pytest.raises(exception.StoreError) as error:
         store.approvals.approve_plan(plan_id, NOW,
-                                     plan_approvals.OperatorDecision(
+                                     plan_decisions.OperatorDecision(
                                          'me', '', ['b', task.instance_uuid, 'a']),
                                      **LIMITS)
     assert 'has nothing to decide of the moves of a, b.' in str(error.value)
@@ -273,7 +273,7 @@ def test_moves_that_are_required_are_all_named(store):
         pending(requires=(second, first), wave=1)])
     with pytest.raises(exception.StoreError) as error:
         store.approvals.approve_plan(plan_id, NOW,
-                                     plan_approvals.OperatorDecision('me', '',
+                                     plan_decisions.OperatorDecision('me', '',
                                                                      [tasks[2].instance_uuid]),
                                      **LIMITS)
     assert f'requires those of {first}, {second} first.' in str(error.value)

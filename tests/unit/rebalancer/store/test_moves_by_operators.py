@@ -18,7 +18,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import count_moves
 from tests.unit.rebalancer.store.cases import dump
@@ -28,7 +28,7 @@ from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
 
-SAID = plan_approvals.OperatorDecision('me@here', 'plan x: why not')
+SAID = plan_decisions.OperatorDecision('me@here', 'plan x: why not')
 
 
 def ask(store, mark, scope='blue', **kw):
@@ -53,7 +53,7 @@ def test_a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     assert history.draining == {'h4'}
     assert claim(store).task.task_id == task.task_id
     assert store.approvals.list_decisions(plan_id) == [
-        plan_approvals.StoredDecision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
+        plan_decisions.StoredDecision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
     assert store.plans.find_plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
     row = store.plans.find_plan(plan_id)
     assert (row.epoch, row.dry_run, row.created_at) == (2, False, NOW), 'the one after the engine'

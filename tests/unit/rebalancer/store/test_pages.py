@@ -20,11 +20,11 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import pages
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
-DECISION = plan_approvals.OperatorDecision('me@here', 'why not')
+DECISION = plan_decisions.OperatorDecision('me@here', 'why not')
 
 
 def save_plans(store):

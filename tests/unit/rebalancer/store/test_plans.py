@@ -28,7 +28,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.store import executor_heartbeats
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 
@@ -501,7 +501,7 @@ def test_an_operator_cancels_an_idle_task_with_its_dependents(store):
 
 
 def test_an_operator_resolves_what_nova_never_finishes(store):
-    said = plan_approvals.OperatorDecision('me@here', 'host is lost')
+    said = plan_decisions.OperatorDecision('me@here', 'host is lost')
     for state in (TaskState.COMPLETED, TaskState.FAILED):
         plan_id, made, _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, instance_uuid=f'first-{s}'),

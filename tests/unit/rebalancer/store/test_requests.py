@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
@@ -232,7 +232,7 @@ def test_a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
     def save(worker):
         store.plans.save_requested_plan(
             mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=9,
-            decision=plan_approvals.OperatorDecision('migfra', 'r1'), verb='asked',
+            decision=plan_decisions.OperatorDecision('migfra', 'r1'), verb='asked',
             also=lambda c: requests.record_progress(c, 'r1', worker, NOW, {'named': {}}, plan_id))
 
     with pytest.raises(exception.StoreError, match='another process has taken over'):

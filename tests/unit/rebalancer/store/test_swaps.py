@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
@@ -32,7 +32,7 @@ from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.test_exact_changes import changed
 
-SAID = plan_approvals.OperatorDecision('me@here', 'closer to its users')
+SAID = plan_decisions.OperatorDecision('me@here', 'closer to its users')
 CAPS = {'per_scope': 9, 'total': 9, 'claim_seconds': 60}
 
 
