@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.cmd import signing_keys
+from kronos_nova.conf import signing
 from kronos_nova.rebalancer.authorization import key_repository
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
@@ -157,6 +158,11 @@ def test_disabled_signing_gives_no_container_keys(cloud):
             assert 'signing' not in (cloud.node / name / 'kronos.conf').read_text()
     finally:
         cloud.asked('genconfig')
+
+
+def test_deployment_host_keeps_as_many_keys_as_a_controller_does():
+    (option,) = [option for option in signing.OPTS if option.name == 'max_active_keys']
+    assert option.default == signing_keys.KEPT_KEYS
 
 
 def test_deployment_host_says_why_it_cannot_rotate(tmp_path, capsys):

@@ -30,6 +30,8 @@ import time
 import pytest
 
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.store import cases
 
@@ -107,7 +109,7 @@ class Place:
         return self.store.tasks.find_task(task.task_id).task.state
 
     @contextlib.contextmanager
-    def daemon(self, name, *, dry_run, cap=8, stderr=None):
+    def daemon(self, name, *, dry_run, cap=8, stderr=None, keys=''):
         path, log = self.directory / 'kronos.conf', self.directory / f'{name}.log'
         path.write_text(f'''[DEFAULT]
 {f'log_file = {log}' if stderr else ''}
@@ -130,6 +132,8 @@ placement_endpoint_override = http://127.0.0.1:1
 url = http://u:c4n4ry@127.0.0.1:1
 max_retries = 0
 bearer_token = c4n4ry-token
+[signing]
+key_repository = {keys}
 [cache]
 backend_argument = url:redis://:c4n4ry@127.0.0.1:1/0
 ''')
@@ -182,6 +186,34 @@ def test_with_room_under_the_cap_the_executor_begins(place, broker):
     second = place.task(from_host='h4')
     with place.daemon('executor', dry_run=False, cap=2) as process:
         until(lambda: place.state(second) is TaskState.COMPLETED, process)
+
+
+def test_an_executor_with_keys_begins_signed_tasks_alone(place, broker, tmp_path):
+    broker.close()  # it refuses, and no announcement waits for it
+    keys = str(tmp_path / 'keys')
+    key_repository.create_keys(keys)
+    forged = place.task()
+    signer = task_authorization.TaskSigner(key_repository.KeyRepository(keys))
+    now = time.time()
+    _, (signed,), _ = cases.save(place.store, [lambda p, s: signer.grant_tasks(
+        [cases.make_task(p, s, not_before=now - 1, from_host='h4', to_host='h5')], (),
+        'kronos-engine', now, begin_within=LONG)[0]], now=now)
+    with place.daemon('executor', dry_run=False, keys=keys) as process:
+        until(lambda: place.state(forged) is TaskState.FAILED, process)
+        until(lambda: place.state(signed) is TaskState.COMPLETED, process)
+    assert 'it has no signature' in place.store.tasks.find_task(forged.task_id).error
+    assert 'carries out only tasks that one of 2 keys has signed' in process.log.read_text()
+
+
+def test_an_engine_that_cannot_sign_does_not_start(place, tmp_path):
+    with pytest.raises(AssertionError) as ended, place.daemon(
+            'engine', dry_run=False, keys=str(tmp_path / 'none')) as process:
+        process.wait(PATIENCE)
+    log = process.log.read_text()
+    assert process.returncode == 1 and str(ended.value)
+    assert log.splitlines()[-1].startswith(
+        f'kronos-engine: {tmp_path}/none: [signing] key_repository: No such file')
+    assert 'Traceback' not in log and place.store.leases.is_empty()
 
 
 def test_in_a_dry_run_an_executor_begins_nothing_and_calls_no_broker(place, broker):

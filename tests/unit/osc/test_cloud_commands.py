@@ -254,6 +254,15 @@ def test_retry_orders_moves_and_says_when_it_orders_none(openstack, store, publi
     assert openstack.fail(*arguments, '--dry-run', '--wait').startswith('--dry-run: ')
 
 
+def test_revert_says_who_must_approve_the_plan(openstack, conf, store, publisher):
+    conf.set_override('mode', 'approve', group='engine')
+    conf.set_override('min_approvals', 2, group='engine')
+    plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
+    status, _output, error = openstack.run('plan', 'revert', plan_id, '--reason', 'worse')
+    assert status == 0
+    assert error.endswith('is stored, and waits for the approval of 1 other person.\n')
+
+
 def test_revert_waits_for_the_moves_that_it_orders(openstack, store, publisher):
     plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
     ended = threading.Event()

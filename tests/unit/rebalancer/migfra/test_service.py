@@ -32,6 +32,7 @@ from kronos_nova.rebalancer.authorization import request_authorization
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.messaging import mqtt
+from kronos_nova.rebalancer.migfra import assembly
 from kronos_nova.rebalancer.migfra import inbox
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import outbox
@@ -838,3 +839,11 @@ def test_a_request_with_another_document_or_of_long_ago_is_refused(store, author
         'its signature has ended')
     assert 'its row differs' in authorization.find_problem(*row, f'{document} ', NOW)
     assert 'its row differs' in authorization.find_problem(*row[:3], 'stop vm', document, NOW)
+
+
+def test_a_service_that_cannot_sign_is_not_built(store, tmp_path):
+    world = World(store)
+    world.set('host', 'broker.example.org', 'mqtt')
+    world.set('key_repository', str(tmp_path / 'none'), 'signing')
+    with pytest.raises(exception.SigningKeyError, match='none'):
+        assembly.build_service(world.conf, dict, None, store, None, 'one', 'machine')
