@@ -27,8 +27,10 @@ def test_containerfile_is_short_and_makes_user_of_kolla():
     kolla = configparser.ConfigParser()
     kolla.read(TOP / 'deploy/kolla/kolla-build.conf')
     assert len(text.splitlines()) <= 40
-    assert re.findall(r'^ARG KRONOS_UID=(\d+)$', text, re.MULTILINE) == [
-        kolla['kronos-user']['uid']] == re.findall(r'install -d -o (\d+) -g \1 ', PAGE)
+    uid = kolla['kronos-user']['uid']
+    assert re.findall(r'^ARG KRONOS_UID=(\d+)$', text, re.MULTILINE) == [uid]
+    # The data, and the keys that sign tasks.
+    assert re.findall(r'install -d -o (\d+) -g \1 ', PAGE) == [uid] * 2
     assert text.rstrip().splitlines()[-3] == 'USER kronos'
 
 

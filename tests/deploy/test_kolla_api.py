@@ -256,6 +256,9 @@ class Chain:
         text = text.replace('/var/log/kolla/kronos/', f'{self.directory}/')
         text = re.sub(r'^connection = .*', f'connection = sqlite:///{self.directory}/kronos.sqlite',
                       text, flags=re.MULTILINE)
+        keys = cloud.config / 'config/kronos/signing-keys'
+        assert keys.is_dir() and '\nkey_repository = /etc/kronos/signing-keys\n' in text
+        text = text.replace('/etc/kronos/signing-keys', str(keys))
         (self.directory / 'kronos.conf').write_text(text)
         shutil.copy(cloud.node / 'kronos-api/policy.yaml', self.directory)
         text = (cloud.node / 'kronos-api/kronos-api-uwsgi.ini').read_text()
