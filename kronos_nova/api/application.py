@@ -35,12 +35,14 @@ from kronos_nova.api import calls
 from kronos_nova.api import endpoints
 from kronos_nova.api import error_documents
 from kronos_nova.api import handlers
+from kronos_nova.api import live_page
 from kronos_nova.api import openapi
 from kronos_nova.api import policies
 from kronos_nova.api import tokens
 from kronos_nova.api import values
 from kronos_nova.api import versions
 from kronos_nova.rebalancer.operations import calculation_turns
+from kronos_nova.rebalancer.operations import live_views
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.wiring import library_defaults
@@ -85,8 +87,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     handlers.load_handlers()
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
-    make_call = CallMaker(conf)
-    enforcer = policies.make_enforcer(conf)
+    make_call = CallMaker(conf, policies.make_enforcer(conf))
     document = json.dumps(openapi.build_document())
 
     def list_versions() -> flask.Response:
@@ -99,7 +100,8 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     for endpoint in endpoints.ENDPOINTS:
         application.add_url_rule(
             endpoint.path.replace('{', '<').replace('}', '>'), endpoint.operation_id,
-            _make_view(endpoint, make_call, enforcer), methods=[endpoint.method])
+            _make_view(endpoint, make_call), methods=[endpoint.method])
+    live_page.add_routes(application, conf)
     application.register_error_handler(http_errors.HTTPException, _answer_http_error)
     application.register_error_handler(exception.KronosException, _answer_our_error)
     application.register_error_handler(Exception, _answer_unexpected_error)
@@ -110,36 +112,43 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
 class CallMaker:
     """Makes the call of each request, with what all requests of the process share."""
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, enforcer: Any) -> None:
         self.conf = conf
+        self._enforcer = enforcer
         self._database = sessions.SharedDatabase(conf)
         self._database.check_keys()
         self._cloud = published_cloud.ReadingCache(
             conf, after_load=published_cloud.keep_from_collector)
         self._calculations = calculation_turns.CalculationTurns()
         self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
+        self._views = live_views.RenderedViews()
 
-    def __call__(self, operator: str, person: str, url: str) -> calls.Call:
-        return calls.Call(self.conf, self._database.make_session(operator, person), url,
-                          self._cloud, self._calculations, self._waits)
+    def __call__(self, identity: context.RequestContext, url: str) -> calls.Call:
+        session = self._database.make_session(calls.format_operator(identity),
+                                              calls.name_person(identity))
+        return calls.Call(self.conf, session, url, self._cloud, self._calculations, self._waits,
+                          self._views, identity, lambda rule: self.may_call(rule, identity))
+
+    def may_call(self, rule: str, identity: context.RequestContext) -> bool:
+        """Return whether a policy rule admits the identity."""
+        return policies.may_call(self._enforcer, self.conf, rule, identity)
 
 
-def _make_view(endpoint: endpoints.Endpoint, make_call: CallMaker,
-               enforcer: Any) -> Callable[..., flask.Response]:
+def _make_view(endpoint: endpoints.Endpoint,
+               make_call: CallMaker) -> Callable[..., flask.Response]:
     """Return the function that checks a request, calls the handler and renders its answer."""
     def answer_request(**names: str) -> flask.Response:
         flask.g.microversion = _read_microversion()
         identity = calls.read_identity(flask.request.environ)
         if identity is None:
             raise http_errors.Unauthorized('No identity is confirmed.')
-        if not policies.may_call(enforcer, make_call.conf, endpoint.rule, identity):
+        if not make_call.may_call(endpoint.rule, identity):
             raise http_errors.Forbidden(
                 f'Policy rule {endpoint.rule} does not admit user {identity.user_id} with the '
                 f'roles {", ".join(identity.roles) or "(none)"} in project '
                 f'{identity.project_id or "(none)"}.')
         _check_names(names)
-        call = make_call(calls.format_operator(identity), calls.name_person(identity),
-                         f'{_find_root()}{flask.request.path}')
+        call = make_call(identity, f'{_find_root()}{flask.request.path}')
         return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 
     return answer_request
@@ -234,7 +243,7 @@ def _add_microversion(response: flask.Response) -> flask.Response:
     if wanted is not None:
         response.headers[versions.HEADER] = f'{versions.SERVICE_TYPE} {wanted}'
         response.vary.add(versions.HEADER)
-    response.headers['Cache-Control'] = 'no-store'
+    response.headers.setdefault('Cache-Control', 'no-store')
     return response
 
 

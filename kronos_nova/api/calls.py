@@ -12,6 +12,7 @@
 
 """A request as its handler sees it: the configuration, the session, and the address."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from oslo_config import cfg
 from oslo_context import context
 
 from kronos_nova.rebalancer.operations import calculation_turns
+from kronos_nova.rebalancer.operations import live_views
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
 
@@ -57,7 +59,8 @@ class Call:
 
     ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud;
     ``calculations``: the turns of requests that plan; ``waits``: the places of requests that wait
-    for events; all of the whole process.
+    for events; ``views``: the rendered views; all of the whole process. ``is_admitted`` returns
+    whether a policy rule admits the identity.
     """
 
     conf: cfg.ConfigOpts
@@ -66,6 +69,9 @@ class Call:
     cloud: published_cloud.ReadingCache
     calculations: calculation_turns.CalculationTurns
     waits: WaitingPlaces
+    views: live_views.RenderedViews
+    identity: context.RequestContext
+    is_admitted: Callable[[str], bool]
 
     @property
     def readings(self) -> Sequence[published_cloud.PublishedReading]:

@@ -27,7 +27,9 @@ from kronos_nova.api import error_documents
 
 LOG = logging.getLogger(__name__)
 #: Paths that answer without a token: they tell versions alone.
-OPEN_PATHS = frozenset({'', '/', '/v1', '/v1/', '/v1/openapi.json'})
+OPEN_PATHS = frozenset({'', '/', '/v1', '/v1/', '/v1/openapi.json', '/page'})
+#: The files of the live page, and the sign-in.
+PAGE_PATH = '/page/'
 _MISSING = 'A valid token of Keystone is missing: send one as X-Auth-Token.'
 _SILENT = 'The token cannot be checked now. Try again later.'
 
@@ -75,7 +77,8 @@ def check_tokens(routes: Callable[..., Any], conf: cfg.ConfigOpts) -> Callable[.
                    'domains of the account of kronos-api.')
 
     def choose_door(environ: dict[str, Any], start_response: Any) -> Any:
-        door = routes if environ.get('PATH_INFO', '') in OPEN_PATHS else protected
+        path = environ.get('PATH_INFO', '')
+        door = routes if path in OPEN_PATHS or path.startswith(PAGE_PATH) else protected
         return door(environ, start_response)
 
     return choose_door

@@ -32,4 +32,10 @@ OPTS: list[cfg.Opt] = [
                help='Seconds: requests that order moves are refused when the engine has read the '
                     'cloud before. Executors check each move again before they request it. See '
                     '[engine] publish_interval.'),
+    cfg.BoolOpt('page', default=True,
+                help='Serve the live page at /page/. Its files need no token; all data comes from '
+                     'the API, by the token of the reader.'),
+    cfg.BoolOpt('page_password_login', default=True,
+                help='The live page may pass the name and the password of a reader to Keystone. '
+                     'Unset: readers paste a token, as with federated identities.'),
 ]

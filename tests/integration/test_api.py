@@ -13,6 +13,7 @@
 """kronos-api by its uWSGI file, with tokens of a real Keystone."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -107,9 +108,18 @@ def make_accounts(keystone):
 
 @pytest.fixture(scope='module')
 def service(tmp_path_factory):
-    directory = tmp_path_factory.mktemp('api')
+    with run_service(tmp_path_factory.mktemp('api')) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def run_service(directory, **more):
+    """Run kronos-api and Keystone on a database with a published cloud.
+
+    :param more: for the publisher.
+    """
     store = stores.in_file(directory / 'kronos.sqlite')
-    publisher = published.Publisher(store, directory)
+    publisher = published.Publisher(store, directory, **more)
     publisher.run_cycle()
     with keystone_server.Keystone() as keystone:
         operators, tokens = make_accounts(keystone)

@@ -17,7 +17,7 @@ import importlib
 #: The modules, in the order of the OpenAPI document.
 _MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines',
             'hosts', 'instances', 'policies', 'verdicts', 'drains', 'moves',
-            'events')
+            'events', 'views')
 
 
 def load_handlers() -> None:

@@ -12,8 +12,6 @@
 
 """The page of a report, from the cloud, a snapshot or a stored plan."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import math
 import time
@@ -25,13 +23,13 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import plan_sections
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import planned_section
 from kronos_nova.rebalancer.report import stored_section
 from kronos_nova.rebalancer.report import values
-from kronos_nova.rebalancer.report import words
 
 #: Number of plans that make up a scope's imbalance over time.
 PLANS = 200
@@ -63,17 +61,7 @@ def _build_stored_section(session: cloud_state.Session, plan_id: str,
         raise _make_config_error('--plan', f'{plan_id}: no such plan',
                                  'kronos plan list shows the newest; [engine] keep_days is how '
                                  'long they are kept.')
-    plans = store.plans.list_plans(PLANS, row.plan.scope)
-    if row.plan_id not in {p.plan_id for p in plans}:
-        plans = [*plans, row]
-    realised = _read_realised_imbalance(store, plans)
-    section = stored_section.build_section(
-        row, store.tasks.list_tasks_of_plans([row.plan_id]), realised=realised.get(row.plan_id),
-        past=stored_section.build_points(plans, realised, row.plan_id,
-                                         _list_dropped_plans(store, plans)),
-        now=time.time(), stagger=session.conf.executor.stagger_seconds,
-        decisions=[_format_decision(decision)
-                   for decision in store.approvals.list_decisions(row.plan_id)])
+    section = plan_sections.build_section(store, row, session.conf.executor.stagger_seconds, PLANS)
     return 'A stored plan and its outcome.', row.created_at, (section,)
 
 
@@ -94,8 +82,7 @@ def _build_cloud_sections(session: cloud_state.Session,
         store = session.store
         for name in cloud.scopes:
             plans = store.plans.list_plans(PLANS, name)
-            past[name] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
-                                                     dropped=_list_dropped_plans(store, plans))
+            past[name] = plan_sections.build_points(store, plans)
             waiting[name], waiting_sections[name] = _read_waiting(conf, store, name)
         source = ('The cloud, and the plan that a cycle would make from it. No move is carried '
                   'out.')
@@ -155,27 +142,6 @@ def _plan_scope(cluster: model.Cluster, cloud: cloud_state.CloudState,
     outcome = run(history)
     waits = cloud_state.find_new_wait(cloud, outcome.plan)
     return outcome if waits is None else run(dataclasses.replace(history, waiting=waits))
-
-
-def _format_decision(decision: Any) -> str:
-    return (f'{words.format_timestamp(decision.decided_at)}: {decision.tasks} {decision.verb} by '
-            f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
-
-
-def _read_realised_imbalance(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
-    """Return the measured imbalance after each plan, by plan.
-
-    Dry runs and plans without moves are left out.
-    """
-    imbalances: Mapping[str, float | None] = store.outcomes.find_measured_imbalances(
-        [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
-    return imbalances
-
-
-def _list_dropped_plans(store: Any, plans: Sequence[Any]) -> frozenset[str]:
-    return stored_section.list_dropped_plans(
-        store.tasks.list_tasks_of_plans([row.plan_id for row in plans
-                                         if row.plan.moves]))
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:

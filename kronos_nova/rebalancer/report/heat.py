@@ -57,6 +57,14 @@ class PolicySquares:
     unknown: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flight:
+    """A move under way as a line between two squares; ``number`` is that of the move."""
+
+    number: int
+    path: str
+
+
 def compute_band(score: float) -> int:
     return min(BANDS - 1, max(0, int(score * BANDS + 1e-9)))
 
@@ -94,3 +102,31 @@ def draw_squares(scores: Sequence[float | None]) -> PolicySquares:
 def compute_squares_size(hosts: int) -> tuple[int, int]:
     """Return the width and height of so many squares."""
     return (min(hosts, ROW) * (SIDE + GAP), (hosts + ROW - 1) // ROW * (SIDE + GAP))
+
+
+def draw_flights(moves: Sequence[values.MoveLine], hosts: Sequence[str]) -> tuple[Flight, ...]:
+    """Draw a bent line for each move between two hosts that have squares.
+
+    :param hosts: names in the order of the squares.
+    """
+    places = {host: place for place, host in enumerate(hosts)}
+    flights = []
+    for move in moves:
+        if move.from_host in places and move.to_host in places:
+            x, y = _find_centre(places[move.from_host])
+            end_x, end_y = _find_centre(places[move.to_host])
+            # The bend keeps lines between neighbours in a row apart from the squares.
+            bend = 0.2 * (abs(end_x - x) + abs(end_y - y))
+            flights.append(Flight(move.number, f'M{x:g} {y:g}Q{(x + end_x) / 2:g} '
+                                               f'{(y + end_y) / 2 - bend:g} {end_x:g} {end_y:g}'))
+    return tuple(flights)
+
+
+def _find_centre(place: int) -> tuple[float, float]:
+    row, column = divmod(place, ROW)
+    return column * (SIDE + GAP) + SIDE / 2, row * (SIDE + GAP) + SIDE / 2
+
+
+def choose_zoom(hosts: int) -> int:
+    """Return the pixels of a unit of the squares: few hosts have large ones."""
+    return 4 if hosts <= 12 else 2 if hosts <= 500 else 1

@@ -13,6 +13,7 @@
 """The section of a pass, from its findings and decisions: every host with its scores."""
 
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math
@@ -136,35 +137,43 @@ def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.Ho
         weights = [p.weight for p in chosen]
         host_lines.append(values.HostLine(
             host, tuple(levels), values.HostLevel(
-                _sum_weighted_scores(weights, [level.before for level in levels]),
-                _sum_weighted_scores(weights, [level.after for level in levels])),
-            zone=_find_zone(request.cluster, host), instances=instances[h], gives=gives[host],
-            takes=takes[host], notes=_list_host_notes(outcome, host)))
+                sum_weighted_scores(weights, [level.before for level in levels]),
+                sum_weighted_scores(weights, [level.after for level in levels])),
+            zone=find_zone(request.cluster, host), instances=instances[h], gives=gives[host],
+            takes=takes[host], notes=list_host_notes(
+                outcome.request, host, outcome.plan.draining)))
     return tuple(host_lines)
 
 
-def _sum_weighted_scores(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
+def sum_weighted_scores(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
+    """Return the load of a host; None: a score is not known."""
     known = [score for score in scores if score is not None]
     if len(known) < len(scores):
         return None
     return math.fsum(w * score for w, score in zip(weights, known, strict=True))
 
 
-def _find_zone(cluster: model.Cluster, host: str) -> str:
+def find_zone(cluster: model.Cluster, host: str) -> str:
+    """Return the availability zone of a host; '' without a nova-compute."""
     service = cluster.services.get(host)
     return service.zone if service is not None else ''
 
 
-def _list_host_notes(outcome: planning_pipeline.PassOutcome, host: str) -> tuple[str, ...]:
+def list_host_notes(request: planner.PlanningInput, host: str,
+                    emptied: Collection[str]) -> tuple[str, ...]:
+    """List the special states of a host.
+
+    :param emptied: hosts that a plan empties, besides those of the history.
+    """
     frozen = any(known.untrusted is None and host in known.missing
-                 for known in outcome.scores.policies.values())
-    service = outcome.cluster.services.get(host)
-    history = outcome.request.history
+                 for known in request.scores.policies.values())
+    service = request.cluster.services.get(host)
+    history = request.history
     notes = [
         (service is None, 'no nova-compute service'),
         (service is not None and not service.up, 'down'),
         (service is not None and not service.enabled, 'disabled'),
-        (host in outcome.plan.draining or host in history.draining, 'being emptied'),
+        (host in emptied or host in history.draining, 'being emptied'),
         (host in history.quarantined_hosts, 'in quarantine'),
         (frozen, 'frozen')]
     return tuple(text for true, text in notes if true)

@@ -119,16 +119,21 @@ def list_dropped_plans(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
 
 def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
     task = row.task
-    state = str(task.state)
-    if task.state is model.TaskState.COMPLETED and task.to_host != move.to_host:
-        state += f' on {task.to_host}'
     return dataclasses.replace(
-        move, begins=task.not_before, task_id=task.task_id, state=state,
-        spans=_list_attempt_spans(row),
+        move, begins=task.not_before, task_id=task.task_id,
+        state=describe_state(task, move.to_host), spans=list_attempt_spans(row),
         error=row.error)
 
 
-def _list_attempt_spans(row: rows.TaskRow) -> tuple[values.AttemptSpan, ...]:
+def describe_state(task: model.Task, planned: str) -> str:
+    """Return the state of a task, with the destination where another than the planned one took it.
+    """
+    if task.state is model.TaskState.COMPLETED and task.to_host != planned:
+        return f'{task.state} on {task.to_host}'
+    return str(task.state)
+
+
+def list_attempt_spans(row: rows.TaskRow) -> tuple[values.AttemptSpan, ...]:
     """List the ended attempts of a task, and the one under way.
 
     A task of an earlier release has no attempts: only its submission and its end are known.

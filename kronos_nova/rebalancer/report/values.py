@@ -148,7 +148,7 @@ class ScopeSection:
     empty. ``waiting``: number of moves of earlier plans that wait for approval. ``no_points`` says
     which ``points`` are lacking. ``decisions`` are sentences about operators' decisions.
     ``started`` is the time at which tasks were written; None: the plan has none, and times are the
-    planned ones.
+    planned ones. ``columns`` name the two scores of a host and the two imbalances of a policy.
     """
 
     scope: str
@@ -176,6 +176,7 @@ class ScopeSection:
     held: tuple[str, ...] = ()
     gaps: tuple[DataGap, ...] = ()
     reason: str | None = None
+    columns: tuple[str, str] = ('before', 'after')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

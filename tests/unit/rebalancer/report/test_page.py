@@ -26,6 +26,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.report import heat
 from kronos_nova.rebalancer.report import meanings
 from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import rendering
 from kronos_nova.rebalancer.report import values
 from tests.unit import clouds
 from tests.unit.rebalancer.report import made
@@ -178,7 +179,7 @@ def test_rules_are_explained_and_unknown_ones_have_a_general_text(good):
 
 
 def test_of_many_names_the_first_are_written_and_the_rest_counted(good):
-    assert good.text.count('warning') == 2 * page.NAMED and 'and 10 more' in good.text
+    assert good.text.count('warning') == 2 * rendering.NAMED and 'and 10 more' in good.text
 
 
 def test_real_times_are_shown_for_tasks_and_planned_ones_elsewhere(good):
@@ -267,7 +268,7 @@ def test_small_heat_map_has_a_legend_of_all_bands():
 
 def test_host_names_do_not_wrap_and_state_comes_early():
     found = only(made.of_plan())
-    style = page._render_style()
+    style = rendering.render_style()
     assert '.host, .state { white-space: nowrap; }' in style
     assert found.text.index('State') < found.text.index('Instance From')
     assert not [tag for tag, a in found.elements if (a.get('class') or '') == 'name'

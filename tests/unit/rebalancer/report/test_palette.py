@@ -18,6 +18,7 @@ import re
 import pytest
 
 from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import rendering
 from kronos_nova.rebalancer.report import palette
 
 
@@ -51,7 +52,7 @@ def test_bands_go_one_way_so_that_colours_are_not_all_there_is(theme):
 
 
 def test_the_style_uses_no_colour_but_these():
-    style = page._render_style()
+    style = rendering.render_style()
     own = {colour for theme in ('light', 'dark')
            for colour in palette.list_css_variables(theme).values()}
     assert set(re.findall('#[0-9a-f]{6}', style)) == own
@@ -63,6 +64,6 @@ def test_the_style_uses_no_colour_but_these():
 
 
 def test_dark_mode_applies_to_screens_alone():
-    style = page._render_style()
+    style = rendering.render_style()
     assert style.count('prefers-color-scheme') == 1
     assert '@media screen and (prefers-color-scheme:dark)' in style

@@ -1,0 +1,160 @@
+// Licensed under the Apache License, Version 2.0 (the "License"); you may
+// not use this file except in compliance with the License. You may obtain
+// a copy of the License at
+//
+//      http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+// WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+// License for the specific language governing permissions and limitations
+// under the License.
+
+// Drains: the hosts that are emptied, with a forecast, and the check of a host.
+
+import { ApiError, send } from './client.js';
+import { count, formatSeconds, formatTime, make } from './parts.js';
+
+/** Drains whose forecast is asked for without a click, and the milliseconds for which it holds. */
+const FORECAST = 3, FRESH = 120_000;
+const HEAD = ['Host', 'Scope', 'Instances left', 'State', 'Forecast'];
+
+export class Drains {
+  /** `mayStart` returns whether the reader may start drains. */
+  constructor(box, certificate, dialog, mayStart, changed) {
+    this.box = box;
+    this.certificate = certificate;
+    this.dialog = dialog;
+    this.mayStart = mayStart;
+    this.changed = changed;
+    this.drains = [];
+    this.forecasts = new Map();
+    this.busy = false;
+  }
+
+  async refresh() {
+    this.drains = (await send('GET', 'drains')).drains;
+    this.render();
+    if (!this.busy) {
+      this.busy = true;
+      this.foresee().finally(() => { this.busy = false; });
+    }
+  }
+
+  /** Ask for the forecasts that are missing or old, one after the other. */
+  async foresee() {
+    const wanted = this.drains.filter((drain) => drain.instance_count && drain.held === null);
+    for (const { host } of wanted.slice(0, FORECAST)) {
+      const known = this.forecasts.get(host);
+      if (known && Date.now() - known.at < FRESH) continue;
+      try {
+        this.forecasts.set(host, { at: Date.now(), text: foretell(await ask(host)) });
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        this.forecasts.set(host, { at: Date.now(), text: error.message });
+      }
+      this.render();
+    }
+  }
+
+  render() {
+    if (!this.drains.length) {
+      this.box.replaceChildren(make('p', {}, 'No host is disabled or emptied.'));
+      return;
+    }
+    const rows = this.drains.map((drain) => {
+      const state = drain.held !== null ? `held: ${drain.held}. ${drain.remedy ?? ''}`
+        : drain.instance_count ? 'engines empty it' : 'empty';
+      const why = drain.disabled_reason === null ? '' : `disabled: ${drain.disabled_reason}`;
+      return make('tr', {}, make('th', { scope: 'row', class: 'host' }, make('bdi', {}, drain.host)),
+        cell(1, make('bdi', {}, drain.scope)), cell(2, String(drain.instance_count)),
+        cell(3, make('bdi', {}, state), why ? make('br') : null,
+          why ? make('bdi', { class: 'small' }, why) : null),
+        cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));
+    });
+    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'region',
+      'aria-label': 'Drains, table' }, make('table', { class: 'cards' },
+      make('thead', {}, make('tr', {}, ...HEAD.map((text) => make('th', { scope: 'col' }, text)))),
+      make('tbody', {}, ...rows))));
+  }
+
+  /** Show whether a host can be emptied, and how. */
+  async check(host) {
+    this.certificate.hidden = false;
+    this.certificate.replaceChildren(make('p', {}, 'The service plans the drain of ',
+      make('bdi', {}, host), ' …'));
+    let answer;
+    try {
+      answer = await ask(host);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.certificate.replaceChildren(make('p', { class: 'bad' }, error.message));
+      return;
+    }
+    const lines = [
+      ...answer.obstacles.map((text) => make('li', {}, `Engines: ${text}`)),
+      ...answer.moves.map((move) => make('li', {}, make('code', {}, move.instance_id), ' moves to ',
+        make('bdi', {}, move.to_host), ` in wave ${move.wave}`)),
+      ...answer.blocked.map((stays) => make('li', {}, make('code', {}, stays.instance_id),
+        stays.leaves_later ? ' leaves later: ' : ' stays: ', make('bdi', {}, stays.reason))),
+      ...answer.risks.map((risk) => make('li', {}, make('code', {}, risk.instance_id),
+        ` may not converge: ${Math.round(100 * risk.probability)} %`)),
+      ...Object.entries(answer.missing).map(([name, amount]) => make('li', {},
+        `Other hosts lack ${amount} of ${name}`))];
+    const start = make('button', { type: 'button', class: 'main' }, 'Start drain…');
+    start.addEventListener('click', () => this.open(answer));
+    const close = make('button', { type: 'button' }, 'Close');
+    close.addEventListener('click', () => { this.certificate.hidden = true; });
+    this.certificate.replaceChildren(
+      make('h3', {}, 'Drain of ', make('bdi', {}, host), answer.can_be_emptied ? ' is possible'
+        : ' is not possible'),
+      make('p', {}, `${count(answer.instance_count, 'instance')} on the host. ${foretell(answer)}. `
+        + `An engine read the cloud ${formatTime(answer.read_at)}.`),
+      make('ul', {}, ...lines),
+      make('div', { class: 'row' }, this.mayStart() && answer.can_be_emptied ? start : null, close));
+  }
+
+  open(answer) {
+    const { dialog } = this;
+    const form = dialog.querySelector('form');
+    const notice = dialog.querySelector('.notice');
+    form.reset();
+    notice.hidden = true;
+    dialog.querySelector('#drain-text').textContent = `Nova disables host ${answer.host}; `
+      + `${count(answer.instance_count, 'instance')} must leave it. ${foretell(answer)}.`;
+    form.onsubmit = async (event) => {
+      if (event.submitter?.value !== 'start') return;
+      event.preventDefault();
+      event.submitter.disabled = true;
+      try {
+        await send('POST', 'drains', { body: { host: answer.host, reason: form.elements.reason.value } });
+        dialog.close();
+        this.certificate.hidden = true;
+        this.changed();
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        notice.textContent = error.message;
+        notice.hidden = false;
+      } finally {
+        event.submitter.disabled = false;
+      }
+    };
+    dialog.showModal();
+  }
+}
+
+function cell(column, ...children) {
+  return make('td', { 'data-label': HEAD[column] }, ...children);
+}
+
+function ask(host) {
+  return send('GET', 'drains/check', { query: { host } });
+}
+
+function foretell(answer) {
+  const stays = answer.blocked.filter((instance) => !instance.leaves_later).length;
+  const time = answer.expected_seconds === null ? 'Time not known: no migration was measured'
+    : `About ${formatSeconds(answer.expected_seconds)}, by ${count(answer.measured_migration_count,
+      'measured migration')}`;
+  return stays ? `${count(stays, 'instance')} would stay. ${time}` : time;
+}

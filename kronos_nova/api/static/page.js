@@ -1,0 +1,273 @@
+// Licensed under the Apache License, Version 2.0 (the "License"); you may
+// not use this file except in compliance with the License. You may obtain
+// a copy of the License at
+//
+//      http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+// WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+// License for the specific language governing permissions and limitations
+// under the License.
+
+// The live page: sign in, show the views of the service, and follow its events.
+
+import { ApiError, forgetToken, hasToken, keepToken, send, signIn } from './client.js';
+import { Drains } from './drains.js';
+import { Filters } from './filters.js';
+import { HeatMap } from './heat.js';
+import { count, make, say, swap } from './parts.js';
+
+/** Seconds of a request for events; milliseconds after an event until the views are asked for: the
+ * service renders a view once a second. */
+const WAIT = 25, DEBOUNCE = 1100;
+/** Milliseconds between two refreshes at most; between two questions where none can wait. */
+const REFRESH = 60_000, POLL = 8_000;
+/** Milliseconds before a request that failed is sent again, at first and at most. */
+const RETRY = 1_000, SLOWEST = 30_000;
+
+const find = (id) => document.getElementById(id);
+const state = { rules: new Set(), scopes: [], scope: null, stop: null, timer: null, refreshing: null };
+const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => {
+  find('check-form').elements.host.value = host;
+  find('announce').textContent = `${host} is chosen for a drain check.`;
+});
+const filters = new Filters(find('filters'), find('matches'), find('found'), map);
+const drains = new Drains(find('drains'), find('certificate'), find('drain'),
+  () => state.rules.has('kronos:drain:start'), () => refresh());
+
+function showSignIn(text = '') {
+  state.stop?.abort();
+  clearTimeout(state.timer);
+  forgetToken();
+  for (const id of ['content', 'who', 'scopes-nav']) find(id).hidden = true;
+  for (const id of ['state', 'as-of']) find(id).textContent = '';
+  for (const id of ['overview', 'failures', 'scope', 'drains']) swap(find(id), '');
+  find('sign-in').hidden = false;
+  say(find('notice'), text);
+  find('password-form').elements.user_name.focus();
+}
+
+/** Begin with the token that is kept: show the views, then follow the events. */
+async function begin() {
+  state.stop?.abort();
+  state.stop = new AbortController();
+  let rights;
+  try {
+    rights = await send('GET', 'rights');
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    showSignIn(error.status === 401 ? 'The token is not valid, or no longer.' : error.message);
+    return;
+  }
+  state.rules = new Set(rights.rules);
+  find('sign-in').hidden = true;
+  say(find('notice'), '');
+  find('who').firstElementChild.textContent = `${rights.user_name} in ${rights.project_name}`;
+  for (const id of ['content', 'who']) find(id).hidden = false;
+  await follow(state.stop.signal);
+}
+
+/** Refresh the views after each event, until the signal; a failed request is sent again. */
+async function follow(signal) {
+  let marker = null, delay = RETRY;
+  while (!signal.aborted) {
+    try {
+      if (marker === null) {
+        marker = (await send('GET', 'events', { signal })).marker;
+        await refresh();
+      } else {
+        const answer = await send('GET', 'events', { signal,
+          query: { since: marker, wait_seconds: document.hidden ? 0 : WAIT } });
+        marker = answer.marker;
+        if (answer.events.length) schedule(DEBOUNCE);
+        if (!answer.waited || document.hidden) await sleep(POLL, signal);
+      }
+      delay = RETRY;
+      find('state').textContent = 'Live';
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status === 401) { showSignIn('The token is no longer valid.'); return; }
+      find('state').textContent = `Not live: ${error.message}`;
+      if (!(error instanceof ApiError)) console.error(error);
+      if (error.status === 404) marker = null;
+      await sleep(delay, signal);
+      delay = Math.min(2 * delay, SLOWEST);
+    }
+  }
+}
+
+function sleep(milliseconds, signal) {
+  return new Promise((wake) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+      document.removeEventListener('visibilitychange', end);
+      wake();
+    };
+    const timer = setTimeout(end, milliseconds);
+    signal.addEventListener('abort', end);
+    document.addEventListener('visibilitychange', end);
+  });
+}
+
+function schedule(milliseconds) {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(() => { refresh(); }, milliseconds);
+}
+
+/** Ask for all views; show an error beside the views of before. */
+function refresh() {
+  state.refreshing ??= (async () => {
+    try {
+      const overview = await send('GET', 'views/overview');
+      showOverview(overview);
+      await Promise.all([showScope(), drains.refresh()]);
+      find('as-of').textContent = `as of ${new Date().toISOString().slice(11, 19)} UTC`;
+      say(find('notice'), '');
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 401) showSignIn('The token is no longer valid.');
+      else say(find('notice'), error.message);
+    } finally {
+      state.refreshing = null;
+      if (hasToken()) schedule(REFRESH);
+    }
+  })();
+  return state.refreshing;
+}
+
+function showOverview(view) {
+  state.scopes = view.scopes;
+  const box = find('overview');
+  swap(box, view.html);
+  swap(find('failures'), view.failures_html);
+  const waiting = box.querySelectorAll('[data-approve-plan]');
+  for (const button of waiting) button.hidden = !state.rules.has('kronos:plan:approve');
+  document.title = waiting.length ? `(${waiting.length}) Kronos` : 'Kronos';
+  if (!view.scopes.includes(state.scope)) state.scope = readHash() ?? view.worst_scope;
+  const links = view.scopes.map((scope) => make('li', {}, make('a', {
+    href: `#scope=${encodeURIComponent(scope)}`,
+    ...(scope === state.scope ? { 'aria-current': 'page' } : {}) }, make('bdi', {}, scope))));
+  find('scopes-nav').hidden = view.scopes.length < 2;
+  const list = find('scopes-nav').querySelector('ul');
+  if (list.innerText !== view.scopes.join('\n') || !list.querySelector('[aria-current]')) {
+    list.replaceChildren(...links);
+  }
+}
+
+async function showScope() {
+  const { scope } = state;
+  find('scope-section').hidden = scope === null;
+  if (scope === null) return;
+  const view = await send('GET', 'views/scope', { query: { scope } });
+  if (scope !== state.scope) return;
+  const changed = swap(find('scope'), view.html);
+  if (changed) map.attach(view);
+  filters.attach(view);
+  const names = find('hosts');
+  if (names.childElementCount !== view.hosts.length || changed) {
+    names.replaceChildren(...view.hosts.map((host) => make('option', { value: host.name })));
+  }
+}
+
+function readHash() {
+  const scope = new URLSearchParams(location.hash.slice(1)).get('scope');
+  return state.scopes.includes(scope) ? scope : null;
+}
+
+function chooseScope(scope) {
+  state.scope = scope;
+  for (const link of find('scopes-nav').querySelectorAll('a')) {
+    if (link.textContent === scope) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  refresh();
+}
+
+async function showPlan(planId) {
+  const box = find('plan-view');
+  try {
+    swap(box.lastElementChild, (await send('GET', 'views/plan', { query: { plan_id: planId } })).html);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    say(find('notice'), error.message);
+    return;
+  }
+  box.hidden = false;
+  box.scrollIntoView();
+  find('plan-name')?.focus();
+}
+
+function openApproval(planId, moves) {
+  const dialog = find('approve');
+  const form = dialog.querySelector('form');
+  const notice = dialog.querySelector('.notice');
+  form.reset();
+  notice.hidden = true;
+  find('approve-text').textContent = `${count(moves, 'move')} of plan ${planId} may begin then.`;
+  form.onsubmit = async (event) => {
+    if (event.submitter?.value !== 'approve') return;
+    event.preventDefault();
+    event.submitter.disabled = true;
+    const reason = form.elements.reason.value.trim();
+    try {
+      const done = await send('POST', `plans/${planId}/approve`, { body: reason ? { reason } : {} });
+      dialog.close();
+      find('announce').textContent = done.approvals_missing
+        ? `${count(done.approvals_missing, 'more person')} must approve the plan.`
+        : `${count(done.tasks.length, 'task')} may begin.`;
+      refresh();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      notice.textContent = error.message;
+      notice.hidden = false;
+    } finally {
+      event.submitter.disabled = false;
+    }
+  };
+  dialog.showModal();
+}
+
+find('password-form').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const form = event.target;
+  try {
+    keepToken(await signIn(Object.fromEntries(new FormData(form))));
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    say(find('notice'), error.message);
+    return;
+  } finally {
+    form.elements.password.value = '';
+  }
+  begin();
+});
+find('token-form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  keepToken(event.target.elements.token.value.trim());
+  event.target.reset();
+  begin();
+});
+find('sign-out').addEventListener('click', () => showSignIn());
+find('check-form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  drains.check(event.target.elements.host.value.trim());
+});
+find('overview').addEventListener('click', (event) => {
+  const { showPlan: plan, approvePlan, moves, showScope: place } = event.target.closest('button')?.dataset ?? {};
+  if (plan) showPlan(plan);
+  else if (approvePlan) openApproval(approvePlan, Number(moves));
+  else if (place) {
+    location.hash = `scope=${encodeURIComponent(state.scopes[place])}`;
+    find('scope-section').scrollIntoView();
+  }
+});
+find('close-plan').addEventListener('click', () => { find('plan-view').hidden = true; });
+addEventListener('hashchange', () => { const scope = readHash(); if (scope) chooseScope(scope); });
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden && !find('content').hidden) schedule(0);
+});
+
+if (hasToken()) begin();
+else showSignIn();
