@@ -122,11 +122,11 @@ def _build_card(state: stored_views.ScopeState) -> live_values.ScopeCard:
         reason=cycle.reason, problems=tuple(problems))
 
 
-def _list_waiting_plans(session: sessions.DatabaseSession, now: float,
-                        scope: str | None = None) -> tuple[live_values.WaitingPlan, ...]:
+def _list_waiting_plans(session: sessions.DatabaseSession,
+                        now: float) -> tuple[live_values.WaitingPlan, ...]:
     store = session.store
     waiting = []
-    for plan in store.approvals.list_waiting_plans(now, scope):
+    for plan in store.approvals.list_waiting_plans(now):
         row = store.plans.find_plan(plan.plan_id)
         if row is not None:
             waiting.append(live_values.WaitingPlan(
@@ -162,7 +162,7 @@ def read_scope(session: sessions.DatabaseSession, cache: published_cloud.Reading
             plans[plan_id] = row
     return live_section.build_scope(
         _build_card(state), _find_reading(session, cache, scope), tasks, plans,
-        _list_waiting_plans(session, now, scope), plan_sections.build_points(store, past), now)
+        plan_sections.build_points(store, past), now)
 
 
 def _find_reading(session: sessions.DatabaseSession, cache: published_cloud.ReadingCache,

@@ -39,7 +39,9 @@ def render_failures(overview: live_values.Overview) -> str:
 def render_scope(scope: live_values.LiveScope) -> str:
     """Render a scope: its hosts as squares, its moves, and its imbalance over time."""
     view = section_view.build_live_view(
-        scope.section, scope.sentences, [move.line for move in scope.moves if move.under_way])
+        scope.section, scope.sentences,
+        live=[move.line for move in scope.moves if not move.ended],
+        flying=[move.line for move in scope.moves if move.under_way])
     return _render('live_scope.html', scope=scope, view=view, s=scope.section, id='scope')
 
 

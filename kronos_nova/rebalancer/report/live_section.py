@@ -46,8 +46,7 @@ class ScopeReading:
 
 def build_scope(card: live_values.ScopeCard, reading: ScopeReading | None,
                 tasks: Sequence[rows.TaskRow], plans: Mapping[str, rows.PlanRow],
-                waiting: Sequence[live_values.WaitingPlan], points: Sequence[values.PlanPoint],
-                now: float) -> live_values.LiveScope:
+                points: Sequence[values.PlanPoint], now: float) -> live_values.LiveScope:
     """Build the section of a scope.
 
     :param reading: None: no engine has published one.
@@ -71,7 +70,7 @@ def build_scope(card: live_values.ScopeCard, reading: ScopeReading | None,
         no_lines='' if reading is not None else 'No engine has published a reading of this scope.',
         no_moves=NO_MOVES, started=now, seen=now, points=tuple(points), reason=card.reason,
         waiting=card.waiting, columns=COLUMNS)
-    return live_values.LiveScope(section, moves, tuple(waiting), tuple(_list_sentences(card)))
+    return live_values.LiveScope(card, section, moves, tuple(_list_sentences(card)))
 
 
 def _align_policies(card: live_values.ScopeCard,
@@ -94,7 +93,8 @@ def build_failed_line(row: rows.TaskRow) -> values.MoveLine:
 
 def _build_move(number: int, row: rows.TaskRow, plan: rows.PlanRow | None) -> live_values.LiveMove:
     return live_values.LiveMove(_build_line(number, row, _find_move(row, plan)), row.task.plan_id,
-                                row.task.memory_mb, row.task.state in rows.IN_FLIGHT)
+                                row.task.memory_mb, row.task.state in rows.IN_FLIGHT,
+                                row.task.state.is_terminal)
 
 
 def _build_line(number: int, row: rows.TaskRow, move: model.Move | None) -> values.MoveLine:

@@ -21,13 +21,15 @@ from kronos_nova.rebalancer.report import values
 class LiveMove:
     """A move whose task is not over, or ended lately; ``line.number`` counts from 1.
 
-    ``memory_mib``: of the instance. ``under_way``: an executor has begun the task.
+    ``memory_mib``: of the instance. ``under_way``: an executor has begun the task, and it is not
+    over. ``ended``: the task is over.
     """
 
     line: values.MoveLine
     plan_id: str
     memory_mib: int
     under_way: bool
+    ended: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class LiveScope:
     and as the moves that are not over leave them. ``section.moves`` are those of ``moves``.
     """
 
+    card: ScopeCard
     section: values.ScopeSection
     moves: tuple[LiveMove, ...]
-    plans: tuple[WaitingPlan, ...]
     sentences: tuple[str, ...]

@@ -65,16 +65,20 @@ def build_view(section: values.ScopeSection) -> SectionView:
                          len(ranking) > heat_maps.FEW)
 
 
-def build_live_view(section: values.ScopeSection, sentences: Sequence[str],
+def build_live_view(section: values.ScopeSection, sentences: Sequence[str], *,
+                    live: Sequence[values.MoveLine],
                     flying: Sequence[values.MoveLine]) -> SectionView:
     """Draw a section of the live page: each host is a square, and few hosts are large ones.
 
     :param section: ``lines`` in the order of the squares.
-    :param flying: moves under way, in the order of their numbers.
+    :param live: moves that are not over.
+    :param flying: moves under way.
     """
     view = _draw_section(section, sentences, section.lines, bool(section.lines))
     return dataclasses.replace(
         view, heat=dataclasses.replace(view.heat, parts=()),
+        givers=arrows.group_by_source(live, section.lines),
+        arrows=arrows.draw_arrows(live, section.lines),
         flights=heat_maps.draw_flights(flying, [line.name for line in section.lines]),
         zoom=heat_maps.choose_zoom(len(section.lines)),
         places={line.name: place for place, line in enumerate(section.lines)})
