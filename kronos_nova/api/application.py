@@ -87,7 +87,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     handlers.load_handlers()
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
-    make_call = CallMaker(conf, policies.make_enforcer(conf))
+    make_call = CallMaker(conf)
     document = json.dumps(openapi.build_document())
 
     def list_versions() -> flask.Response:
@@ -112,9 +112,9 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
 class CallMaker:
     """Makes the call of each request, with what all requests of the process share."""
 
-    def __init__(self, conf: cfg.ConfigOpts, enforcer: Any) -> None:
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
-        self._enforcer = enforcer
+        self._enforcer = policies.make_enforcer(conf)
         self._database = sessions.SharedDatabase(conf)
         self._database.check_keys()
         self._cloud = published_cloud.ReadingCache(

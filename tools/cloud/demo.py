@@ -63,6 +63,9 @@ def demo(layout: Layout, size: up.Size, keep: bool, progress: Progress) -> bool:
             rebalancer.stop_executor(run)
         if not found and not keep:
             down.down(layout, keep_logs=True, progress=progress)
+        elif rebalancer.API in run.ports:
+            progress.say(f'Live page, as user admin in project admin: {rebalancer.find_page(run)}\n'
+                         f'The password is in {layout.openrc}.')
 
 
 class Demo:

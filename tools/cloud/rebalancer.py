@@ -149,6 +149,11 @@ def start_api(run: Run) -> None:
     run.wait_http(API)
 
 
+def find_page(run: Run) -> str:
+    """Return the address of the live page of kronos-api."""
+    return f'http://127.0.0.1:{run.ports[API]}/page/'
+
+
 def start_engine(run: Run) -> None:
     run.spawn(ENGINE, command(run, ENGINE))
 

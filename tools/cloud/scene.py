@@ -54,4 +54,6 @@ def describe_first_steps(run: Run) -> str:
         '  openstack rebalance plan approve --latest --wait',
         '  openstack rebalance task list',
         f'  kronos host list --config-file {shlex.quote(str(run.layout.kronos_conf))}', '',
+        f'Look at the live page, as user admin in project admin: {rebalancer.find_page(run)}',
+        f'The password is in {run.layout.openrc}.', '',
         'tools/sandbox down takes it down.'))

@@ -21,6 +21,7 @@ from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import live_views
 from kronos_nova.rebalancer.report import live_page
 from kronos_nova.rebalancer.report import live_values
+from kronos_nova.rebalancer.report import words
 
 
 class View(values.Resource):
@@ -46,8 +47,9 @@ class ShownMove(values.Resource):
     @classmethod
     def from_live(cls, move: live_values.LiveMove) -> Self:
         line = move.line
-        return cls(number=line.number, instance_id=line.uuid, instance_name=line.name,
-                   from_host=line.from_host, to_host=line.to_host, phase=line.phase,
+        return cls(number=line.number, instance_id=line.uuid,
+                   instance_name=str(words.format_value(line.name)), from_host=line.from_host,
+                   to_host=line.to_host, phase=line.phase,
                    state=line.state or '', under_way=move.under_way, memory_mib=move.memory_mib,
                    plan_id=move.plan_id)
 
@@ -124,7 +126,7 @@ def list_rights(call: calls.Call) -> Rights:
                   user_name=call.identity.user_name, project_name=call.identity.project_name)
 
 
-@endpoints.register_endpoint('GET', '/v1/views/overview', 'view:show', endpoints.Access.READER)
+@endpoints.register_endpoint('GET', '/v1/views/overview', 'view:overview', endpoints.Access.READER)
 def show_overview(call: calls.Call) -> OverviewView:
     """Show all scopes, the plans that wait, the pauses, and the tasks that failed lately.
 
@@ -140,7 +142,7 @@ def show_overview(call: calls.Call) -> OverviewView:
     return call.views.render('overview', render)
 
 
-@endpoints.register_endpoint('GET', '/v1/views/scope', 'view:show', endpoints.Access.READER)
+@endpoints.register_endpoint('GET', '/v1/views/scope', 'view:scope', endpoints.Access.READER)
 def show_scope(call: calls.Call, query: ScopeQuestion) -> ScopeView:
     """Show a scope: its hosts as squares, its moves, and its imbalance over time."""
     return call.views.render(
@@ -148,7 +150,7 @@ def show_scope(call: calls.Call, query: ScopeQuestion) -> ScopeView:
             live_views.read_scope(call.session, call.cloud, query.scope)))
 
 
-@endpoints.register_endpoint('GET', '/v1/views/plan', 'view:show', endpoints.Access.READER)
+@endpoints.register_endpoint('GET', '/v1/views/plan', 'view:plan', endpoints.Access.READER)
 def show_plan_view(call: calls.Call, query: PlanQuestion) -> View:
     """Show a stored plan with its moves and their tasks, as kronos report does."""
     return call.views.render(

@@ -17,9 +17,8 @@ import re
 
 import pytest
 
-from kronos_nova.rebalancer.report import page
-from kronos_nova.rebalancer.report import rendering
 from kronos_nova.rebalancer.report import palette
+from kronos_nova.rebalancer.report import rendering
 
 
 @pytest.mark.parametrize(('one', 'other', 'ratio'), [
