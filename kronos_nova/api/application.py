@@ -119,9 +119,11 @@ class CallMaker:
         self._calculations = calculation_turns.CalculationTurns()
         self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
 
-    def __call__(self, operator: str, person: str, url: str) -> calls.Call:
-        return calls.Call(self.conf, self._database.make_session(operator, person), url,
-                          self._cloud, self._calculations, self._waits)
+    def __call__(self, identity: context.RequestContext, url: str, access: Any) -> calls.Call:
+        session = self._database.make_session(calls.format_operator(identity),
+                                              calls.name_person(identity))
+        return calls.Call(self.conf, session, url, self._cloud, self._calculations, self._waits,
+                          access)
 
 
 def _make_view(endpoint: endpoints.Endpoint, make_call: CallMaker,
@@ -138,8 +140,8 @@ def _make_view(endpoint: endpoints.Endpoint, make_call: CallMaker,
                 f'roles {", ".join(identity.roles) or "(none)"} in project '
                 f'{identity.project_id or "(none)"}.')
         _check_names(names)
-        call = make_call(calls.format_operator(identity), calls.name_person(identity),
-                         f'{_find_root()}{flask.request.path}')
+        call = make_call(identity, f'{_find_root()}{flask.request.path}',
+                         calls.find_access(flask.request.environ))
         return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 
     return answer_request

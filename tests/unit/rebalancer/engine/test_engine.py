@@ -393,9 +393,10 @@ def test_a_drain_supersedes_a_plan_for_balance_that_waits(world, caplog):
     assert waiting.plan_id != balance.plan_id
     (ended,) = world.store.tasks.list_plan_tasks(balance.plan_id)
     assert (ended.task.state, ended.error_type) == (model.TaskState.CANCELLED, 'MigrationCancelled')
-    assert ended.error == ('Superseded: an operator has disabled host a, and the drain goes first')
+    assert ended.error == 'Superseded: an operator has disabled host a, and the drain goes first'
     (decision,) = world.store.approvals.list_decisions(balance.plan_id)
-    assert (decision.verb, decision.decided_by, decision.tasks) == ('superseded', 'kronos-engine', 1)
+    assert (decision.verb, decision.decided_by, decision.tasks) == (
+        'superseded', 'kronos-engine', 1)
     assert world.store.approvals.find_requesters([balance.plan_id]) == {}
     assert 'cancelled: an operator has disabled host a' in caplog.text
     world.clock.now += 60
