@@ -40,7 +40,8 @@ def disabled(reason):
 @pytest.fixture
 def publisher(store, tmp_path, conf):
     """An engine that moves instances, with nothing to balance."""
-    for name, value in {'dry_run': False, 'evacuate_disabled_hosts': True}.items():
+    for name, value in {'dry_run': False, 'evacuate_disabled_hosts': True,
+                        'max_drain_fraction': 0.9, 'max_down_fraction': 0.9}.items():
         conf.set_override(name, value, 'engine')
     publisher = published.Publisher(store, tmp_path, dry_run=False)
     publisher.loads, publisher.source._hosts = publisher.source._hosts, dict.fromkeys('abcd', 0.3)
