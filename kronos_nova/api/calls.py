@@ -91,7 +91,7 @@ def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:
 
 
 def find_access(environ: Mapping[str, Any]) -> Any:
-    """Return the token of the user as keystonemiddleware has confirmed it; None: there is none.
+    """Return the token of the user as keystonemiddleware has confirmed it; None without one.
 
     keystonemiddleware's own plug-in would send Nova the token of our account as well.
     """

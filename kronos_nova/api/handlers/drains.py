@@ -92,7 +92,7 @@ def check_drain(call: calls.Call, query: DrainQuestion) -> cloud_resources.Drain
 def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDrain:
     """Check that a host can be emptied, and disable it in Nova, so that engines empty it.
 
-    Nova is asked with the token of the user, and its policy decides
+    The API asks Nova with the token of the user, and Nova's policy decides
     (os_compute_api:os-services:update): a refusal of Nova is 403. Refused while the last reading of
     the cloud is older than [kronos_api] max_reading_age. Moves for balance that wait for approval
     give way to the drain.
@@ -108,8 +108,8 @@ def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDr
 def stop_drain(call: calls.Call, query: DrainEnd) -> cloud_resources.StoppedDrain:
     """Enable a host in Nova, and cancel the moves of its drain that have not begun.
 
-    Nova is asked with the token of the user, as for the start of a drain. Migrations that Nova has
-    begun go on to their end; instances that have left do not come back.
+    The API asks Nova with the token of the user, as for the start of a drain. Migrations that Nova
+    has begun go on to their end; instances that have left do not come back.
     """
     with nova_users.open_service(call.conf, call.access, query.host) as service:
         return cloud_resources.StoppedDrain.from_model(query.host, operations.stop_drain(

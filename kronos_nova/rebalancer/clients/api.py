@@ -36,7 +36,7 @@ PASSING = (400, 404, 409)
 
 KEYSTONE = 'Keystone'
 
-#: The user with whom daemons and commands log in.
+#: The user of the login of daemons and commands.
 OUR_ACCOUNT = 'the user of [nova]'
 
 _MESSAGE_LENGTH = 300

@@ -49,7 +49,7 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
 
 
 def make_user_connection(conf: cfg.ConfigOpts, access: ks_access.AccessInfo) -> sdk.Connection:
-    """Return a connection with the token of a user whom Keystone has confirmed.
+    """Return a connection with the token of a user, which Keystone has confirmed.
 
     Options of [nova] that say where Nova is, and how it is trusted, hold for it; the login of
     [nova] does not. Those of [keystone_authtoken] take the place of a region and a CA that are not

@@ -30,7 +30,7 @@ from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: Tries to cancel tasks while executors begin some of them.
+#: Tries to cancel tasks while executors begin others.
 TRIES = 5
 
 
@@ -119,7 +119,7 @@ def _cancel_moves(session: sessions.DatabaseSession, host: str, reason: str) -> 
                     ended += operator_decisions.cancel_plan(session, plan_id, reason=why,
                                                             instances=instances)
         except (exception.ConflictError, exception.DecisionRefused):
-            # An executor has begun one of them meanwhile.
+            # An executor has begun one task meanwhile.
             if not left:
                 raise
             continue

@@ -38,7 +38,7 @@ def open_service(conf: cfg.ConfigOpts, access: 'ks_access.AccessInfo | None',
     Nova decides what the user may do. No other account is involved.
 
     :param access: the token with its catalog; None: the request has none.
-    :raises NovaForbiddenError: there is no token.
+    :raises NovaForbiddenError: the request has no token.
     """
     # openstacksdk takes 15 MB, and most processes of kronos-api never ask Nova.
     from kronos_nova.rebalancer.clients import compute_service  # noqa: PLC0415

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Drains are started, approved and stopped for a user, whom Nova may refuse."""
+"""Drains are started, approved and stopped for a user; Nova may refuse that."""
 
 import dataclasses
 import time
@@ -234,7 +234,7 @@ def test_held_scope_gets_no_order_and_says_so(conf, person, nova, store, publish
     assert drain['changed'] and drain['plan_ids'] == [] and 'storm' in drain['approval_problem']
 
 
-def test_stop_enables_the_host_and_cancels_what_has_not_begun(
+def test_stop_enables_the_host_and_cancels_unbegun_moves(
         conf, person, nova, store, publisher):
     approving(conf, publisher)
     (plan_id,) = start(person, approve=True)[1]['plan_ids']

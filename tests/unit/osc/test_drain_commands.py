@@ -66,7 +66,7 @@ def end_tasks(store):
         cases.end(store, claimed, TaskState.COMPLETED, now=store.now(), error_type=None)
 
 
-def test_start_disables_the_host_and_says_what_is_approved(
+def test_start_disables_the_host_and_names_the_approved_plan(
         conf, openstack, nova, store, publisher):
     test_drains.approving(conf, publisher, people=2)
     status, output, error = openstack.run(
@@ -89,7 +89,7 @@ def test_refusals_are_one_line(openstack, nova, publisher):
     assert 'no scope that engines plan has a host' in openstack.fail('drain', 'watch', 'nowhere')
 
 
-def test_stop_says_what_is_cancelled(conf, openstack, nova, store, publisher):
+def test_stop_counts_cancelled_moves(conf, openstack, nova, store, publisher):
     test_drains.approving(conf, publisher)
     openstack.read('drain', 'start', 'a', '--reason', 'x', '--approve')
     nova.answers[test_drains.LIST] = [test_drains.disabled('x')]
