@@ -90,6 +90,18 @@ class BusyError(ConfigError):
     code = 'kronos.api.busy'
 
 
+class NovaForbiddenError(ConfigError):
+    """Nova does not allow the user to do this."""
+
+    code = 'kronos.nova.forbidden'
+
+
+class NovaUnavailableError(ConfigError):
+    """Nova cannot be reached, has failed, or its answer was lost; the text says which."""
+
+    code = 'kronos.nova.unavailable'
+
+
 class PolicyFileError(ConfigError):
     code = 'kronos.policy_file'
 

@@ -123,11 +123,11 @@ class CallMaker:
         self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)
         self._views = live_views.RenderedViews()
 
-    def __call__(self, identity: context.RequestContext, url: str) -> calls.Call:
+    def __call__(self, identity: context.RequestContext, url: str, access: Any) -> calls.Call:
         session = self._database.make_session(calls.format_operator(identity),
                                               calls.name_person(identity))
         return calls.Call(self.conf, session, url, self._cloud, self._calculations, self._waits,
-                          self._views, identity, lambda rule: self.may_call(rule, identity))
+                          self._views, identity, lambda rule: self.may_call(rule, identity), access)
 
     def may_call(self, rule: str, identity: context.RequestContext) -> bool:
         """Return whether a policy rule admits the identity."""
@@ -148,7 +148,8 @@ def _make_view(endpoint: endpoints.Endpoint,
                 f'roles {", ".join(identity.roles) or "(none)"} in project '
                 f'{identity.project_id or "(none)"}.')
         _check_names(names)
-        call = make_call(identity, f'{_find_root()}{flask.request.path}')
+        call = make_call(identity, f'{_find_root()}{flask.request.path}',
+                         calls.find_access(flask.request.environ))
         return _render_resource(endpoint.handler(call, **names, **_read_parts(endpoint)))
 
     return answer_request

@@ -60,7 +60,8 @@ class Call:
     ``url``: the URL of its path, without the query. ``cloud``: the readings of the cloud;
     ``calculations``: the turns of requests that plan; ``waits``: the places of requests that wait
     for events; ``views``: the rendered views; all of the whole process. ``is_admitted`` returns
-    whether a policy rule admits the identity.
+    whether a policy rule admits the identity. ``access``: the token of the user with its catalog,
+    which keystonemiddleware has confirmed, for requests to Nova; None without keystonemiddleware.
     """
 
     conf: cfg.ConfigOpts
@@ -72,6 +73,7 @@ class Call:
     views: live_views.RenderedViews
     identity: context.RequestContext
     is_admitted: Callable[[str], bool]
+    access: Any = None
 
     @property
     def readings(self) -> Sequence[published_cloud.PublishedReading]:
@@ -92,6 +94,14 @@ def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:
     return context.RequestContext.from_environ(
         {name: _decode_header(value) if name.startswith('HTTP_X_') else value
          for name, value in environ.items()}, request_id=environ.get('openstack.request_id'))
+
+
+def find_access(environ: Mapping[str, Any]) -> Any:
+    """Return the token of the user as keystonemiddleware has confirmed it; None without one.
+
+    keystonemiddleware's own plug-in would send Nova the token of our account as well.
+    """
+    return getattr(environ.get('keystone.token_auth'), 'user', None)
 
 
 def _decode_header(value: Any) -> Any:

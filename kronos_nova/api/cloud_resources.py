@@ -15,17 +15,23 @@
 """
 
 import datetime
-from typing import Self
+from typing import Self, TYPE_CHECKING
 
 import pydantic
 
 from kronos_nova import policy
 from kronos_nova.api import resources
 from kronos_nova.api import values
+from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import published_views
 from kronos_nova.rebalancer.operations import views
+
+if TYPE_CHECKING:
+    # They load the client of Nova, which most processes never need.
+    from kronos_nova.rebalancer.operations import drain_starts
+    from kronos_nova.rebalancer.operations import drain_stops
 
 
 class HostLoad(values.Resource):
@@ -302,3 +308,46 @@ class DrainCheck(values.Resource):
                    for uuid, probability in sorted(answer.risky.items())])
 
 
+
+
+class StartedDrain(values.Resource):
+    """The effect of an order to empty a host."""
+
+    host: str
+    changed: bool = pydantic.Field(
+        description='This request disabled the host; else it was disabled for that reason before.')
+    instance_count: int = pydantic.Field(description='Instances on the host.')
+    arriving_count: int = pydantic.Field(description='Instances that may still arrive there.')
+    expected_seconds: float | None
+    plan_ids: list[str] = pydantic.Field(
+        description='The plans with moves of the drain that this request has approved.')
+    approvals_missing: int = pydantic.Field(
+        ge=0, description='Number of other people who must approve these plans.')
+    approval_problem: str | None = pydantic.Field(
+        description='Why moves of the drain wait for approval although approve was set.')
+
+    @classmethod
+    def from_model(cls, host: str, started: 'drain_starts.StartedDrain') -> Self:
+        check, approval = started.check, started.approval or drain_approvals.DrainApproval()
+        return cls(host=host, changed=started.changed, instance_count=check.here,
+                   arriving_count=check.coming, expected_seconds=check.seconds,
+                   plan_ids=list(approval.plan_ids), approvals_missing=approval.missing,
+                   approval_problem=approval.problem)
+
+
+class StoppedDrain(values.Resource):
+    """The effect of an order to empty a host no more."""
+
+    host: str
+    changed: bool = pydantic.Field(
+        description='This request enabled the host; else it was enabled before.')
+    cancelled_task_ids: list[str] = pydantic.Field(
+        description='Tasks of the drain that had not begun, and those that required them.')
+    running_task_ids: list[str] = pydantic.Field(
+        description='Tasks of the drain that Nova was asked for: they go on to their end.')
+
+    @classmethod
+    def from_model(cls, host: str, stopped: 'drain_stops.StoppedDrain') -> Self:
+        return cls(host=host, changed=stopped.changed,
+                   cancelled_task_ids=[task.task_id for task in stopped.cancelled],
+                   running_task_ids=[task.task_id for task in stopped.running])

@@ -59,6 +59,8 @@ def build_document(status: int, detail: str, request_id: str,
 def choose_status(error: exception.KronosException) -> int:
     """Return the HTTP status of an error of ours."""
     match error:
+        case exception.NovaForbiddenError():
+            return 403
         case exception.NotFoundError():
             return 404
         case (exception.ConflictError() | exception.DecisionRefused()
@@ -66,7 +68,7 @@ def choose_status(error: exception.KronosException) -> int:
             return 409
         case (exception.StoreError() | exception.PolicyRulesError() | exception.SnapshotError()
                | exception.ReadingMissingError() | exception.BusyError()
-               | exception.SigningKeyError()):
+               | exception.SigningKeyError() | exception.NovaUnavailableError()):
             return 503
         case exception.ConfigError():
             return 400
@@ -75,7 +77,9 @@ def choose_status(error: exception.KronosException) -> int:
 
 def is_for_client(error: exception.KronosException, status: int) -> bool:
     """Return whether a client may read the error; other errors of the service are for its log."""
-    return status < 500 or isinstance(error, exception.ReadingMissingError | exception.BusyError)
+    return status < 500 or isinstance(
+        error, exception.ReadingMissingError | exception.BusyError
+        | exception.NovaUnavailableError)
 
 
 def describe_error(error: exception.KronosException) -> str:

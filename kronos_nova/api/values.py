@@ -28,6 +28,9 @@ Name = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255,
 #: One line with at least one character that is not blank.
 Reason = Annotated[str, pydantic.StringConstraints(
     max_length=1000, pattern=r'^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$')]
+#: A reason as Nova keeps it with a disabled service.
+DisabledReason = Annotated[str, pydantic.StringConstraints(
+    max_length=255, pattern=r'^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$')]
 #: A UUID as Nova and our database write it. Some databases compare without regard to case.
 UUID_PATTERN = r'^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'
 Uuid = Annotated[str, pydantic.StringConstraints(pattern=UUID_PATTERN)]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos drain check``, ``start`` and ``watch``: check, start and follow the drain of a host."""
+"""``kronos drain check``, ``start``, ``watch`` and ``stop``: the drain of a host."""
 
 import argparse
 from collections.abc import Iterable
@@ -24,7 +24,9 @@ from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
+from kronos_nova.rebalancer.operations import drain_stops
 from kronos_nova.rebalancer.operations import drain_watches
+from kronos_nova.text import drain_lines
 from kronos_nova.text import progress
 from kronos_nova.wiring import tools
 
@@ -122,11 +124,11 @@ class StartDrain(command.BaseCommand):
 
     The reason stands in Nova. Engines begin in their next cycle, where
     evacuate_disabled_hosts is set; stopped instances are moved cold where
-    cold_migrate_stopped is. Enabling the host again ends the drain. The user of [nova] needs
-    the right to update services.
+    cold_migrate_stopped is. Moves for balance that wait for approval give way to the drain. The
+    user of [nova] needs the right to update services.
     """
 
-    examples = ('compute-07 --reason "new memory"',)
+    examples = ('compute-07 --reason "new memory"', 'compute-07 --reason "new memory" --approve')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -136,6 +138,9 @@ class StartDrain(command.BaseCommand):
         parser.add_argument('--force', action='store_true',
                             help='Also when some instances would stay, or the host is '
                                  'disabled for another reason.')
+        parser.add_argument('--approve', action='store_true',
+                            help='Where plans wait for approval: approve the moves of this '
+                                 'drain. Others still have to if several people must.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -143,20 +148,52 @@ class StartDrain(command.BaseCommand):
 
     def _start(self, args: argparse.Namespace) -> None:
         with self.open_session(cloud_state.Session, args) as session:
-            answer, changed = drain_starts.start_drain(session, args.host, reason=args.reason,
-                                                       force=args.force)
-        sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed))
-                         + '\n')
+            started = drain_starts.start_drain(session, args.host, reason=args.reason,
+                                               force=args.force, approve=args.approve)
+        sys.stdout.write(tools.format_printable(_format_start_message(args.host, started)) + '\n')
 
 
-def _format_start_message(host: str, answer: Any, changed: bool) -> str:
-    time = ('' if answer.seconds is None else
-            f' It takes about {answer.seconds:.0f} s at rates measured lately.')
-    done = ('is disabled' if changed else
+def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
+    check, approval = started.check, started.approval
+    time = ('' if check.seconds is None else
+            f' It takes about {check.seconds:.0f} s at rates measured lately.')
+    done = ('is disabled' if started.changed else
             'was disabled already for this reason, and nothing was written')
-    leaving = plurals.count_with_verb(answer.here, 'instance')
-    return (f'Host {host} {done}; {leaving} to leave it.{time} kronos drain watch shows how far '
-            'it is.')
+    leaving = plurals.count_with_verb(check.here, 'instance')
+    return (f'Host {host} {done}; {leaving} to leave it.{time}'
+            + ('' if approval is None else drain_lines.format_approval(
+                approval.plan_ids, approval.missing, approval.problem))
+            + ' kronos drain watch shows how far it is.')
+
+
+class StopDrain(command.BaseCommand):
+    """End the drain of a host: enable it, and cancel its moves that have not begun.
+
+    Migrations that Nova has begun go on to their end; instances that have left do not come back.
+    The user of [nova] needs the right to update services.
+    """
+
+    examples = ('compute-07', 'compute-07 --reason "the memory came late"')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--reason', default='', type=_parse_reason, metavar='TEXT',
+                            help='Why; it is kept with your name.')
+        parser.add_argument('--force', action='store_true',
+                            help='Enable the host also when it is disabled for a reason for which '
+                                 'engines do not empty it.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.run_guarded(lambda: self._stop(parsed_args))
+
+    def _stop(self, args: argparse.Namespace) -> None:
+        with self.open_session(cloud_state.Session, args) as session:
+            stopped = drain_stops.stop_drain(session, session.find_service(args.host),
+                                             reason=args.reason, force=args.force)
+        sys.stdout.write(tools.format_printable(drain_lines.format_stop(
+            args.host, stopped.changed, len(stopped.cancelled), len(stopped.running))) + '\n')
 
 
 def _parse_reason(text: str) -> str:

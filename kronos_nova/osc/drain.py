@@ -10,10 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack rebalance drain``: list and check.
-
-Compute services are disabled and enabled by Nova, so nothing here begins or ends a drain.
-"""
+"""``openstack rebalance drain``: list, check, start, watch and stop."""
 
 import argparse
 from collections.abc import Iterable
@@ -22,9 +19,12 @@ from typing import Any
 
 from kronos_nova.osc import columns
 from kronos_nova.osc import command
+from kronos_nova.osc import drain_waits
 from kronos_nova.osc import host
 from kronos_nova.osc import plan_fields
 from kronos_nova.osc.columns import Column
+from kronos_nova.text import drain_lines
+from kronos_nova.text import printable
 
 MODES = ('auto', 'compact', 'scatter')
 
@@ -58,8 +58,7 @@ class ListDrains(command.ListResources):
 class CheckDrain(command.ShowResource):
     """Check whether a host can be emptied, how, and how long that takes.
 
-    Nothing changes. The exit status is 1 when it cannot. To begin, disable the host in Nova
-    (openstack compute service set --disable) for a reason that [engine] drain_reason_regex matches.
+    Nothing changes. The exit status is 1 when it cannot.
     """
 
     fields = (
@@ -94,3 +93,121 @@ class CheckDrain(command.ShowResource):
             'overbooking': 'true' if args.overbooking else 'false'}))
         self.status = int(not check['can_be_emptied'])
         return check
+
+
+class StartDrain(command.ShowResource):
+    """Check that a host can be emptied, and disable it in Nova, so that engines empty it.
+
+    Nova must allow you to update compute services. Engines begin in their next cycle. Moves for
+    balance that wait for approval give way to the drain.
+    """
+
+    fields = (
+        Column('host', columns.read_text('host')), Column('changed', columns.read_text('changed')),
+        Column('instance_count', columns.read_text('instance_count')),
+        Column('arriving_count', columns.read_text('arriving_count')),
+        Column('expected_seconds', columns.read_text('expected_seconds')),
+        Column('plan_ids', columns.read_lines('plan_ids')),
+        Column('approvals_missing', columns.read_text('approvals_missing')),
+        Column('approval_problem', columns.read_text('approval_problem')))
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        host.add_host(parser)
+        parser.add_argument('--reason', metavar='<reason>', required=True, type=command.parse_text,
+                            help='Why; Nova keeps it with the host, and the audit with your name.')
+        parser.add_argument('--force', action='store_true',
+                            help='Also when some instances would stay, or the host is disabled for '
+                                 'another reason.')
+        parser.add_argument('--approve', action='store_true',
+                            help='Where plans wait for approval: approve the moves of this drain. '
+                                 'Others still have to if several people must.')
+        parser.add_argument('--wait', action='store_true',
+                            help='Wait until the host is empty; exit with 1 unless it is.')
+        _add_timeout(parser, 'With --wait: give')
+        return parser
+
+    def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
+        before = host.find_host(self.client, args.host) if args.wait else None
+        drain = dict(self.client.send('POST', '/v1/drains', body={
+            'host': args.host, 'reason': args.reason, 'force': args.force,
+            'approve': args.approve}))
+        if args.approve:
+            self.warn(drain_lines.format_approval(
+                drain['plan_ids'], drain['approvals_missing'], drain['approval_problem']).strip())
+            self.status = int(drain['approval_problem'] is not None)
+        if args.wait:
+            over, _tasks = drain_waits.wait_for_drain(self.client, args.host, args.timeout,
+                                                      self.stderr, before)
+            self.warn(_format_end(args.host, over))
+            self.status = int(bool(over))
+        return drain
+
+
+class StopDrain(command.ShowResource):
+    """Enable a host in Nova, and cancel the moves of its drain that have not begun.
+
+    Nova must allow you to update compute services. Migrations that Nova has begun go on to their
+    end; instances that have left do not come back.
+    """
+
+    fields = (
+        Column('host', columns.read_text('host')), Column('changed', columns.read_text('changed')),
+        Column('cancelled_task_ids', columns.read_lines('cancelled_task_ids')),
+        Column('running_task_ids', columns.read_lines('running_task_ids')))
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        host.add_host(parser)
+        command.add_reason(parser, required=False)
+        parser.add_argument('--force', action='store_true',
+                            help='Also when the host is disabled for a reason for which engines do '
+                                 'not empty it.')
+        return parser
+
+    def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
+        stopped = dict(self.client.send('DELETE', '/v1/drains', query={
+            'host': args.host, 'force': 'true' if args.force else 'false',
+            **({} if args.reason is None else {'reason': args.reason})}))
+        self.warn(drain_lines.format_stop(
+            stopped['host'], stopped['changed'], len(stopped['cancelled_task_ids']),
+            len(stopped['running_task_ids'])))
+        return stopped
+
+
+class WatchDrain(command.ListResources):
+    """Wait until a host is empty, and list the newest task of each instance that was to leave.
+
+    Standard error has a bar on a terminal, and the reason why nothing moves. The exit status is 1
+    when the host is enabled before it is empty, and when the time is up.
+    """
+
+    columns = (
+        Column('Instance ID', columns.read_text('instance_id')),
+        Column('To', columns.read_name('to_host', 12)),
+        Column('State', columns.read_state('state')),
+        Column('Error', columns.read_sentence('error', 26)),
+        Column('Task', columns.read_text('id'), long=True))
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        host.add_host(parser)
+        _add_timeout(parser, 'Give')
+        return parser
+
+    def list_rows(self, args: argparse.Namespace) -> Iterable[Mapping[str, Any]]:
+        over, tasks = drain_waits.wait_for_drain(self.client, args.host, args.timeout, self.stderr)
+        self.warn(_format_end(args.host, over))
+        self.status = int(bool(over))
+        return sorted(tasks, key=lambda task: str(task['instance_id']))
+
+
+def _add_timeout(parser: argparse.ArgumentParser, begin: str) -> None:
+    parser.add_argument('--timeout', metavar='<duration>', type=command.parse_duration,
+                        default=86400.0,
+                        help=f'{begin} up after so long, as 90, 30m or 2h (default: 1d). The drain '
+                             'goes on.')
+
+
+def _format_end(name: str, over: str) -> str:
+    return f'Host {printable.format_printable(name)} {over or "is empty"}.'

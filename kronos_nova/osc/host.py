@@ -20,6 +20,7 @@ from typing import Any
 
 from osc_lib import exceptions
 
+from kronos_nova.osc import client
 from kronos_nova.osc import columns
 from kronos_nova.osc import command
 from kronos_nova.osc.columns import Column
@@ -119,11 +120,19 @@ class ShowHost(command.ShowResource):
         return parser
 
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
-        for host in self.client.list_rows('/v1/hosts', 'hosts', {'name': args.host}, 1):
-            return host
-        raise exceptions.CommandError(
-            f'<host>: no scope that engines plan has a host {printable.format_printable(args.host)}'
-            '; see openstack rebalance host list')
+        return find_host(self.client, args.host)
+
+
+def find_host(rebalance: client.RebalanceClient, name: str) -> client.Document:
+    """Return the host as an engine has read it last.
+
+    :raises CommandError: no scope has it.
+    """
+    for host in rebalance.list_rows('/v1/hosts', 'hosts', {'name': name}, 1):
+        return host
+    raise exceptions.CommandError(
+        f'<host>: no scope that engines plan has a host {printable.format_printable(name)}; see '
+        'openstack rebalance host list')
 
 
 def add_host(parser: argparse.ArgumentParser) -> None:

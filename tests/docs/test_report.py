@@ -18,7 +18,7 @@ import re
 from kronos_nova.cli import report
 from kronos_nova.rebalancer.report import heat
 from kronos_nova.rebalancer.report import meanings
-from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import rendering
 from tests import commands
 from tests.docs import test_rules
 from tests.unit.rebalancer.report import parsed
@@ -46,7 +46,7 @@ def test_command_writes_every_documented_part(tmp_path):
 
 def test_numbers_on_page_match_code():
     assert f'more than {heat.FEW} hosts' in PAGE and f'the {heat.FIRST} hottest' in PAGE
-    assert f'folded away by {heat.PART}' in PAGE and f'the first {page.NAMED} instances' in PAGE
+    assert f'folded away by {heat.PART}' in PAGE and f'the first {rendering.NAMED} instances' in PAGE
     from kronos_nova.rebalancer.operations import report_pages
 
     assert PAGE.count(f'up to {report_pages.PLANS} stored plans') == 2

@@ -23,8 +23,9 @@ provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage)
 status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
 image_properties, power_state, opted_out, hints {hint: [names]}}; names become UUIDs
 with :func:`uuid_of`. ``aggregate_metadata``: aggregate -> {key: text}. ``scores``:
-policy -> {host label: value}. ``expect`` is read by
-test_scenarios.py.
+policy -> {host label: value}. ``waiting``: moves for which a plan waits for approval,
+[{instance, from, to, phase, requires [names]}]; they cool their scope and instances, and a drain
+goes before those for balance. ``expect`` is read by test_scenarios.py.
 """
 
 import collections
@@ -40,6 +41,8 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy
 from kronos_nova import scoring
+from kronos_nova.rebalancer.engine import preconditions
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -79,14 +82,38 @@ def load(path: pathlib.Path) -> Scenario:
                                            staleness=300.0,
                                            max_missing_hosts=options.max_missing_hosts)
               for p in policies.enabled_policies}
+    history = dataclasses.replace(
+        _history(data.get('history', {})),
+        fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN))
+    if 'waiting' in data:
+        cluster, history = _wait_for_approval(cluster, history, options, data['waiting'])
     return Scenario(
         title=data['title'], names=names, expect=data['expect'],
         request=planner.PlanningInput(
             cluster=cluster, scores=model.ClusterScores(values, NOW), policies=policies,
-            strategies=strategies(), options=options, history=dataclasses.replace(
-                _history(data.get('history', {})),
-                fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
+            strategies=strategies(), options=options, history=history,
             budget=data.get('budget', policies.move_budget)))
+
+
+def _wait_for_approval(cluster: model.Cluster, history: model.MoveHistory,
+                       options: model.PlanningOptions,
+                       rows: list[dict[str, Any]]) -> tuple[model.Cluster, model.MoveHistory]:
+    """Return what an engine plans with while a plan waits that was made a minute ago."""
+    pending = [model.Task(
+        f'task of {row["instance"]}', 'waiting', cluster.scope, uuid_of(row['instance']),
+        row['from'], row['to'], model.Phase(row['phase']), created_at=NOW - 60,
+        requires=tuple(map(uuid_of, row.get('requires', ())))) for row in rows]
+    cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *(
+        model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task') for t in pending)))
+    history = dataclasses.replace(
+        history, scope_cooling=600.0 - 60,
+        cooling={t.instance_uuid: INSTANCE_COOLDOWN - 60 for t in pending})
+    overtaken = preconditions.find_overtaken_tasks(cluster, options, pending)
+    if not overtaken:
+        return cluster, dataclasses.replace(history, paused='plan waiting waits for approval')
+    return (drain_precedence.drop_task_moves(cluster, {t.instance_uuid for t in overtaken}),
+            preconditions.let_drain_overtake(history, overtaken, cooldown=600.0,
+                                             instance_cooldown=INSTANCE_COOLDOWN, now=NOW))
 
 
 def strategies() -> list[Any]:

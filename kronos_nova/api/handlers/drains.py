@@ -9,18 +9,21 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Drains: hosts that engines empty, and the check whether a host can be emptied."""
+"""Drains: hosts that engines empty; check whether a host can be emptied, start and stop that."""
 
 from typing import Annotated
 
 import pydantic
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.api import calls
 from kronos_nova.api import cloud_resources
 from kronos_nova.api import endpoints
 from kronos_nova.api import values
+from kronos_nova.rebalancer import operations
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.operations import published_views
 
 
@@ -40,6 +43,29 @@ class DrainQuestion(values.RequestModel):
         description='The ceilings of policies do not hold; claims do.')] = False
 
 
+class DrainOrder(values.RequestModel):
+    """A host to empty."""
+
+    host: values.Name
+    reason: Annotated[values.DisabledReason, pydantic.Field(
+        description='Why; Nova keeps it as disabled_reason of the host.')]
+    force: Annotated[bool, pydantic.Field(
+        description='Also when instances would stay, or the host is disabled for another '
+                    'reason.')] = False
+    approve: Annotated[bool, pydantic.Field(
+        description='Where plans wait for approval: approve the moves of this drain.')] = False
+
+
+class DrainEnd(values.RequestModel):
+    """A host whose drain is to end."""
+
+    host: values.Name
+    reason: values.Reason | None = None
+    force: Annotated[bool, pydantic.Field(
+        description='Also when the host is disabled for a reason for which engines do not empty '
+                    'it.')] = False
+
+
 @endpoints.register_endpoint('GET', '/v1/drains', 'drain:list', endpoints.Access.READER)
 def list_drains(call: calls.Call) -> DrainList:
     """List the hosts that are disabled or that pack empties, and why instances stay on them."""
@@ -52,8 +78,7 @@ def list_drains(call: calls.Call) -> DrainList:
 def check_drain(call: calls.Call, query: DrainQuestion) -> cloud_resources.DrainCheck:
     """Check whether a host can be emptied, with the moves and the expected time.
 
-    Nothing changes. To begin, disable the host in Nova for a reason that [engine]
-    drain_reason_regex matches; this API has no account at Nova.
+    Nothing changes.
     """
     session = published_views.find_host_session(call.session, call.cloud, query.host)
     with call.calculations.take_turn():
@@ -61,3 +86,41 @@ def check_drain(call: calls.Call, query: DrainQuestion) -> cloud_resources.Drain
             query.host, drain_checks.check_drain(
                 session, query.host, mode=query.mode, overbooking=query.overbooking),
             session.reading.taken_at)
+
+
+@endpoints.register_endpoint('POST', '/v1/drains', 'drain:start', endpoints.Access.MANAGER)
+def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDrain:
+    """Check that a host can be emptied, and disable it in Nova, so that engines empty it.
+
+    The API asks Nova with the token of the user, and Nova's policy decides
+    (os_compute_api:os-services:update): a refusal of Nova is 403. Refused while the last reading of
+    the cloud is older than [kronos_api] max_reading_age. Moves for balance that wait for approval
+    give way to the drain.
+    """
+    session = published_views.find_host_session(call.session, call.cloud, body.host)
+    with nova_users.open_service(call.conf, call.access, body.host) as service:
+        return cloud_resources.StartedDrain.from_model(body.host, operations.start_drain(
+            session, body.host, reason=body.reason, force=body.force, approve=body.approve,
+            service=service, take_turn=call.calculations.take_turn))
+
+
+@endpoints.register_endpoint('DELETE', '/v1/drains', 'drain:stop', endpoints.Access.MANAGER)
+def stop_drain(call: calls.Call, query: DrainEnd) -> cloud_resources.StoppedDrain:
+    """Enable a host in Nova, and cancel the moves of its drain that have not begun.
+
+    The API asks Nova with the token of the user, as for the start of a drain. Migrations that Nova
+    has begun go on to their end; instances that have left do not come back.
+    """
+    with nova_users.open_service(call.conf, call.access, query.host) as service:
+        return cloud_resources.StoppedDrain.from_model(query.host, operations.stop_drain(
+            call.session, service, reason=query.reason or '', force=query.force,
+            options=_find_engine_options(call, query.host)))
+
+
+def _find_engine_options(call: calls.Call, host: str) -> model.PlanningOptions | None:
+    """Return the options of the engine that plans the host; None: no reading has them."""
+    try:
+        return published_views.find_host_session(call.session, call.cloud,
+                                                 host).reading.content.options
+    except exception.KronosException:
+        return None

@@ -36,6 +36,9 @@ PASSING = (400, 404, 409)
 
 KEYSTONE = 'Keystone'
 
+#: The user of the login of daemons and commands.
+OUR_ACCOUNT = 'the user of [nova]'
+
 _MESSAGE_LENGTH = 300
 
 _NO_CONNECTION = (
@@ -147,10 +150,13 @@ class ServiceApi:
     :param connection: an openstacksdk connection.
     :param service: name for people.
     :param service_type: the proxy's attribute on the connection.
+    :param account: the user of the connection, for people.
     """
 
-    def __init__(self, connection: Any, service: str, service_type: str) -> None:
+    def __init__(self, connection: Any, service: str, service_type: str,
+                 account: str = OUR_ACCOUNT) -> None:
         self._connection = connection
+        self._account = account
         self.service = service
         self._service_type = service_type
 
@@ -290,7 +296,7 @@ class ServiceApi:
         message = find_error_message(response)
         quoted = f': {message}' if message else ''
         if response.status_code in (401, 403):
-            return (f'HTTP {response.status_code}{quoted}; the user of [nova] needs a role that '
+            return (f'HTTP {response.status_code}{quoted}; {self._account} needs a role that '
                     f'policy {policy} allows')
         return f'HTTP {response.status_code}{quoted}'
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Disable a nova-compute for ``kronos drain start``, and list the servers left on a host."""
+"""Disable and enable the nova-compute of a host, and list the servers left there."""
 
 from typing import Any
 
@@ -26,60 +26,82 @@ POLICY = 'os_compute_api:os-services:update'
 LISTED = 'os_compute_api:os-services:list'
 
 
-def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
-    """Return the UUID of a host's nova-compute and the service, as Nova shows it now.
+class ComputeService:
+    """The nova-compute of one host.
 
-    :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
+    :param connection: an openstacksdk connection.
+    :param account: the user of the connection, for people.
     """
-    nova = api.ServiceApi(connection, 'Nova', 'compute')
-    what = _format_service_name(host)
-    body = nova.get('/os-services', what, LISTED, VERSION,
-                    {'binary': 'nova-compute', 'host': host})
-    service_records = [r for r in nova.read_records(body, 'services', what)
-                       if r.get('host') == host]
-    if len(service_records) != 1:
-        raise api.ApiError('Nova', what, 'it is not listed')
-    service = nova_records.parse_service(service_records[0])
-    return records.JsonRecord('Nova', 'compute service',
-                              service_records[0]).read_identity('id'), service
 
+    def __init__(self, connection: Any, host: str, account: str = api.OUR_ACCOUNT) -> None:
+        self._nova = api.ServiceApi(connection, 'Nova', 'compute', account)
+        self.host = host
+        self._name = f'service nova-compute on {api.format_printable(host)}'
 
-def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
-    """Disable the service, so that Nova schedules nothing there and engines see the reason.
+    def read_service(self) -> tuple[str, model.Service]:
+        """Return the UUID of the service, and the service as Nova shows it now.
 
-    :param uuid: of its service.
-    :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled for the
-        reason, or cannot be looked up: then ``sent`` is true.
-    """
-    nova = api.ServiceApi(connection, 'Nova', 'compute')
-    what = f'disable the {_format_service_name(host)}'
-    try:
-        response = nova.put(f'/os-services/{uuid}', what, VERSION,
-                            {'status': 'disabled', 'disabled_reason': reason})
-    except api.ApiError as e:
-        if e.sent:
-            return _check_disabled(connection, host, reason, e)
-        raise
-    if response.status_code == 200:
-        return None
-    error = api.ApiError('Nova', what, nova.describe_refusal(response, POLICY),
-                         response.status_code)
-    if response.status_code >= 500:
-        return _check_disabled(connection, host, reason, error)
-    raise error
+        :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
+        """
+        nova, what = self._nova, self._name
+        body = nova.get('/os-services', what, LISTED, VERSION,
+                        {'binary': 'nova-compute', 'host': self.host})
+        service_records = [r for r in nova.read_records(body, 'services', what)
+                           if r.get('host') == self.host]
+        if len(service_records) != 1:
+            raise api.ApiError('Nova', what, 'it is not listed', 404)
+        service = nova_records.parse_service(service_records[0])
+        return records.JsonRecord('Nova', 'compute service',
+                                  service_records[0]).read_identity('id'), service
 
+    def disable(self, uuid: str, reason: str) -> None:
+        """Disable the service, so that Nova schedules nothing there and engines see the reason.
 
-def _check_disabled(connection: Any, host: str, reason: str, lost: api.ApiError) -> None:
-    """Look up whether a request without a usable answer took effect; raise ApiError if it did not.
-    """
-    try:
-        _uuid, service = read_service(connection, host)
-    except api.ApiError as e:
-        raise api.ApiError(
-            'Nova', lost.what, f'{lost.problem}, and whether the host is disabled now cannot be '
-                               f'looked up ({e.problem})', lost.status, sent=True) from None
-    if service.enabled or service.disabled_reason != reason:
-        how = 'enabled' if service.enabled else 'disabled for another reason'
+        :param uuid: of the service.
+        :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled for
+            the reason, or cannot be looked up: then ``sent`` is true.
+        """
+        self._update(uuid, f'disable the {self._name}', model.Service(
+            self.host, status='disabled', disabled_reason=reason))
+
+    def enable(self, uuid: str) -> None:
+        """Enable the service; see :meth:`disable`."""
+        self._update(uuid, f'enable the {self._name}', model.Service(self.host))
+
+    def _update(self, uuid: str, what: str, wanted: model.Service) -> None:
+        body = {'status': wanted.status}
+        if wanted.disabled_reason is not None:
+            body['disabled_reason'] = wanted.disabled_reason
+        try:
+            response = self._nova.put(f'/os-services/{uuid}', what, VERSION, body)
+        except api.ApiError as e:
+            if e.sent:
+                return self._check_updated(wanted, e)
+            raise
+        if response.status_code == 200:
+            return None
+        error = api.ApiError('Nova', what, self._nova.describe_refusal(response, POLICY),
+                             response.status_code)
+        if response.status_code >= 500:
+            return self._check_updated(wanted, error)
+        raise error
+
+    def _check_updated(self, wanted: model.Service, lost: api.ApiError) -> None:
+        """Look up whether a request without a usable answer took effect.
+
+        :raises ApiError: it did not, or that cannot be looked up.
+        """
+        try:
+            _uuid, service = self.read_service()
+        except api.ApiError as e:
+            raise api.ApiError(
+                'Nova', lost.what, f'{lost.problem}, and whether the host is {wanted.status} now '
+                                   f'cannot be looked up ({e.problem})', lost.status,
+                sent=True) from None
+        if (service.status, service.disabled_reason) == (wanted.status, wanted.disabled_reason):
+            return
+        how = ('disabled for another reason' if service.status == wanted.status
+               else service.status)
         raise api.ApiError(
             'Nova', lost.what, f'{lost.problem}; looked up after that, the host is still {how}',
             lost.status, sent=True)
@@ -95,7 +117,3 @@ def list_left_servers(connection: Any, host: str) -> list[str]:
         '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
         'os_compute_api:servers:detail:get_all_tenants', VERSION,
         {'all_tenants': '1', 'host': host}))
-
-
-def _format_service_name(host: str) -> str:
-    return f'service nova-compute on {api.format_printable(host)}'

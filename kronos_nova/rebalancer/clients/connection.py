@@ -12,15 +12,20 @@
 
 """The session and endpoints of [nova], as an openstacksdk connection."""
 
+from keystoneauth1 import access as ks_access
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import loading
 from keystoneauth1 import session as ks_session
+from keystoneauth1.identity import access as ks_identity
 from openstack import connection as sdk
 from oslo_config import cfg
 
 from kronos_nova import exception
 from kronos_nova import http_sessions
 from kronos_nova.conf import nova as nova_conf
+
+#: Seconds of a request for a user who waits for its answer; proxies end requests after 30 or 60 s.
+USER_TIMEOUT = 15
 
 
 def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
@@ -38,8 +43,29 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
         raise exception.ConfigError(
             path='[nova]', field='auth_type', problem='not set, so login is impossible',
             remedy='Give auth_type, auth_url and the credentials of a service user')
-    session = loading.load_session_from_conf_options(
-        conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT)
+    return _connect(conf, loading.load_session_from_conf_options(
+        conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT),
+        conf.nova.region_name)
+
+
+def make_user_connection(conf: cfg.ConfigOpts, access: ks_access.AccessInfo) -> sdk.Connection:
+    """Return a connection with the token of a user, which Keystone has confirmed.
+
+    Options of [nova] that say where Nova is, and how it is trusted, hold for it; the login of
+    [nova] does not. Those of [keystone_authtoken] take the place of a region and a CA that are not
+    set.
+    """
+    tokens = conf.keystone_authtoken
+    trust = {} if conf.nova.cafile or conf.nova.insecure else {
+        'cacert': tokens.cafile, 'insecure': tokens.insecure}
+    return _connect(conf, loading.load_session_from_conf_options(
+        conf, 'nova', auth=ks_identity.AccessInfoPlugin(access),
+        timeout=conf.nova.timeout or USER_TIMEOUT, **trust),
+        conf.nova.region_name or tokens.region_name)
+
+
+def _connect(conf: cfg.ConfigOpts, session: ks_session.Session,
+             region: str | None) -> sdk.Connection:
     _replace_http_session(session)
     named = {'compute_service_type': conf.nova.service_type,
              'compute_service_name': conf.nova.service_name,
@@ -49,7 +75,7 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
         **{name: value for name, value in named.items() if value},
         connect_retries=conf.nova.connect_retries,
         status_code_retries=conf.nova.status_code_retries,
-        session=session, region_name=conf.nova.region_name,
+        session=session, region_name=region,
         interface=conf.nova.valid_interfaces or conf.nova.interface,
         compute_endpoint_override=conf.nova.endpoint_override,
         placement_endpoint_override=conf.nova.placement_endpoint_override)

@@ -13,14 +13,19 @@
 """Preconditions of a scope's moves, and the moves under way that a cycle counts. Pure."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.strategies import drain_requests
 
 #: Seconds after an engine's last plan during which another engine goes on at once.
 REMEMBERED_SECONDS = 600.0
+#: Seconds between the times that an engine and the database give a plan, at most.
+ROUNDING = 1.0
 
 
 def merge_flights(cluster: model.Cluster, before: Iterable[model.InFlightMove],
@@ -85,3 +90,45 @@ def find_sustain_hold(since: float, needed: float, now: float) -> str | None:
     if seconds <= 0:
         return None
     return f'the imbalance has to last for another {seconds:.0f} s (sustain_for)'
+
+
+def find_overtaken_tasks(cluster: model.Cluster, options: model.PlanningOptions,
+                         pending: Iterable[model.Task]) -> list[model.Task]:
+    """Return the tasks for balance that wait while a person wants a host to be emptied.
+
+    There are none unless the host has an instance that no other task moves.
+
+    :param cluster: with its scope set, and with the moves of all tasks.
+    :param pending: the tasks of the scope that wait for approval.
+    """
+    hosts = drain_requests.list_waiting_hosts(cluster, options)
+    overtaken = drain_precedence.list_yielding_tasks(pending) if hosts else []
+    moving = ({flight.instance_uuid for flight in cluster.flights}
+              - {task.instance_uuid for task in overtaken})
+    return overtaken if any(i.host in hosts and i.uuid not in moving
+                            for i in cluster.instances.values()) else []
+
+
+def let_drain_overtake(history: model.MoveHistory, overtaken: Sequence[model.Task], *,
+                       cooldown: float, instance_cooldown: float, now: float) -> model.MoveHistory:
+    """Return the history in which a drain goes before tasks that wait for approval.
+
+    Cooldowns that began with these tasks protect nothing: the tasks have moved nothing.
+
+    :param cooldown: seconds, of a scope; ``instance_cooldown``: of an instance.
+    :param now: epoch seconds.
+    """
+    begun = {task.instance_uuid: task.created_at for task in overtaken}
+    ends = max(begun.values()) + cooldown - now
+    plans = ', '.join(sorted({task.plan_id for task in overtaken}))
+    return dataclasses.replace(
+        history, paused=None, waiting=f'a drain goes before plan {plans}',
+        scope_cooling=0.0 if history.scope_cooling <= ends + ROUNDING else history.scope_cooling,
+        cooling={uuid: seconds for uuid, seconds in history.cooling.items()
+                 if uuid not in begun
+                 or seconds > begun[uuid] + instance_cooldown - now + ROUNDING})
+
+
+def list_drained_hosts(plan: model.Plan) -> list[str]:
+    """Return the hosts that moves of a plan empty on an operator's order."""
+    return sorted({m.from_host for m in plan.moves if m.phase is model.Phase.EVACUATE})

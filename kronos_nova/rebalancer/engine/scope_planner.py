@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import threading
-from typing import Any
+from typing import Any, Self
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -38,12 +38,15 @@ from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import database_clock
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows as store_rows
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +57,25 @@ AUTHOR = 'kronos-engine'
 FAILURE_SECONDS = 3600.0
 
 Cast = Callable[[model.Task], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeView:
+    """The input of a cycle's plan for one scope.
+
+    ``waiting``: the plan that alone holds the scope, until people have approved it; None: no plan
+    waits, or something else holds the scope as well. ``overtaken``: tasks that end when the plan is
+    stored.
+    """
+
+    cluster: model.Cluster
+    history: model.MoveHistory
+    waiting: plan_approvals.WaitingPlan | None = None
+    overtaken: tuple[model.Task, ...] = ()
+
+    def replace_history(self, history: model.MoveHistory) -> Self:
+        """Return the view with another history."""
+        return dataclasses.replace(self, history=history)
 
 
 class ScopePlanner:
@@ -102,23 +124,67 @@ class ScopePlanner:
         cluster = preconditions.merge_flights(
             cluster, live, tuple(self._store.tasks.list_in_flight_moves())).replace_scope(scope,
                                                                                           named)
-        busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
 
-        def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
+        def plan(view: ScopeView) -> planning_pipeline.PassOutcome:
             return planning_pipeline.plan_scope(
-                cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
-                now=now, clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
+                view.cluster, samples, view.history,
+                planning_settings.build_settings(self._conf, policy_set),
+                now=now, clock=self._monotonic, stopping=self._stopping.is_set,
+                busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster))
 
-        outcome, history = self._hold_until_sustained(
-            scope, lease, plan, self._read_history(scope, now, policy_set.lookback_seconds), now)
+        held = self._read_view(cluster, now, policy_set.lookback_seconds)
+        view = self._let_drain_overtake(scope, held, plan, now)
+        outcome, view = self._hold_until_sustained(lease, plan, view, now)
         if self.confirming is not None and not self._stopping.is_set():
             outcome = self.confirming.confirm_outcome(
-                outcome, now, lambda: plan(self.add_refusals(history, now)))
+                outcome, now, lambda: plan(view.replace_history(
+                    self.add_refusals(view.history, now))))
         if self._stopping.is_set():
             return None
         outcome = self._judge_earlier_plans(scope, lease, outcome, now)
+        if view.overtaken:
+            if preconditions.list_drained_hosts(outcome.plan):
+                self._supersede_tasks(lease, view.overtaken, outcome.plan)
+            else:  # Placement refuses the drain: the plan waits on.
+                outcome = plan(held)
         self._store_plan(lease, outcome, policy_set, self.clock())
         return outcome
+
+    def _let_drain_overtake(self, scope: str, held: ScopeView,
+                            plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
+                            now: float) -> ScopeView:
+        """Return the view in which a drain goes before the plan for balance that holds the scope.
+
+        ``held`` comes back if no such plan holds the scope, or no drain has a move to make.
+        """
+        if held.waiting is None:
+            return held
+        overtaken = preconditions.find_overtaken_tasks(
+            held.cluster, engine_conf.build_options(self._conf), [
+                row.task for row in self._store.tasks.list_tasks_in_states(
+                    (model.TaskState.PENDING,), [scope])])
+        if not overtaken:
+            return held
+        view = ScopeView(
+            drain_precedence.drop_task_moves(held.cluster, {t.instance_uuid for t in overtaken}),
+            preconditions.let_drain_overtake(
+                held.history, overtaken, cooldown=self._conf.engine.cooldown,
+                instance_cooldown=self._conf.engine.instance_cooldown, now=now),
+            overtaken=tuple(overtaken))
+        return view if preconditions.list_drained_hosts(plan(view).plan) else held
+
+    def _supersede_tasks(self, lease: Any, overtaken: Sequence[model.Task],
+                         plan: model.Plan) -> None:
+        """Cancel tasks for balance that wait for approval, because the plan drains hosts."""
+        hosts = preconditions.list_drained_hosts(plan)
+        reason = (f'an operator has disabled {plurals.choose_form(len(hosts), "host", "hosts")} '
+                  f'{", ".join(hosts)}, and the drain goes first')
+        ended = self._store.approvals.supersede_tasks(
+            lease, [task.task_id for task in overtaken], self._store.now(),
+            plan_decisions.OperatorDecision(AUTHOR, reason))
+        for task in ended:
+            LOG.warning('%s: cancelled: %s (plan %s)', model.format_task(task), reason,
+                        task.plan_id)
 
     def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.PassOutcome,
                              now: float) -> planning_pipeline.PassOutcome:
@@ -147,40 +213,44 @@ class ScopePlanner:
         LOG.error('Scope %s: %s', scope, pause)
         return dataclasses.replace(outcome, plan=breakers.clear_moves(outcome.plan, str(pause)))
 
-    def _hold_until_sustained(self, scope: str, lease: Any,
-                              plan: Callable[[model.MoveHistory], planning_pipeline.PassOutcome],
-                              history: model.MoveHistory,
-                              now: float) -> tuple[planning_pipeline.PassOutcome,
-                                                   model.MoveHistory]:
-        """Return the outcome and its history; hold imbalance moves until ``sustain_for`` is over.
+    def _hold_until_sustained(self, lease: Any,
+                              plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
+                              view: ScopeView, now: float,
+                              ) -> tuple[planning_pipeline.PassOutcome, ScopeView]:
+        """Return the outcome and its view; hold imbalance moves until ``sustain_for`` is over.
 
         Until then, drains and repairs are planned without them.
         """
-        outcome = plan(history)
+        outcome = plan(view)
         needed = self._conf.engine.sustain_for
         if not needed or self._conf.engine.dry_run or self._stopping.is_set():
-            return outcome, history
+            return outcome, view
         if not preconditions.has_imbalance_moves(outcome.plan):
-            if preconditions.is_balanced(outcome, history):
+            if preconditions.is_balanced(outcome, view.history):
                 self._store.outcomes.clear_imbalance_since(lease)
-            return outcome, history
+            return outcome, view
         waiting = preconditions.find_sustain_hold(
             self._store.outcomes.record_imbalance_since(lease, now), needed, now)
         if waiting is None:
-            return outcome, history
-        history = dataclasses.replace(history, waiting=waiting)
-        return plan(history), history
+            return outcome, view
+        view = view.replace_history(dataclasses.replace(view.history, waiting=waiting))
+        return plan(view), view
 
-    def _read_history(self, scope: str, now: float, window: float) -> model.MoveHistory:
-        """Return the history of the scope, with the reason why nothing may move at all.
+    def _read_view(self, cluster: model.Cluster, now: float, window: float) -> ScopeView:
+        """Return the scope with its history, and the reason why nothing may move at all.
 
         :param window: the longest look-back of the queries, in seconds.
         """
+        scope = cluster.scope
         history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
-        paused = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
-                  or self._find_wrong_clock()
-                  or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
-        return self.add_refusals(dataclasses.replace(history, paused=paused), now)
+        held = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
+                or self._find_wrong_clock())
+        waiting = None if held else self._find_waiting_plan(scope, now)
+        first = self._find_first_cycle_hold(scope, now)
+        paused = held or (first if waiting is None else str(waiting))
+        return ScopeView(cluster,
+                         self.add_refusals(dataclasses.replace(history, paused=paused), now),
+                         waiting if first is None else None)
 
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""
@@ -194,12 +264,14 @@ class ScopePlanner:
         return preconditions.find_wrong_clock(self.clock() - self._store.now(),
                                               database_clock.SKEW_SECONDS)
 
-    def _find_waiting_plan(self, scope: str, now: float) -> str | None:
-        """Return the plan that waits for approval; until the decision no other is made."""
+    def _find_waiting_plan(self, scope: str, now: float) -> plan_approvals.WaitingPlan | None:
+        """Return the plan that waits for approval; until the decision no other is made.
+
+        Only a drain that a person has ordered goes before moves for balance.
+        """
         if self._conf.engine.dry_run:
             return None
-        return next(
-            (str(plan) for plan in self._store.approvals.list_waiting_plans(now, scope)), None)
+        return next(iter(self._store.approvals.list_waiting_plans(now, scope)), None)
 
     def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
         """Return the reason to hold the first cycle after a start or a long silence, or None."""

@@ -26,6 +26,7 @@ _MODULES = {
         'cloud_views': ('list_hosts', 'read_instance'),
         'drain_checks': ('check_drain',),
         'drain_starts': ('start_drain',),
+        'drain_stops': ('stop_drain',),
         'drain_watches': ('WatchTimes', 'watch_drain'),
         'instance_swaps': ('swap_instances',),
         'move_verdicts': ('explain_move', 'judge_move'),

@@ -33,6 +33,7 @@ from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
@@ -45,6 +46,7 @@ from kronos_nova.sources import snapshot as snapshot_source
 
 if TYPE_CHECKING:
     from kronos_nova.rebalancer.clients import collector as collectors
+    from kronos_nova.rebalancer.clients import compute_service
 
 #: Seconds after which the session says that it still reads the cloud.
 NOTICE_AFTER = 3.0
@@ -59,7 +61,8 @@ class CloudState:
     ``scopes`` are in the order of precedence, ``histories`` by scope. ``warnings`` name the parts
     that could not be read. ``named``: the configured aggregates that any engine plans, in order.
     ``waiting``: by scope, the plan that waits for approval and holds its engine; ``pending``: the
-    instances that such plans move, which count as in flight. ``wished``: by scope, since when it
+    instances that such plans move, which count as in flight; ``yielding``: by scope, the tasks of
+    such plans that give way to a drain. ``wished``: by scope, since when it
     has exceeded a threshold; ``sustain``: for how many seconds it must do so. A snapshot has
     neither, and a dry run applies neither. ``scores`` by scope, and ``options``: those of the
     engine that has published the cloud; without them the samples are scored, and the configuration
@@ -75,6 +78,7 @@ class CloudState:
     named: Sequence[str] = ()
     waiting: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pending: frozenset[str] = frozenset()
+    yielding: Mapping[str, Sequence[model.Task]] = dataclasses.field(default_factory=dict)
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sustain: float = 0.0
     scores: Mapping[str, model.ClusterScores] = dataclasses.field(default_factory=dict)
@@ -93,10 +97,8 @@ class CloudState:
 
     def drop_undecided_plans(self) -> 'CloudState':
         """Return the cloud as if no plan waited for approval."""
-        return dataclasses.replace(self, cluster=dataclasses.replace(
-            self.cluster, flights=tuple(f for f in self.cluster.flights
-                                        if f.source != 'task'
-                                        or f.instance_uuid not in self.pending)))
+        return dataclasses.replace(
+            self, cluster=drain_precedence.drop_task_moves(self.cluster, self.pending))
 
 
 def build_planning_input(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, cloud: CloudState,
@@ -153,8 +155,10 @@ def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> Clo
     waiting = {plan.scope: str(plan)
                for plan in reversed(store.approvals.list_waiting_plans(now))} if acts else {}
     wished = store.outcomes.list_imbalance_since() if acts else {}
-    pending = frozenset(row.task.instance_uuid
-                        for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,)))
+    undecided = [row.task for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,))]
+    yielding: dict[str, list[model.Task]] = {}
+    for task in drain_precedence.list_yielding_tasks(undecided) if acts else ():
+        yielding.setdefault(task.aggregate, []).append(task)
     frozen = engine_conf.find_freeze_reason(conf, now)
     sustain = float(conf.engine.sustain_for) if acts else 0.0
     sustain_left = {scope: since + sustain - cloud.now for scope, since in wished.items()}
@@ -164,8 +168,9 @@ def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> Clo
         if sustain_left.get(scope, 0.0) > 0 else None)
         for scope, history in cloud.histories.items()}
     return dataclasses.replace(
-        cloud, histories=histories, waiting=waiting, pending=pending, wished=wished,
-        sustain=sustain, named=cloud.named or [n for n in conf.engine.aggregates if n in planned])
+        cloud, histories=histories, waiting=waiting, wished=wished, yielding=yielding,
+        pending=frozenset(task.instance_uuid for task in undecided), sustain=sustain,
+        named=cloud.named or [n for n in conf.engine.aggregates if n in planned])
 
 
 def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> CloudState:
@@ -318,6 +323,12 @@ class Session(sessions.DatabaseSession):
         sdk_connection = connection.make_connection(self.conf)
         self._close_at_end(sdk_connection.close)
         return sdk_connection
+
+    def find_service(self, host: str) -> 'compute_service.ComputeService':
+        """Return the nova-compute of a host, for the user of [nova]."""
+        from kronos_nova.rebalancer.clients import compute_service  # noqa: PLC0415
+
+        return compute_service.ComputeService(self.connection, host)
 
     @functools.cached_property
     def collector(self) -> 'collectors.CloudCollector':

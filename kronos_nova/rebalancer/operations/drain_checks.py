@@ -23,6 +23,7 @@ from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.simulation import migration_costs
@@ -73,14 +74,30 @@ class DrainAnswer:
 
 
 def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMode | None = None,
-                overbooking: bool = False) -> DrainAnswer:
+                overbooking: bool = False, beside_plans: bool = False) -> DrainAnswer:
     """Check whether the host can be emptied, and estimate how long it takes.
 
     :param mode: None: the mode in which engines drain.
     :param overbooking: the policies' ceilings do not hold; claims do.
+    :param beside_plans: a plan that waits for approval is no obstacle.
     :raises KronosException: an input cannot be read, or the host does not exist.
     """
     cloud = session.cloud_for_requests
+    cluster = find_host_cluster(cloud, host)
+    request = session.build_request(cluster, cloud)
+    check = drains.plan_drain(request, host, mode, overbooking=overbooking)
+    if not (beside_plans or cloud.yielding.get(cluster.scope)):
+        check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
+    here = sum(i.host == host for i in cluster.instances.values())
+    coming = len(drains.list_incoming_instances(cluster, host))
+    return _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
+
+
+def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:
+    """Return the host's scope as a drain sees it: without moves for balance that give way to it.
+
+    :raises ConfigError: the host does not exist, or no scope plans it.
+    """
     cloud_state.check_host_exists(cloud, host)
     cluster = next((c for c in cloud.map_clusters().values() if host in c.scope_hosts), None)
     if cluster is None:
@@ -88,12 +105,8 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
             path='kronos.conf', field='[engine] aggregates',
             problem=f'host {host} belongs to no scope that is planned',
             remedy='Name one of its aggregates, or set include_unassigned_hosts.')
-    request = session.build_request(cluster, cloud)
-    check = drains.plan_drain(request, host, mode, overbooking=overbooking)
-    check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
-    here = sum(i.host == host for i in cluster.instances.values())
-    coming = len(drains.list_incoming_instances(cluster, host))
-    return _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
+    return drain_precedence.drop_task_moves(cluster, {
+        task.instance_uuid for task in cloud.yielding.get(cluster.scope, ())})
 
 
 def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: str,

@@ -10,11 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The start of a drain: disable a host that can be emptied."""
+"""The start of a drain: disable a host that can be emptied, and approve its moves if wanted."""
 
 from collections.abc import Callable
+import contextlib
+import dataclasses
 import shlex
-from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -23,36 +24,57 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
 
-def start_drain(session: cloud_state.Session, host: str, *, reason: str,
-                force: bool = False) -> tuple[drain_checks.DrainAnswer, bool]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class StartedDrain:
+    """A drain that has begun.
+
+    ``changed``: this call disabled the host; else it was disabled for that reason already.
+    ``approval``: None, unless the moves of the drain were to be approved.
+    """
+
+    check: drain_checks.DrainAnswer
+    changed: bool
+    approval: drain_approvals.DrainApproval | None = None
+
+
+def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: bool = False,
+                approve: bool = False, service: compute_service.ComputeService | None = None,
+                take_turn: drain_approvals.TakeTurn = contextlib.nullcontext) -> StartedDrain:
     """Check the host, then disable it, unless it is disabled for that reason already.
 
     :param reason: Nova's disabled_reason of the host.
     :param force: also when instances would stay, or the host is disabled for another reason.
-    :returns: the result of the check, and whether this call disabled the host.
+    :param approve: approve the moves of the drain, where plans wait for approval.
+    :param service: the host's nova-compute for the person who asks; None: for the user of [nova].
+    :param take_turn: returns a context in which the drain is calculated.
     :raises KronosException: the host cannot be emptied, engines would not empty it, it is disabled
         for another reason, the database cannot be written, or Nova refused. Nothing is changed
         then, unless only Nova's answer was lost.
     """
     session.forget_cloud()
-    options = engine_conf.build_options(session.conf)
-    _drained_by_engines(options, reason)
-    answer = drain_checks.check_drain(session, host)
+    options = session.cloud_for_requests.options or engine_conf.build_options(session.conf)
+    _require_draining_engines(options, reason)
+    with take_turn():
+        check = drain_checks.check_drain(session, host, beside_plans=approve)
     # Nothing is changed without an audit row.
     store = session.existing_store
-    return answer, _disable_host(
-        host, reason, force, answer, options, session.connection,
-        lambda command, text: store.audit.record_command(session.operator, command, f'host {host}',
-                                                         text))
+    changed = _disable_host(
+        service or session.find_service(host), reason, force, check, options,
+        lambda command, text: store.audit.record_command(
+            session.operator, command, f'host {host}', text))
+    return StartedDrain(check, changed, drain_approvals.approve_drain(
+        session, host, reason=reason, take_turn=take_turn) if approve else None)
 
 
-def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.DrainAnswer,
-                  options: model.PlanningOptions, connection: Any,
+def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
+                  check: drain_checks.DrainAnswer, options: model.PlanningOptions,
                   record: Callable[[str, str], None]) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
@@ -60,75 +82,80 @@ def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.Drai
         is disabled; a second one follows when Nova refuses or does not answer.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
+    host = service.host
     try:
-        uuid, service = compute_service.read_service(connection, host)
-        if not service.enabled and service.disabled_reason == reason:
+        uuid, present = service.read_service()
+        if not present.enabled and present.disabled_reason == reason:
             return False
         if not force:
-            _refuse_without_force(host, answer, service, options)
+            _refuse_without_force(host, check, present, options)
         record(audits.DRAIN_STARTED, reason)
         try:
-            compute_service.disable_service(connection, uuid, host, reason)
+            service.disable(uuid, reason)
         except api.ApiError as e:
             record('drain failed', str(e))
             raise
     except api.ApiError as e:
-        raise exception.ConfigError(
-            path='command line', field=host, problem=str(e).rstrip('.'),
-            remedy=_format_manual_steps(host, reason, changed=e.sent)) from None
+        raise nova_users.make_error(
+            e, host, _format_manual_steps(host, reason, changed=e.sent)) from None
     return True
 
 
-def _drained_by_engines(options: model.PlanningOptions, reason: str) -> None:
+def _require_draining_engines(options: model.PlanningOptions, reason: str) -> None:
     """Check that engines would empty the host.
 
     :raises ConfigError: no engine of this configuration would.
     """
     if options.dry_run:
-        raise _make_config_error('[engine] dry_run', 'it is set, and then nothing is moved',
-                                 'Unset it.')
+        raise _make_option_error('[engine] dry_run', 'it is set, and then nothing is moved',
+                                 'Unset it')
     if not options.evacuate_disabled_hosts:
-        raise _make_config_error('[engine] evacuate_disabled_hosts',
-                                 'it is not set: engines leave disabled '
-                                                         'hosts alone', 'Set it for them, too.')
+        raise _make_option_error('[engine] evacuate_disabled_hosts',
+                                 'it is not set: engines leave disabled hosts alone',
+                                 'Set it for them, too')
     service = model.Service('', status='disabled', disabled_reason=reason)
     if (why := drain_requests.find_drain_refusal(service, options)) is not None:
         raise exception.ConfigError(
-            path='command line', field='--reason', problem=f'engines would not drain it: {why}',
+            path='request', field='reason', problem=f'engines would not drain it: {why}',
             remedy='Give a reason that [engine] drain_reason_regex matches and that does not '
                    f'begin with {drain_requests.AUTOMATIC}')
 
 
-def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
+def _make_option_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConflictError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
 
 
-def _refuse_without_force(host: str, answer: drain_checks.DrainAnswer, service: model.Service,
+def _refuse_without_force(host: str, check: drain_checks.DrainAnswer, service: model.Service,
                           options: model.PlanningOptions) -> None:
     """Raise unless the host is enabled and would become empty.
 
-    :raises ConfigError: it is not; ``--force`` skips this check.
+    :raises ConflictError: it is not; force skips this check.
     """
     if not service.enabled:
-        for_what = ('without a reason' if not service.disabled_reason else
-                    f'for the reason {service.disabled_reason!r}')
         drained = drain_requests.find_drain_refusal(service, options)
-        raise exception.ConfigError(
-            path='command line', field=host,
-            problem=f'it is disabled already, {for_what} (Nova records neither the time nor '
-                    'the user), and engines '
+        raise exception.ConflictError(
+            path='request', field=host,
+            problem=f'it is disabled already, {format_disabled_reason(service)} (Nova records '
+                    'neither the time nor the user), and engines '
                     + ('empty it' if drained is None else 'leave it alone'),
-            remedy='Nothing is changed; --force puts this reason in the place of that one.')
-    staying = [b for b in answer.check.blocked if not b.later]
-    if not (staying or answer.in_the_way):
+            remedy='Nothing is changed. With force this reason takes the place of that one')
+    staying = [b for b in check.check.blocked if not b.later]
+    if not (staying or check.in_the_way):
         return
-    raise exception.ConfigError(
-        path='command line', field=host,
+    raise exception.ConflictError(
+        path='request', field=host,
         problem=(f'{plurals.count_noun(len(staying), "instance")} would stay, the first '
                  f'{staying[0].instance_uuid}: '
                  f'{staying[0].reason}' if staying else
-                 '; '.join(answer.in_the_way)),
-        remedy='kronos drain check has them all; --force disables the host all the same.')
+                 '; '.join(check.in_the_way)),
+        remedy='The check of the drain has them all. With force the host is disabled all the same')
+
+
+def format_disabled_reason(service: model.Service) -> str:
+    """Return for which reason a service is disabled, as a clause."""
+    if not service.disabled_reason:
+        return 'without a reason'
+    return f'for the reason {service.disabled_reason!r}'
 
 
 def _format_manual_steps(host: str, reason: str, *, changed: bool) -> str:

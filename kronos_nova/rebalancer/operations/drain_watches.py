@@ -30,9 +30,11 @@ from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.strategies import drain_requests
 
@@ -242,10 +244,19 @@ def _list_holds(conf: Any, store: store_api.Store, host: str,
                    else 'evacuate_disabled_hosts is not set')
     reasons = [refusal and f'engines do not drain it: {refusal}',
                store.pauses.find_pause(scope, now), engine_conf.find_freeze_reason(conf, now),
-               *store.approvals.list_waiting_plans(now, scope),
+               *_list_holding_plans(store, scope, now),
                planning_holds.find_outage_reason(cluster, options),
                _find_engine_hold(store, scope, options)]
     return [str(why) for why in reasons if why is not None]
+
+
+def _list_holding_plans(store: store_api.Store, scope: str,
+                        now: float) -> list[plan_approvals.WaitingPlan]:
+    """Return the plans of the scope that wait for approval, if the next cycle leaves them."""
+    pending = store.tasks.list_tasks_in_states((model.TaskState.PENDING,), [scope])
+    if drain_precedence.list_yielding_tasks(row.task for row in pending):
+        return []
+    return store.approvals.list_waiting_plans(now, scope)
 
 
 def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[str],

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 import dataclasses
 
 from kronos_nova import constraints
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
-from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
 from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import drain_requests
 
 #: Rule that refuses a destination without capacity for the claims.
@@ -86,13 +85,37 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     if hold is not None:
         return DrainCheck(model.Plan(request.cluster.scope, reason=hold), (), {}, obstacles)
     plan = planner.plan(request)
-    problems = checker.check(plan, request.cluster, request.options, request.history,
-                             request.scores, compute_ceilings(request), request.budget)
-    if problems:
-        raise exception.PlanRefused(
-            scope=plan.scope, problem='; '.join(f'{problem.rule}: {problem.detail}'
-                                                for problem in problems[:5]))
+    planning_pipeline.check_plan(plan, request)
     return DrainCheck(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
+
+
+def select_moves_of_drain(request: planner.PlanningInput, host: str,
+                          plan: model.Plan) -> model.Plan:
+    """Return a plan of :func:`plan_drain` with the moves off the host, and those that they require.
+
+    :param request: that of the plan.
+    :raises PlanRefused: the checker found a rule broken.
+    """
+    request = _build_drain_request(request, host, None, overbooking=False)
+    requires = {move.instance_uuid: move.requires for move in plan.moves}
+    wanted: set[str] = set()
+    waiting = [move.instance_uuid for move in plan.moves if move.from_host == host]
+    while waiting:
+        uuid = waiting.pop()
+        if uuid not in wanted:
+            wanted.add(uuid)
+            waiting += requires[uuid]
+    if wanted == requires.keys():
+        return plan
+    plan = planner.drop_moves(request, plan, requires.keys() - wanted,
+                              f'only moves for the drain of host {host} are ordered')
+    planning_pipeline.check_plan(plan, request)
+    return plan
+
+
+def has_instances(cluster: model.Cluster, host: str) -> bool:
+    """Return whether an instance is on the host."""
+    return any(i.host == host for i in cluster.instances.values())
 
 
 def list_incoming_instances(cluster: model.Cluster, host: str) -> frozenset[str]:
@@ -107,8 +130,7 @@ def list_incoming_instances(cluster: model.Cluster, host: str) -> frozenset[str]
 
 def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
     """Return whether the host has no instance and expects none: engines need not drain it."""
-    return not list_incoming_instances(cluster, host) and not any(
-        i.host == host for i in cluster.instances.values())
+    return not list_incoming_instances(cluster, host) and not has_instances(cluster, host)
 
 
 def _build_drain_request(request: planner.PlanningInput, host: str, mode: model.DrainMode | None,

@@ -217,6 +217,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,
                          plan_id: None,
+                         before: Callable[[sa.Connection], None] = lambda connection: None,
                          ) -> list[model.Task]:
     """Store a plan with its tasks, beside those of the scope's engine.
 
@@ -227,6 +228,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
         them, and the tasks wait for the others. None: a program with permits of its own.
     :param adjust: turns a task into the requested form.
     :param also: writes more in the same transaction; gets its connection and the plan's UUID.
+    :param before: the same, before the plan is written.
     :raises StoreError: another plan was stored since, or an instance is being moved; nothing was
         written.
     """
@@ -243,6 +245,6 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
                               begin_within=store_rows.BEGIN_WITHIN)
     store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,
                                     instance_cooldown=conf.engine.instance_cooldown,
-                                    decision=decision, verb=verb,
+                                    decision=decision, verb=verb, before=before,
                                     also=lambda connection: also(connection, plan_id))
     return rows

@@ -229,7 +229,9 @@ def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[Liste
     for reading in cache.list_readings(session.store):
         published = cache.make_session(session, reading)
         for cluster in published.cloud.map_clusters().values():
-            request = published.build_request(cluster)
+            # A drain goes before a plan for balance that waits for approval.
+            request = published.build_request(cluster, published.cloud_for_requests if (
+                published.cloud.yielding.get(cluster.scope)) else published.cloud)
             hold = planner.scope_hold(planner.prepare_planning_input(request))
             undrained = drain_requests.map_undrained_hosts(cluster, request.options, hold)
             packed = published.cloud.histories[cluster.scope].draining

@@ -23,6 +23,8 @@ from kronos_nova.rebalancer.store import transactions
 _audit = tables.audit
 #: Command of the row that ``kronos drain start`` writes.
 DRAIN_STARTED = 'drain started'
+#: Command of the row that ``kronos drain stop`` writes.
+DRAIN_STOPPED = 'drain stopped'
 #: The name of a program that gives none.
 UNNAMED = 'unnamed'
 

@@ -12,6 +12,7 @@
 
 """Operators' decisions on plans: approve, reject, cancel; and the plans that wait for one."""
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -237,6 +238,24 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
     return ended
 
 
+def supersede_tasks(connection: sa.Connection, task_ids: Collection[str], now: float,
+                    decision: plan_decisions.OperatorDecision) -> list[model.Task]:
+    """Cancel tasks that still wait for approval, because a drain goes first.
+
+    Their instances do not cool: nothing has moved them.
+
+    :returns: the tasks that ended.
+    """
+    ended = task_endings.cancel_where(
+        connection, sa.and_(_task.c.task_id.in_(sorted(task_ids)),
+                            _task.c.state == TaskState.PENDING.value),
+        now, rows.CANCELLED_TYPE, f'Superseded: {decision.reason}') if task_ids else []
+    for plan_id, number in Counter(task.plan_id for task in ended).items():
+        plan_decisions.record_decision(connection, plan_id, now, plan_decisions.SUPERSEDED,
+                                       decision, number)
+    return ended
+
+
 def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
                         decision: plan_decisions.OperatorDecision,
                         now: float | None) -> list[rows.TaskRow]:
@@ -303,6 +322,15 @@ class ApprovalRepository(transactions.Repository):
         """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
         return self._runner.run_transaction(lambda c: cancel_plan_tasks(
             c, plan_id, now, decision, plan_decisions.CANCELLED, instance_cooldown))
+
+    def supersede_tasks(self, lease: rows.ScopeLease, task_ids: Collection[str], now: float,
+                        decision: plan_decisions.OperatorDecision) -> list[model.Task]:
+        """Cancel tasks that wait for approval, because a drain goes first.
+
+        :raises LeaseLost: an operator has decided meanwhile, say; nothing was written.
+        """
+        return self._runner.run_under_lease(
+            lease, lambda c: supersede_tasks(c, task_ids, now, decision))
 
     def pop_unannounced_decisions(self,
                                   lease: rows.ScopeLease) -> list[plan_decisions.StoredDecision]:

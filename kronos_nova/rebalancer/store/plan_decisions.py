@@ -26,8 +26,10 @@ APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
 #: An approval after which more people must approve.
 CO_APPROVED = 'co-approved'
 RESOLVED = 'resolved'
+#: The plan has given way to a drain that a person has ordered.
+SUPERSEDED = 'superseded'
 #: Verbs of decisions on plans that others have made; the others are requests for a plan.
-DECIDING = (APPROVED, CO_APPROVED, REJECTED, CANCELLED, RESOLVED)
+DECIDING = (APPROVED, CO_APPROVED, REJECTED, CANCELLED, RESOLVED, SUPERSEDED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

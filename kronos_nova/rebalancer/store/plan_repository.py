@@ -79,6 +79,8 @@ class PlanRepository(transactions.Repository):
                             tasks: Sequence[model.Task], *, plan_id: str, now: float,
                             instance_cooldown: float, decision: plan_decisions.OperatorDecision,
                             verb: str, also: Callable[[sa.Connection], None]
+                            = lambda connection: None,
+                            before: Callable[[sa.Connection], None]
                             = lambda connection: None) -> None:
         """Write a plan that an operator or ``migfra`` requested.
 
@@ -87,6 +89,7 @@ class PlanRepository(transactions.Repository):
 
         :param decision: the requester and the reason; kept with the plan as ``verb``.
         :param also: writes more, in the same transaction.
+        :param before: the same, before the plan is written.
 
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
             nothing was written.
@@ -94,6 +97,7 @@ class PlanRepository(transactions.Repository):
         def write_requested_plan(connection: sa.Connection) -> None:
             lease = leases.raise_epoch(connection, plan.scope)
             plans.refuse_overtaken(connection, mark)
+            before(connection)
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
             swaps.record_swaps(connection, plan, plan_id, now)

@@ -280,7 +280,8 @@ outcome = make_table(
 )
 
 #: Operators' decisions on plans: ``verb`` is approved, co-approved (more people must approve),
-#: rejected or cancelled; ``tasks`` is how many were meant, with those that required them.
+#: rejected, cancelled or superseded (by a drain); ``tasks`` is how many were meant, with those that
+#: required them.
 decision = make_table(
     'decision',
     sa.Column('decision_id', sa.String(36), primary_key=True),

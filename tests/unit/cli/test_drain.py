@@ -24,6 +24,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import drain
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
@@ -239,7 +240,8 @@ def disabled(reason):
 def test_a_disabled_host_is_refused_with_its_reason_and_the_engines_rule():
     said = refused(answer(), disabled('disk broken'))
     assert "it is disabled already, for the reason 'disk broken'" in said
-    assert 'engines empty it' in said and 'Nothing is changed; --force' in said
+    assert 'engines empty it' in said
+    assert 'With force this reason takes the place of that one' in said
     said = refused(answer(), disabled('disk\x1b[31m'), drain_reason_regex='^change')
     assert 'engines leave it alone' in said and '\x1b' not in said
     assert 'without a reason' in refused(answer(), disabled(None))
@@ -251,7 +253,7 @@ def test_a_disabled_host_is_refused_with_its_reason_and_the_engines_rule():
     (answer(moves=(), reason='an outage'), 'h1: an outage')])
 def test_obstacles_found_by_the_check_refuse_a_drain(found, said):
     text = refused(found, model.Service('h1'))
-    assert said in text and '--force disables the host all the same' in text
+    assert said in text and 'With force the host is disabled all the same' in text
 
 
 def test_instances_that_leave_later_do_not_refuse_a_drain():
@@ -264,16 +266,16 @@ def disabled_by(service, force=False):
     rows = []
     with served.serving({'GET /os-services': [{'services': [service]}],
                          f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
-        changed = drain_starts._disable_host('h1', 'change 7', force, answer(),
-                                             model.PlanningOptions(
-            evacuate_disabled_hosts=True), nova.connection, lambda *row: rows.append(row))
+        changed = drain_starts._disable_host(
+            compute_service.ComputeService(nova.connection, 'h1'), 'change 7', force, answer(),
+            model.PlanningOptions(evacuate_disabled_hosts=True), lambda *row: rows.append(row))
         return changed, nova.number('PUT'), rows
 
 
 def test_a_host_disabled_for_the_same_reason_is_reported_without_a_write():
     service = {**served.service('h1', 'disabled', 'change 7'), 'id': UUID}
     assert disabled_by(service) == disabled_by(service, force=True) == (False, 0, [])
-    text = drain._format_start_message('h1', answer(here=3), False)
+    text = drain._format_start_message('h1', drain_starts.StartedDrain(answer(here=3), False))
     assert text.startswith('Host h1 was disabled already for this reason, and nothing was '
                            'written; 3 instances are to leave it. kronos drain watch')
 
@@ -281,7 +283,8 @@ def test_a_host_disabled_for_the_same_reason_is_reported_without_a_write():
 def test_disabling_a_host_is_reported():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
-    assert drain._format_start_message('h1', answer(here=3), True).startswith(
+    assert drain._format_start_message(
+        'h1', drain_starts.StartedDrain(answer(here=3), True)).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')
 
 
@@ -300,8 +303,9 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
     with served.serving({'GET /os-services': [{'services': [host]}],
                          f'PUT /os-services/{UUID}': [forbidden]}) as nova, \
             pytest.raises(exception.KronosException):
-        drain_starts._disable_host('h1', 'change 7', False, answer(), model.PlanningOptions(
-            evacuate_disabled_hosts=True), nova.connection, record)
+        drain_starts._disable_host(
+            compute_service.ComputeService(nova.connection, 'h1'), 'change 7', False, answer(),
+            model.PlanningOptions(evacuate_disabled_hosts=True), record)
     assert written == expected and nova.number('PUT') == len(expected) - 1
 
 
@@ -312,13 +316,13 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
 def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
     found = model.PlanningOptions(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
     with pytest.raises(exception.ConfigError) as caught:
-        drain_starts._drained_by_engines(found, 'change 7')
+        drain_starts._require_draining_engines(found, 'change 7')
     assert said in str(caught.value)
 
 
 def test_a_reason_as_nova_gives_itself_is_refused():
-    with pytest.raises(exception.ConfigError, match='--reason: .*no operator ordered it'):
-        drain_starts._drained_by_engines(
+    with pytest.raises(exception.ConfigError, match='reason: .*no operator ordered it'):
+        drain_starts._require_draining_engines(
             model.PlanningOptions(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
 
 

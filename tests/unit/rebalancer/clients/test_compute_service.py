@@ -32,7 +32,7 @@ def disable(*answers: Any, then: Any = None) -> tuple[api.ApiError | None, serve
     """What a PUT that is answered so comes to, when the service is listed like that after it."""
     with served.serving({PUT: list(answers), LIST: [then]}) as nova:
         try:
-            compute_service.disable_service(nova.connection, 'id-h1', 'h1', 'change 7')
+            compute_service.ComputeService(nova.connection, 'h1').disable('id-h1', 'change 7')
         except api.ApiError as e:
             return e, nova
         return None, nova
@@ -86,17 +86,49 @@ def test_after_a_lost_answer_an_unreadable_service_raises_as_unknown(then: Any) 
     assert 'whether the host is disabled now cannot be looked up' in error.problem
 
 
+def enable(*answers: Any, then: Any = None) -> tuple[api.ApiError | None, served.Served]:
+    """What a PUT that enables comes to, when the service is listed like that after it."""
+    with served.serving({PUT: list(answers), LIST: [then]}) as nova:
+        try:
+            compute_service.ComputeService(nova.connection, 'h1', 'your user').enable('id-h1')
+        except api.ApiError as e:
+            return e, nova
+        return None, nova
+
+
+def test_a_service_is_enabled_by_one_request() -> None:
+    error, nova = enable({'service': {}})
+    assert error is None
+    ((method, _path, _query, body, _version),) = nova.asked
+    assert (method, body) == ('PUT', {'status': 'enabled'})
+
+
+def test_a_refusal_names_the_user_of_the_connection() -> None:
+    error, _nova = enable((403, {'forbidden': {'message': 'No.'}}))
+    assert error is not None
+    assert error.problem == (f'HTTP 403: No.; your user needs a role that policy '
+                             f'{compute_service.POLICY} allows')
+
+
+@pytest.mark.parametrize('lost', [None, (502, b'<html>')])
+def test_after_a_lost_answer_a_host_that_is_enabled_now_is_done(lost: Any) -> None:
+    assert enable(lost, then=listed(service('h1')))[0] is None
+    error, _nova = enable(lost, then=listed(service('h1', 'disabled', 'change 7')))
+    assert error is not None and error.sent
+    assert error.problem.endswith('the host is still disabled')
+
+
 def test_a_request_that_never_left_is_not_looked_up() -> None:
     with served.serving({}) as nova:
         pass
     with pytest.raises(api.ApiError) as caught:
-        compute_service.disable_service(nova.connection, 'id-h1', 'h1', 'change 7')
+        compute_service.ComputeService(nova.connection, 'h1').disable('id-h1', 'change 7')
     assert not caught.value.sent and 'looked up' not in caught.value.problem
 
 
 def test_a_look_is_at_the_one_host() -> None:
     with served.serving({LIST: [listed(service('h10'), service('h1', 'disabled', 'x'))]}) as nova:
-        uuid, found = compute_service.read_service(nova.connection, 'h1')
+        uuid, found = compute_service.ComputeService(nova.connection, 'h1').read_service()
     assert (uuid, found.enabled, found.disabled_reason) == ('id-h1', False, 'x')
     assert nova.asked[0][2] == {'binary': 'nova-compute', 'host': 'h1'}
 
@@ -111,7 +143,7 @@ def test_a_look_is_at_the_one_host() -> None:
     ((403, {}), f'policy {compute_service.LISTED} allows')])
 def test_a_look_that_shows_no_such_service_says_so(answer: Any, said: str) -> None:
     with served.serving({LIST: [answer]}) as nova, pytest.raises(api.ApiError) as caught:
-        compute_service.read_service(nova.connection, 'h1')
+        compute_service.ComputeService(nova.connection, 'h1').read_service()
     assert said in str(caught.value)
 
 

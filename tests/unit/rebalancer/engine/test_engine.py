@@ -363,6 +363,107 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     assert told == ['plan.created', 'plan.approved', 'drain.started']
 
 
+def disable(world, host, reason='a change'):
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, services={
+        **cluster.services, host: dataclasses.replace(
+            cluster.services[host], status='disabled', disabled_reason=reason)})
+
+
+def wait_for_balance(world):
+    """Let a plan for balance wait for approval; return it and the engine."""
+    approving(world, evacuate_disabled_hosts=True)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    (row,) = engine.run_cycle()
+    assert {move['phase'] for move in row['moves']} == {'spread'}
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
+    return waiting, engine, told
+
+
+def test_a_drain_supersedes_a_plan_for_balance_that_waits(world, caplog):
+    balance, engine, told = wait_for_balance(world)
+    disable(world, 'a')
+    world.clock.now += 60
+    (row,) = engine.run_cycle()
+    here = {i.uuid for i in world.collector.cluster.instances.values() if i.host == 'a'}
+    assert {move['instance_uuid'] for move in row['moves']} == here
+    assert {move['phase'] for move in row['moves']} == {'evacuate'}
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
+    assert waiting.plan_id != balance.plan_id
+    (ended,) = world.store.tasks.list_plan_tasks(balance.plan_id)
+    assert (ended.task.state, ended.error_type) == (model.TaskState.CANCELLED, 'MigrationCancelled')
+    assert ended.error == 'Superseded: an operator has disabled host a, and the drain goes first'
+    (decision,) = world.store.approvals.list_decisions(balance.plan_id)
+    assert (decision.verb, decision.decided_by, decision.tasks) == (
+        'superseded', 'kronos-engine', 1)
+    assert world.store.approvals.find_requesters([balance.plan_id]) == {}
+    assert 'cancelled: an operator has disabled host a' in caplog.text
+    world.clock.now += 60
+    engine.run_cycle()
+    assert [event for event, _payload in told] == [
+        'plan.created', 'plan.created', 'plan.superseded']
+
+
+@pytest.mark.parametrize('reason', ['AUTO: libvirt', 'not for us'])
+def test_a_host_that_no_person_drains_supersedes_nothing(world, reason):
+    balance, engine, _told = wait_for_balance(world)
+    world.conf.set_override('drain_reason_regex', '^AUTO|^a change', 'engine')
+    disable(world, 'a', reason)
+    assert engine.run_cycle()[0]['reason'] == str(balance)
+
+
+def test_a_drain_without_a_possible_move_supersedes_nothing(world):
+    balance, engine, _told = wait_for_balance(world)
+    world.conf.set_override('pinned_instances', [
+        i.uuid for i in world.collector.cluster.instances.values()], 'engine')
+    disable(world, 'a')
+    assert engine.run_cycle()[0]['reason'] == str(balance)
+    assert world.store.approvals.list_waiting_plans(world.clock()) == [balance]
+
+
+def test_a_drain_that_placement_refuses_supersedes_nothing(world):
+    balance, engine, _told = wait_for_balance(world)
+    engine._scopes.confirming = FakeConfirming(
+        {(i.uuid, 'b') for i in world.collector.cluster.instances.values()})
+    disable(world, 'a')
+    assert engine.run_cycle()[0]['reason'] == str(balance)
+    assert world.store.approvals.list_waiting_plans(world.clock()) == [balance]
+
+
+@pytest.mark.parametrize('hold', ['pause', 'first cycle'])
+def test_a_drain_that_is_held_supersedes_nothing(world, hold):
+    balance, engine, _told = wait_for_balance(world)
+    if hold == 'pause':
+        world.store.pauses.pause_scope(None, world.clock(), seconds=None, paused_by='me',
+                                       reason='quiet')
+    else:
+        engine._scopes.kept_alive = True
+        world.store.leases.find_planned_at = lambda scope: None
+    disable(world, 'a')
+    assert not engine.run_cycle()[0]['moves']
+    assert world.store.approvals.list_waiting_plans(world.clock()) == [balance]
+
+
+def test_an_approval_before_the_drain_is_stored_wins(world):
+    balance, engine, _told = wait_for_balance(world)
+    disable(world, 'a')
+    supersede = world.store.approvals.supersede_tasks
+
+    def approve_first(*args):
+        world.store.approvals.approve_plan(
+            balance.plan_id, world.clock(), plan_decisions.OperatorDecision('me'),
+            begin_within={}, cooldown=0, instance_cooldown=900,
+            approve_task=cases.count_one_approval)
+        return supersede(*args)
+
+    world.store.approvals.supersede_tasks = approve_first
+    engine.run_cycle()
+    (row,) = world.store.tasks.list_plan_tasks(balance.plan_id)
+    assert row.task.state is model.TaskState.QUEUED
+    assert len(world.store.plans.list_plans()) == 1
+
+
 def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     approving(world)
     told = []

@@ -277,11 +277,19 @@ def test_a_host_without_an_aggregate_is_held_by_the_unassigned_pause(conf, store
 def test_a_hold_by_a_waiting_plan_names_its_uuid_and_the_commands(conf, store):
     now = store.now()
     plan_id, _tasks, _plan = cases.save(store, [lambda p, s: cases.make_task(
-        p, s, state=model.TaskState.PENDING, created_at=now, deadline=now + 3600)], now=now)
+        p, s, state=model.TaskState.PENDING, created_at=now, deadline=now + 3600,
+        phase=model.Phase.EVACUATE)], now=now)
     found = seen(conf, store, [DISABLED])
     assert f'plan {plan_id} waits for approval' in found.holds
     assert 'kronos plan approve, or reject' in found.holds
     assert found.busy, 'its task is from h1'
+
+
+def test_a_plan_for_balance_that_waits_is_no_hold(conf, store):
+    now = store.now()
+    cases.save(store, [lambda p, s: cases.make_task(
+        p, s, state=model.TaskState.PENDING, created_at=now, deadline=now + 3600)], now=now)
+    assert 'waits for approval' not in seen(conf, store, [DISABLED]).holds
 
 
 @pytest.mark.parametrize(('options', 'reason', 'said'), [

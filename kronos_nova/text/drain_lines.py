@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The effect of starting or stopping a drain, in sentences."""
+
+from collections.abc import Sequence
+
+from kronos_nova import plurals
+
+
+def format_approval(plan_ids: Sequence[str], missing: int, problem: str | None) -> str:
+    """Return the effect of an approval of a drain; each sentence follows a blank.
+
+    :param plan_ids: the plans with its moves.
+    :param missing: the number of other people who must approve them.
+    :param problem: why some moves wait for another approval.
+    """
+    text = ''
+    if plan_ids:
+        plans, have, wait = (('Plan', 'has', 'waits') if len(plan_ids) == 1 else
+                             ('Plans', 'have', 'wait'))
+        others = plurals.count_noun(missing, 'other person', 'other people')
+        text = (f' {plans} {", ".join(plan_ids)} {have} your approval'
+                + (f', and {wait} for that of {others}.' if missing else '.'))
+    elif problem is None:
+        text = ' Its moves wait for no approval.'
+    return text if problem is None else (
+        f'{text} Not all of its moves are approved: {problem.rstrip(".")}.')
+
+
+def format_stop(host: str, changed: bool, cancelled: int, running: int) -> str:
+    """Return the effect of stopping a drain.
+
+    :param changed: the host was enabled by this.
+    :param cancelled: the number of moves that were cancelled.
+    :param running: the number of migrations that go on.
+    """
+    parts = [f'Host {host} is enabled.' if changed else f'Host {host} was enabled already.']
+    if cancelled:
+        parts.append(f'{plurals.count_noun(cancelled, "move")} that had not begun '
+                     f'{plurals.choose_form(cancelled, "is", "are")} cancelled.')
+    if running:
+        parts.append(f'{plurals.count_noun(running, "migration")} that Nova has begun '
+                     f'{plurals.choose_form(running, "goes", "go")} on.')
+    return ' '.join(parts)

@@ -1,0 +1,282 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Drains are started, approved and stopped for a user; Nova may refuse that."""
+
+import dataclasses
+import time
+import types
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.clients import connection
+from tests.unit.api import conftest
+from tests.unit.api import published
+from tests.unit.api import test_verdicts
+from tests.unit.rebalancer.clients import served
+from tests.unit.rebalancer.store import cases
+
+A0, A1 = published.TWINS[0], test_verdicts.A1
+LIST, PUT = 'GET /os-services', 'PUT /os-services/id-a'
+FORBIDDEN = 403, {'forbidden': {'message': "Policy doesn't allow it."}}
+ENABLED = {'services': [{**served.service('a'), 'id': 'id-a'}]}
+
+
+def disabled(reason):
+    return {'services': [{**served.service('a', 'disabled', reason), 'id': 'id-a'}]}
+
+
+@pytest.fixture
+def publisher(store, tmp_path, conf):
+    """An engine that moves instances, with nothing to balance."""
+    for name, value in {'dry_run': False, 'evacuate_disabled_hosts': True,
+                        'max_drain_fraction': 0.9, 'max_down_fraction': 0.9}.items():
+        conf.set_override(name, value, 'engine')
+    publisher = published.Publisher(store, tmp_path, dry_run=False)
+    publisher.loads, publisher.source._hosts = publisher.source._hosts, dict.fromkeys('abcd', 0.3)
+    publisher.run_cycle()
+    return publisher
+
+
+@pytest.fixture
+def nova():
+    """Nova as the user sees it: host a is enabled, and may be disabled and enabled."""
+    with served.serving({LIST: [ENABLED], PUT: [{'service': {}}]}) as nova:
+        nova.connection.close = lambda: None
+        yield nova
+
+
+@pytest.fixture
+def person(conf, client, nova, monkeypatch):
+    """A client whose requests have a token for Nova."""
+    token = types.SimpleNamespace(user='the access of the user')
+
+    def connect(of, access):
+        assert (of, access) == (conf, token.user)
+        return nova.connection
+
+    monkeypatch.setattr(connection, 'make_user_connection', connect)
+    send = client.send
+    client.send = lambda *args, **more: send(
+        *args, environ_overrides={'keystone.token_auth': token}, **more)
+    return client
+
+
+def approving(conf, publisher, people=1):
+    """Let plans wait for approval, and for one for balance; return it."""
+    for of in (conf, publisher.conf):
+        of.set_override('mode', 'approve', 'engine')
+        of.set_override('min_approvals', people, 'engine')
+    publisher.source._hosts = publisher.loads
+    publisher.run_cycle()
+    (plan,) = publisher.store.approvals.list_waiting_plans(publisher.store.now())
+    return plan
+
+
+def list_commands(store):
+    return [(row.command, row.target, row.reason)
+            for row in reversed(store.audit.list_newest_entries(20))]
+
+
+def start(person, **body):
+    return person.send('POST', '/v1/drains', json={'host': 'a', 'reason': 'new memory', **body})
+
+
+def test_drain_disables_the_host_for_the_user(person, nova, store, publisher):
+    status, drain = start(person)
+    assert status == 200, drain
+    assert drain == {
+        'host': 'a', 'changed': True, 'instance_count': 2, 'arriving_count': 0,
+        'expected_seconds': None, 'plan_ids': [], 'approvals_missing': 0,
+        'approval_problem': None}
+    (body,) = [asked[3] for asked in nova.asked if asked[0] == 'PUT']
+    assert body == {'status': 'disabled', 'disabled_reason': 'new memory'}
+    (row,) = store.audit.list_newest_entries(9)
+    assert (row.command, row.target, row.reason) == ('drain started', 'host a', 'new memory')
+    assert row.by.startswith(f'keystone:{"a" * 32} project {conftest.OPERATORS} roles admin')
+
+
+def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
+    nova.answers[PUT] = [FORBIDDEN]
+    status, document = start(person)
+    (error,) = document['errors']
+    assert (status, error['code']) == (403, 'kronos.nova.forbidden')
+    assert 'your user needs a role that policy os_compute_api:os-services:update' in error['detail']
+    assert [row[0] for row in list_commands(store)] == ['drain started', 'drain failed']
+    nova.answers[LIST] = [FORBIDDEN]
+    assert start(person)[0] == 403
+    assert 'os_compute_api:os-services:list' in start(person)[1]['errors'][0]['detail']
+
+
+@pytest.mark.parametrize(('lists', 'put'), [
+    ((503, b''), {}), (ENABLED, (500, {})), (ENABLED, None), (b'<html>', {})])
+def test_failure_of_nova_is_503_and_names_it(person, nova, store, publisher, lists, put):
+    nova.answers.update({LIST: [lists], PUT: [put]})
+    status, document = start(person)
+    (error,) = document['errors']
+    assert (status, error['code']) == (503, 'kronos.nova.unavailable')
+    assert error['detail'].startswith('a: Nova: '), error
+
+
+def test_request_without_a_token_for_nova_is_refused(client, store, publisher):
+    status, detail = client.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x'})
+    assert status == 403 and 'no token for Nova' in detail
+    assert client.fail('DELETE', '/v1/drains?host=a')[0] == 403
+
+
+@pytest.mark.parametrize(('body', 'status', 'words'), [
+    ({'host': 'nowhere'}, 404, 'host: '), ({'reason': ' '}, 400, 'body reason: '),
+    ({'reason': 'x' * 256}, 400, 'body reason: '), ({'host': 'a\n'}, 400, 'body host: '),
+    ({'reason': 'AUTO: x'}, 400, 'reason: engines would not drain it: no operator'),
+    ({'host': 'c'}, 409, '1 instance would stay, the first ')])
+def test_drain_that_is_not_possible_names_the_field(person, nova, publisher, body, status, words):
+    answer = person.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x', **body})
+    assert answer[0] == status and words in answer[1]
+    assert 'kronos ' not in answer[1] and '--' not in answer[1]
+    assert nova.number('PUT') == 0
+
+
+@pytest.fixture(autouse=True)
+def host_c(nova):
+    nova.answers[LIST] = [{'services': [*ENABLED['services'], served.service('c')]}]
+
+
+def test_host_disabled_for_another_reason_needs_force(person, nova, store, publisher):
+    nova.answers[LIST] = [disabled('disk broken')]
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x'})
+    assert status == 409 and "for the reason 'disk broken'" in detail and 'With force' in detail
+    assert nova.number('PUT') == 0 and list_commands(store) == []
+    assert start(person, force=True)[1]['changed'] is True
+    nova.answers[LIST] = [disabled('new memory')]
+    assert start(person)[1]['changed'] is False
+    assert nova.number('PUT') == 1
+
+
+def test_reading_that_is_too_old_starts_no_drain(conf, person, nova, publisher):
+    conf.set_override('max_reading_age', 1, 'kronos_api')
+    time.sleep(1.5)
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x'})
+    assert status == 409 and 'needs a reading of the last 1 s' in detail
+    assert nova.asked == []
+    assert person.send('DELETE', '/v1/drains?host=a')[0] == 200, 'a stop needs no reading'
+
+
+def test_approved_drain_is_ordered_and_the_plan_for_balance_gives_way(
+        conf, person, nova, store, publisher):
+    balance = approving(conf, publisher)
+    status, drain = start(person, approve=True)
+    assert status == 200 and drain['approval_problem'] is None, drain
+    (plan_id,) = drain['plan_ids']
+    assert drain['approvals_missing'] == 0 and plan_id != balance.plan_id
+    tasks = [row.task for row in store.tasks.list_plan_tasks(plan_id)]
+    assert {task.instance_uuid for task in tasks} == {A0, A1}
+    assert {(task.phase, task.state, task.from_host) for task in tasks} == {
+        (model.Phase.EVACUATE, TaskState.QUEUED, 'a')}
+    assert {row.task.state for row in store.tasks.list_plan_tasks(balance.plan_id)} == {
+        TaskState.CANCELLED}
+    assert [(d.verb, d.reason) for d in store.approvals.list_decisions(balance.plan_id)] == [
+        ('superseded', 'the drain of host a goes first')]
+    plan = person.send('GET', f'/v1/plans/{plan_id}')[1]
+    assert plan['requested_by'].startswith('keystone:')
+    assert plan['decisions'][0]['reason'] == 'drain of host a: new memory'
+    assert plan['decisions'][0]['verb'] == 'drained'
+
+
+def test_approved_drain_waits_for_the_other_people(conf, person, nova, store, publisher):
+    approving(conf, publisher, people=2)
+    drain = start(person, approve=True)[1]
+    (plan_id,) = drain['plan_ids']
+    assert drain['approvals_missing'] == 1
+    assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.PENDING}
+    path = f'/v1/plans/{plan_id}/approve'
+    assert person.fail('POST', path, json={})[0] == 409, 'the same person counts once'
+    status, answer = person.send('POST', path, json={}, headers={'X-User-Id': 'b' * 32})
+    assert status == 200, answer
+    assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
+
+
+def test_plan_of_the_drain_that_waits_is_approved(conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    cluster = publisher.collector.cluster
+    services = {**cluster.services, 'a': model.Service(
+        'a', zone='nova', status='disabled', disabled_reason='new memory')}
+    publisher.collector.cluster = dataclasses.replace(cluster, services=services)
+    publisher.run_cycle()
+    (waiting,) = store.approvals.list_waiting_plans(store.now())
+    nova.answers[LIST] = [disabled('new memory')]
+    drain = start(person, approve=True)[1]
+    assert drain['changed'] is False and drain['approval_problem'] is None, drain
+    assert drain['plan_ids'] == [waiting.plan_id]
+    assert {row.task.state for row in store.tasks.list_plan_tasks(waiting.plan_id)} == {
+        TaskState.QUEUED}
+
+
+def test_without_need_of_approval_nothing_is_ordered(person, nova, store, publisher):
+    drain = start(person, approve=True)[1]
+    assert (drain['plan_ids'], drain['approval_problem']) == ([], None)
+
+
+def test_held_scope_gets_no_order_and_says_so(conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='storm')
+    drain = start(person, approve=True, force=True)[1]
+    assert drain['changed'] and drain['plan_ids'] == [] and 'storm' in drain['approval_problem']
+
+
+def test_stop_enables_the_host_and_cancels_unbegun_moves(
+        conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    running = cases.claim(store, now=store.now())
+    assert store.tasks.update_state(running.task.task_id, running.worker, [TaskState.CLAIMED],
+                                    TaskState.SUBMITTING, store.now())
+    nova.answers[LIST] = [disabled('new memory')]
+    status, stopped = person.send('DELETE', '/v1/drains?host=a&reason=too+late')
+    assert status == 200, stopped
+    assert stopped['changed'] and stopped['running_task_ids'] == [running.task.task_id]
+    (row,) = [row for row in store.tasks.list_plan_tasks(plan_id)
+              if row.task.task_id != running.task.task_id]
+    assert stopped['cancelled_task_ids'] == [row.task.task_id]
+    assert row.task.state is TaskState.CANCELLED
+    assert row.error.endswith('the drain of host a was stopped: too late')
+    assert nova.asked[-1][3] == {'status': 'enabled'}
+    assert ('drain stopped', 'host a', 'too late') in list_commands(store)
+    nova.answers[LIST] = [ENABLED]
+    again = person.send('DELETE', '/v1/drains?host=a')[1]
+    assert again == {'host': 'a', 'changed': False, 'cancelled_task_ids': [],
+                     'running_task_ids': [running.task.task_id]}
+
+
+@pytest.mark.parametrize('reason', ['AUTO: libvirt', 'not ours'])
+def test_stop_leaves_a_host_alone_that_no_drain_has_disabled(
+        conf, person, nova, store, publisher, reason):
+    publisher.conf.set_override('drain_reason_regex', '^new', 'engine')
+    publisher.run_cycle()
+    nova.answers[LIST] = [disabled(reason)]
+    status, detail = person.fail('DELETE', '/v1/drains?host=a')
+    assert status == 409 and 'that is no drain: ' in detail and repr(reason) in detail
+    assert nova.number('PUT') == 0 and list_commands(store) == []
+    assert person.send('DELETE', '/v1/drains?host=a&force=true')[1]['changed'] is True
+
+
+def test_stop_that_nova_refuses_cancels_nothing(conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    nova.answers.update({LIST: [disabled('new memory')], PUT: [FORBIDDEN]})
+    status, detail = person.fail('DELETE', '/v1/drains?host=a')
+    assert status == 403 and 'os_compute_api:os-services:update' in detail
+    assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
+    assert [row[0] for row in list_commands(store)][-1] == 'drain stop failed'
+    nova.answers[LIST] = [{'services': []}]
+    assert person.fail('DELETE', '/v1/drains?host=a')[0] == 404
