@@ -46,7 +46,8 @@ def test_command_writes_every_documented_part(tmp_path):
 
 def test_numbers_on_page_match_code():
     assert f'more than {heat.FEW} hosts' in PAGE and f'the {heat.FIRST} hottest' in PAGE
-    assert f'folded away by {heat.PART}' in PAGE and f'the first {rendering.NAMED} instances' in PAGE
+    assert f'folded away by {heat.PART}' in PAGE
+    assert f'the first {rendering.NAMED} instances' in PAGE
     from kronos_nova.rebalancer.operations import report_pages
 
     assert PAGE.count(f'up to {report_pages.PLANS} stored plans') == 2

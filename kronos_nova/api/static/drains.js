@@ -13,19 +13,22 @@
 // Drains: the hosts that are emptied, with a forecast, and the check of a host.
 
 import { ApiError, send } from './client.js';
-import { count, formatSeconds, formatTime, make } from './parts.js';
+import { count, formatSeconds, formatTime, make, openDialog } from './parts.js';
 
 /** Drains whose forecast is asked for without a click, and the milliseconds for which it holds. */
 const FORECAST = 3, FRESH = 120_000;
 const HEAD = ['Host', 'Scope', 'Instances left', 'State', 'Forecast'];
 
 export class Drains {
-  /** `mayStart` returns whether the reader may start drains. */
-  constructor(box, certificate, dialog, mayStart, changed) {
-    this.box = box;
-    this.certificate = certificate;
-    this.dialog = dialog;
-    this.mayStart = mayStart;
+  /**
+   * `find` returns an element by its id, `may` whether the reader may start or stop drains; `changed`
+   * gets the answer to an order.
+   */
+  constructor(find, may, changed) {
+    this.box = find('drains');
+    this.certificate = find('certificate');
+    this.find = find;
+    this.may = may;
     this.changed = changed;
     this.drains = [];
     this.forecasts = new Map();
@@ -65,11 +68,14 @@ export class Drains {
     const rows = this.drains.map((drain) => {
       const state = drain.held !== null ? `held: ${drain.held}. ${drain.remedy ?? ''}`
         : drain.instance_count ? 'engines empty it' : 'empty';
+      const stop = make('button', { type: 'button' }, 'Stop…');
+      stop.addEventListener('click', () => this.openStop(drain.host));
       const why = drain.disabled_reason === null ? '' : `disabled: ${drain.disabled_reason}`;
       return make('tr', {}, make('th', { scope: 'row', class: 'host' }, make('bdi', {}, drain.host)),
         cell(1, make('bdi', {}, drain.scope)), cell(2, String(drain.instance_count)),
         cell(3, make('bdi', {}, state), why ? make('br') : null,
-          why ? make('bdi', { class: 'small' }, why) : null),
+          why ? make('bdi', { class: 'small' }, why) : null,
+          why && this.may('stop') ? make('br') : null, why && this.may('stop') ? stop : null),
         cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));
     });
     this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'region',
@@ -102,7 +108,7 @@ export class Drains {
       ...Object.entries(answer.missing).map(([name, amount]) => make('li', {},
         `Other hosts lack ${amount} of ${name}`))];
     const start = make('button', { type: 'button', class: 'main' }, 'Start drain…');
-    start.addEventListener('click', () => this.open(answer));
+    start.addEventListener('click', () => this.openStart(answer));
     const close = make('button', { type: 'button' }, 'Close');
     close.addEventListener('click', () => { this.certificate.hidden = true; });
     this.certificate.replaceChildren(
@@ -111,35 +117,23 @@ export class Drains {
       make('p', {}, `${count(answer.instance_count, 'instance')} on the host. ${foretell(answer)}. `
         + `An engine read the cloud ${formatTime(answer.read_at)}.`),
       make('ul', {}, ...lines),
-      make('div', { class: 'row' }, this.mayStart() && answer.can_be_emptied ? start : null, close));
+      make('div', { class: 'row' }, this.may('start') && answer.can_be_emptied ? start : null, close));
   }
 
-  open(answer) {
-    const { dialog } = this;
-    const form = dialog.querySelector('form');
-    const notice = dialog.querySelector('.notice');
-    form.reset();
-    notice.hidden = true;
-    dialog.querySelector('#drain-text').textContent = `Nova disables host ${answer.host}; `
-      + `${count(answer.instance_count, 'instance')} must leave it. ${foretell(answer)}.`;
-    form.onsubmit = async (event) => {
-      if (event.submitter?.value !== 'start') return;
-      event.preventDefault();
-      event.submitter.disabled = true;
-      try {
-        await send('POST', 'drains', { body: { host: answer.host, reason: form.elements.reason.value } });
-        dialog.close();
-        this.certificate.hidden = true;
-        this.changed();
-      } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
-        notice.textContent = error.message;
-        notice.hidden = false;
-      } finally {
-        event.submitter.disabled = false;
-      }
-    };
-    dialog.showModal();
+  openStart(answer) {
+    openDialog(this.find('drain'), `Nova disables host ${answer.host}; `
+      + `${count(answer.instance_count, 'instance')} must leave the host. ${foretell(answer)}.`, 'start',
+    ({ reason, approve }) => send('POST', 'drains', {
+      body: { host: answer.host, reason: reason.value, approve: approve.checked } }),
+    (started) => {
+      this.certificate.hidden = true;
+      this.changed(started);
+    });
+  }
+
+  openStop(host) {
+    openDialog(this.find('stop-drain'), `Nova enables host ${host}. Tasks of the drain that have not `
+      + 'begun are cancelled.', 'stop', () => send('DELETE', 'drains', { body: { host } }), this.changed);
   }
 }
 

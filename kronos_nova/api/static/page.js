@@ -16,7 +16,7 @@ import { ApiError, forgetToken, hasToken, keepToken, send, signIn } from './clie
 import { Drains } from './drains.js';
 import { Filters } from './filters.js';
 import { HeatMap } from './heat.js';
-import { count, make, say, swap } from './parts.js';
+import { count, make, openDialog, say, swap } from './parts.js';
 
 /** Seconds of a request for events; milliseconds after an event until the views are asked for: the
  * service renders a view once a second. */
@@ -33,8 +33,21 @@ const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => 
   find('announce').textContent = `${host} is chosen for a drain check.`;
 });
 const filters = new Filters(find('filters'), find('matches'), find('found'), map);
-const drains = new Drains(find('drains'), find('certificate'), find('drain'),
-  () => state.rules.has('kronos:drain:start'), () => refresh());
+const drains = new Drains(find, (rule) => state.rules.has(`kronos:drain:${rule}`), (answer) => {
+  announce(answer.approval_problem ?? (answer.approvals_missing
+    ? tellMissing(answer.approvals_missing) : `Nova has changed host ${answer.host}.`));
+  refresh();
+});
+
+/** Tell a reader, also one who does not see the page, the effect of an order. */
+function announce(text) {
+  find('announce').textContent = text;
+  say(find('effect'), text);
+}
+
+function tellMissing(number) {
+  return `${count(number, 'more approval')} by other people ${number === 1 ? 'is' : 'are'} needed.`;
+}
 
 function showSignIn(text = '') {
   state.stop?.abort();
@@ -200,33 +213,14 @@ async function showPlan(planId) {
 }
 
 function openApproval(planId, moves) {
-  const dialog = find('approve');
-  const form = dialog.querySelector('form');
-  const notice = dialog.querySelector('.notice');
-  form.reset();
-  notice.hidden = true;
-  find('approve-text').textContent = `${count(moves, 'move')} of plan ${planId} may begin then.`;
-  form.onsubmit = async (event) => {
-    if (event.submitter?.value !== 'approve') return;
-    event.preventDefault();
-    event.submitter.disabled = true;
-    const reason = form.elements.reason.value.trim();
-    try {
-      const done = await send('POST', `plans/${planId}/approve`, { body: reason ? { reason } : {} });
-      dialog.close();
-      find('announce').textContent = done.approvals_missing
-        ? `${count(done.approvals_missing, 'more person')} must approve the plan.`
-        : `${count(done.tasks.length, 'task')} may begin.`;
+  openDialog(find('approve'), `${count(moves, 'move')} of plan ${planId} may begin then.`, 'approve',
+    ({ reason }) => send('POST', `plans/${planId}/approve`, {
+      body: reason.value.trim() ? { reason: reason.value.trim() } : {} }),
+    (answer) => {
+      announce(answer.approvals_missing ? tellMissing(answer.approvals_missing)
+        : `${count(answer.tasks.length, 'task')} may begin.`);
       refresh();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      notice.textContent = error.message;
-      notice.hidden = false;
-    } finally {
-      event.submitter.disabled = false;
-    }
-  };
-  dialog.showModal();
+    });
 }
 
 find('password-form').addEventListener('submit', async (event) => {

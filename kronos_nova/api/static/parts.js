@@ -12,6 +12,8 @@
 
 // Parts of the document. Texts are text: no name of the cloud becomes markup.
 
+import { ApiError } from './client.js';
+
 /** Return an element with attributes and children; a string is a text. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -49,6 +51,35 @@ export function swap(box, html) {
 export function say(element, text) {
   element.textContent = text;
   element.hidden = !text;
+}
+
+/**
+ * Open a dialog. Its form sends the order when the button of a value submits it; an error of the
+ * order stays in the dialog. `done` gets the answer.
+ */
+export function openDialog(dialog, text, value, order, done) {
+  const form = dialog.querySelector('form');
+  const notice = dialog.querySelector('.notice');
+  form.reset();
+  say(notice, '');
+  form.querySelector('p').textContent = text;
+  form.onsubmit = async (event) => {
+    const button = event.submitter;
+    if (button?.value !== value) return;
+    event.preventDefault();
+    button.disabled = true;
+    try {
+      const answer = await order(form.elements);
+      dialog.close();
+      done(answer);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      say(notice, error.message);
+    } finally {
+      button.disabled = false;
+    }
+  };
+  dialog.showModal();
 }
 
 export function formatTime(text) {
