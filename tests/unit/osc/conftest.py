@@ -93,7 +93,9 @@ def undo_global_settings():
             for handler in set(root.handlers) - set(handlers):
                 root.removeHandler(handler)
             for logger, level in levels.items():
-                logger.setLevel(level)
+                # Each call empties the caches of all loggers.
+                if logger.level != level:
+                    logger.setLevel(level)
 
 
 class Client:

@@ -210,6 +210,24 @@ def test_a_part_that_dies_beside_another_has_failed(tmp_path):
     assert output.endswith('\n2 passed, 1 failed, 0 skipped\n')
 
 
+@pytest.mark.parametrize(('command', 'counts', 'remarks'), [
+    ('echo said by check', (1, 0), []),
+    ('echo said by check; exit 3', (0, 1), ['types: exit status 3']),
+    ('echo said by check; sleep 600', (0, 1), ['types: exit status 124'])])
+def test_a_check_beside_others_is_shown_and_counted(
+        runner, tmp_path, monkeypatch, capsys, command, counts, remarks):
+    monkeypatch.setattr(runner, 'RESULTS', tmp_path)
+    tally = runner.Tally()
+    runner.begin_check('types', ['sh', '-c', command])
+    process = runner.PREPARING['types']
+    runner.check(tally, 'other', ['true'])
+    runner.end_check(tally, 'types', minutes=0.05)
+    assert process.poll() is not None and not runner.PREPARING
+    assert (tally.passed - 1, tally.failed) == counts and tally.remarks == remarks
+    shown = capsys.readouterr().out
+    assert shown.index('$ true') < shown.index(f'$ sh -c {command}') < shown.index('\nsaid by')
+
+
 def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner, monkeypatch):
     begun = []
     monkeypatch.setattr(runner, 'prepare_pythons', lambda: begun.append(True))
@@ -369,9 +387,9 @@ def test_unit_runs_another_range_of_seeds_with_each_commit(runner, executed, mon
     monkeypatch.delenv('KRONOS_WORLD_FIRST', raising=False)
     monkeypatch.setattr(runner, 'read_commit', lambda: '1e')
     ((_command, variables),) = executed('unit')
-    assert variables == {'KRONOS_WORLD_FIRST': '1000'}
-    assert {runner.choose_first_seed(f'{number:040x}') for number in range(20)} == {
-        0, 500, 1000, 1500}
+    assert variables == {'KRONOS_WORLD_FIRST': '1500'}
+    assert {runner.choose_first_seed(f'{number:040x}') for number in range(20)} == set(
+        range(0, 2000, 250))
     monkeypatch.setenv('KRONOS_WORLD_FIRST', '3000')
     ((_command, variables),) = executed('unit')
     assert variables == {'KRONOS_WORLD_FIRST': '3000'}
