@@ -14,7 +14,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import json
 import re
 from typing import Any
 
@@ -88,7 +87,7 @@ def make_routes(conf: cfg.ConfigOpts) -> flask.Flask:
     application = flask.Flask(__name__, static_folder=None)
     application.config.update(MAX_CONTENT_LENGTH=MAX_BODY)
     make_call = CallMaker(conf)
-    document = json.dumps(openapi.build_document())
+    document = openapi.render_document()
 
     def list_versions() -> flask.Response:
         return _render_resource(versions.describe_versions(_find_root()))

@@ -12,7 +12,9 @@
 
 """The OpenAPI 3.1 document of all endpoints."""
 
+import functools
 import http
+import json
 from typing import Any
 
 import pydantic
@@ -29,8 +31,13 @@ _REFERENCE = '#/components/schemas/{model}'
 _COMMON = (400, 401, 403, 406, 500, 503)
 
 
-def build_document() -> dict[str, Any]:
-    """Return the document; :func:`handlers.load_handlers` must have registered the endpoints."""
+@functools.cache
+def render_document() -> str:
+    """Return the document as JSON, after :func:`handlers.load_handlers` registered all endpoints."""
+    return json.dumps(_build_document())
+
+
+def _build_document() -> dict[str, Any]:
     models = {model for endpoint in endpoints.ENDPOINTS
               for model in (endpoint.body, endpoint.query, endpoint.response) if model is not None}
     answers = {endpoint.response for endpoint in endpoints.ENDPOINTS}
