@@ -19,6 +19,7 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -58,11 +59,36 @@ USERS = {
 
 
 class Service:
-    """The service, its database, its Keystone, and a token for each user."""
+    """The service, its database, its Keystone, and a token for each user.
 
-    def __init__(self, url, store, publisher, keystone, tokens, log):
+    :param ini: of uWSGI.
+    :param conf: kronos.conf.
+    """
+
+    def __init__(self, url, store, publisher, keystone, tokens, log, ini, conf):
         self.url, self.store, self.publisher, self.keystone = url, store, publisher, keystone
-        self.tokens, self.log = tokens, log
+        self.tokens, self.log, self._ini, self._conf = tokens, log, ini, conf
+
+    def start(self):
+        """Start the processes of kronos-api, and wait until they answer."""
+        with open(self.log, 'ab') as log:
+            self._process = subprocess.Popen(
+                [pathlib.Path(sys.executable).with_name('uwsgi'), '--ini', str(self._ini)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, 'OS_KRONOS_CONFIG_FILES': str(self._conf)})
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.send('GET', '/healthcheck', headers={'Accept': 'application/json'})
+            except (OSError, ValueError):
+                if self._process.poll() is not None or time.monotonic() > end:
+                    raise AssertionError(self.log.read_text()[-3000:]) from None
+                time.sleep(0.1)
+
+    def stop(self, number=signal.SIGTERM):
+        """End the processes of kronos-api by a signal: SIGQUIT answers no request that waits."""
+        self._process.send_signal(number)
+        self._process.wait(60)
 
     def send(self, method, path, user=None, body=None, headers=None):
         """Return (status, document, headers) of the answer."""
@@ -135,33 +161,15 @@ def run_service(directory, **more):
         shipped = (ROOT / 'etc/kronos/kronos-api.ini').read_text()
         ini = directory / 'kronos-api.ini'
         ini.write_text(shipped.replace('127.0.0.1:9588', f'127.0.0.1:{port}'))
-        with open(directory / 'api.log', 'wb') as log:
-            process = subprocess.Popen(
-                [pathlib.Path(sys.executable).with_name('uwsgi'), '--ini', str(ini)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, 'OS_KRONOS_CONFIG_FILES': str(conf)})
+        url = f'http://127.0.0.1:{port}'
+        keystone.register(connect_as_admin(keystone), 'rebalance', public=url, internal=url)
+        made = Service(url, store, publisher, keystone, tokens, directory / 'api.log', ini, conf)
         try:
-            url = f'http://127.0.0.1:{port}'
-            keystone.register(connect_as_admin(keystone), 'rebalance', public=url, internal=url)
-            made = Service(url, store, publisher, keystone, tokens,
-                           directory / 'api.log')
-            wait_until_it_answers(made, process)
+            made.start()
             yield made
         finally:
-            process.terminate()
-            process.wait(60)
+            made.stop()
             store.close()
-
-
-def wait_until_it_answers(service, process):
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return service.send('GET', '/healthcheck', headers={'Accept': 'application/json'})
-        except (OSError, ValueError):
-            if process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(service.log.read_text()[-3000:]) from None
-            time.sleep(0.1)
 
 
 def test_each_role_of_keystone_has_its_verbs_and_no_other(service):

@@ -1,0 +1,423 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The live page in a real Chromium, with kronos-api by its uWSGI file and a real Keystone."""
+
+import re
+import signal
+import urllib.request
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import tables
+from tests.fixtures import chromium
+from tests.fixtures import live_page
+from tests.integration import test_api
+from tests.scenarios import loader
+from tests.unit.api import published
+from tests.unit.rebalancer.report import made
+from tests.unit.rebalancer.store import cases
+
+UNAUTHORISED = r'status of 401'
+#: Tables of the published cloud and of the scope that an engine plans.
+KEPT = ('executor', 'gate', 'lease', 'reading', 'reading_part', 'reading_scope')
+#: Places of the hosts among the squares: the hottest is first, the disabled one last.
+A, B, C, D = range(4)
+
+
+@pytest.fixture(scope='module')
+def service(tmp_path_factory):
+    with test_api.run_service(tmp_path_factory.mktemp('page'), dry_run=False) as service:
+        yield service
+
+
+@pytest.fixture(scope='module')
+def driver(tmp_path_factory):
+    with chromium.drive(tmp_path_factory.mktemp('chromium')) as driver:
+        yield driver
+
+
+@pytest.fixture(autouse=True)
+def emptied(service):
+    """The rows of the test before are gone, but for the published cloud."""
+    with service.store.engine.begin() as connection:
+        for table in reversed(tables.metadata.sorted_tables):
+            if table.name not in KEPT:
+                connection.execute(sa.delete(table))
+
+
+@pytest.fixture
+def provoked():
+    """Patterns of the messages that a test provokes in the console; each must come."""
+    return []
+
+
+@pytest.fixture
+def page(driver, service, provoked):
+    page = live_page.LivePage(driver, service.url)
+    page.resize(1400)
+    page.choose_theme('light')
+    page.take_console()
+    yield page
+    lines = page.take_console()
+    page.close()
+    expected = [line for line in lines if any(re.search(pattern, line) for pattern in provoked)]
+    assert lines == expected
+    assert all(any(re.search(pattern, line) for line in lines) for pattern in provoked)
+
+
+def save_plan(service, *moves, **more):
+    """Store a plan whose tasks wait for approval; a move is (instance, from, to, GiB, fields)."""
+    now = service.store.now()
+    return cases.save(service.store, [
+        lambda plan_id, scope, move=move: cases.make_task(plan_id, scope, **{
+            'instance_uuid': loader.uuid_of(move[0]), 'instance_name': move[0],
+            'from_host': move[1], 'to_host': move[2], 'memory_mb': 1024 * move[3],
+            'alternates': (), 'state': TaskState.PENDING, 'created_at': now, 'not_before': now,
+            'deadline': now + 3600, **(move[4] if len(move) > 4 else {})})
+        for move in moves], now=now, **more)
+
+
+def save_moves_under_way(service):
+    """Store two moves that an executor has begun: a1 from a to b, x0 from b to c."""
+    save_plan(service, ('a1', 'a', 'b', 2, {'state': TaskState.QUEUED}),
+              ('x0', 'b', 'c', 8, {'state': TaskState.QUEUED, 'phase': model.Phase.EVACUATE}))
+    now = service.store.now()
+    assert all([cases.claim(service.store, now=now) for _number in range(2)])
+
+
+def fail_move(service):
+    now = service.store.now()
+    save_plan(service, ('b0', 'b', 'c', 2, {'state': TaskState.QUEUED}))
+    row = cases.claim(service.store, now=now)
+    cases.end(service.store, row, TaskState.FAILED, now, error_type='MigrationFailed',
+              quarantine_seconds=None)
+
+
+def sign_in(page, password, user='manager'):
+    fields = {'user_name': user, 'password': password, 'project_name': 'operators'}
+    for name, text in fields.items():
+        page.find(f'#password-form [name={name}]').send_keys(text)
+    page.find('#password-form button').click()
+
+
+def is_signed_out(page):
+    return (page.find('#sign-in').is_displayed() and not page.find('#content').is_displayed()
+            and page.run('return sessionStorage.getItem(arguments[0])', live_page.TOKEN) is None)
+
+
+def test_password_of_a_keystone_user_signs_in_and_sign_out_forgets(page):
+    page.open()
+    page.wait(lambda: page.find('#sign-in').is_displayed())
+    assert page.read_focus('name') == 'user_name'
+    sign_in(page, test_api.PASSWORD)
+    page.wait(lambda: page.run(live_page.READY))
+    assert page.find('#who').text.startswith('manager in operators')
+    page.wait(lambda: page.read_text('#state') == 'Live')
+    assert page.find('#password-form [name=password]').get_property('value') == ''
+    assert 'blue' in page.find('#overview').text
+    page.find('#sign-out').click()
+    assert is_signed_out(page)
+    assert page.read_text('#overview') == page.read_text('#scope') == ''
+
+
+def test_wrong_password_is_an_error_and_is_cleared(page, provoked):
+    provoked.append(UNAUTHORISED)
+    page.open()
+    sign_in(page, 'wrong')
+    page.wait(lambda: page.find('#notice').is_displayed())
+    assert page.read_text('#notice').startswith('Keystone does not admit this user')
+    assert page.find('#password-form [name=password]').get_property('value') == ''
+    assert page.find('#password-form [name=user_name]').get_property('value') == 'manager'
+    assert is_signed_out(page)
+
+
+def test_pasted_token_signs_in(page, service):
+    page.open()
+    page.find('#token-form [name=token]').send_keys(f' {service.tokens["reader"]} ', Keys.ENTER)
+    page.wait(lambda: page.run(live_page.READY))
+    assert page.find('#who').text.startswith('reader in operators')
+    assert service.tokens['reader'] not in page.driver.page_source
+
+
+@pytest.mark.parametrize('while_live', [False, True])
+def test_invalid_token_leads_back_to_the_sign_in(page, service, provoked, while_live):
+    provoked.append(UNAUTHORISED)
+    if while_live:
+        page.open(service.tokens['reader'])
+        page.run('sessionStorage.setItem(arguments[0], "expired")', live_page.TOKEN)
+        save_plan(service, ('a1', 'a', 'b', 2))
+    else:
+        page.open()
+        page.find('#token-form [name=token]').send_keys('expired', Keys.ENTER)
+    page.wait(lambda: page.find('#notice').is_displayed() and is_signed_out(page))
+    assert 'no longer' in page.read_text('#notice')
+
+
+def test_user_of_another_project_is_told_so(page, service, provoked):
+    provoked.append('status of 403')
+    page.open()
+    page.find('#token-form [name=token]').send_keys(service.tokens['tenant-manager'], Keys.ENTER)
+    page.wait(lambda: page.find('#notice').is_displayed())
+    assert 'kronos:right:list' in page.read_text('#notice') and is_signed_out(page)
+
+
+def test_reader_sees_the_command_and_a_manager_the_button(page, service):
+    plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
+    for user, buttons in (('reader', 0), ('manager', 1)):
+        page.open(service.tokens[user])
+        assert f'openstack rebalance plan approve {plan_id}' in page.find('#overview').text
+        assert len(page.list_shown('[data-approve-plan]')) == buttons
+        assert page.driver.title == '(1) Kronos'
+
+
+def test_plan_is_approved_by_keyboard_alone(page, service):
+    plan_id, tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2), ('b0', 'b', 'c', 4))
+    page.open(service.tokens['manager'])
+    seen = []
+    while page.read_focus('dataset.approvePlan') != plan_id:
+        page.press(Keys.TAB)
+        seen.append(page.read_focus('outerHTML')[:80])
+        assert len(seen) < 40, seen
+    assert 'Skip to the content' in seen[0]
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.find('#approve').is_displayed())
+    assert page.read_focus('name') == 'reason'
+    assert '2 moves' in page.read_text('#approve-text')
+    page.press('night shift', Keys.TAB, Keys.ENTER)
+    page.wait(lambda: not page.find('#approve').is_displayed())
+    page.wait(lambda: page.read_text('#announce') == '2 tasks may begin.')
+    page.wait(lambda: not page.find_all('[data-approve-plan]'))
+    assert {service.store.tasks.find_task(task.task_id).task.state for task in tasks} == {
+        TaskState.QUEUED}
+    entry = service.store.audit.list_newest_entries(1)[0]
+    assert entry.by.startswith('keystone:') and entry.by.endswith('(manager)')
+    assert entry.reason == 'night shift'
+    # The focus is not lost with the button.
+    assert page.read_focus('tagName') != 'BODY'
+
+
+def test_dialog_shows_the_error_of_a_plan_that_is_no_longer_there(page, service, provoked):
+    provoked.append('status of 4')
+    save_plan(service, ('a1', 'a', 'b', 2))
+    page.open(service.tokens['manager'])
+    page.find('[data-approve-plan]').click()
+    with service.store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(state='cancelled'))
+    page.find('#approve button.main').click()
+    page.wait(lambda: page.find('#approve .notice').is_displayed())
+    assert page.read_text('#approve .notice')
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.find('#approve').is_displayed())
+
+
+def test_page_shows_what_comes_later_without_a_reload(page, service):
+    page.open(service.tokens['reader'])
+    page.run('window.kept = true')
+    plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
+    page.wait(lambda: plan_id in page.find('#overview').text)
+    page.wait(lambda: page.list_shown('tr[data-move]'))
+    assert page.driver.title == '(1) Kronos'
+    fail_move(service)
+    page.wait(lambda: loader.uuid_of('b0') in page.find('#failures').text)
+    assert 'because' in page.find('#failures').text
+    save_moves_under_way(service)
+    page.wait(lambda: len(page.find_all('svg.squares .flight')) == 4)
+    assert page.run('return window.kept')
+
+
+def test_details_focus_and_scroll_survive_a_refresh(page, service):
+    save_plan(service, *((f'x{number}', 'a', 'b', 2) for number in range(45)))
+    page.open(service.tokens['manager'])
+    page.wait(lambda: page.find('#scope details'))
+    page.run('document.querySelector("#scope details").open = true;'
+             'document.querySelector("#scope details .wide").focus(); scrollTo(0, 700)')
+    place = page.run('return scrollY')
+    assert place > 300
+    plan_id, _tasks, _plan = save_plan(service, *((f'y{number}', 'b', 'c', 2)
+                                                  for number in range(2)))
+    page.wait(lambda: plan_id in page.read_text('#overview'))
+    page.wait(lambda: loader.uuid_of('y1') in page.read_text('#scope'))
+    assert page.run('return document.querySelector("#scope details").open')
+    assert page.run('return document.activeElement === document.querySelector('
+                    '"#scope details .wide")')
+    shift = page.run('return scrollY') - place
+    # A new plan stands above: the browser keeps the same rows below the eye.
+    assert 0 <= shift < 400
+
+
+def test_typed_text_and_focus_of_forms_survive_a_refresh(page, service):
+    page.open(service.tokens['manager'])
+    page.find('#check-form [name=host]').send_keys('a')
+    page.find('#filters [name=host]').send_keys('b')
+    plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
+    page.wait(lambda: plan_id in page.read_text('#overview'))
+    assert page.find('#check-form [name=host]').get_property('value') == 'a'
+    assert page.find('#filters [name=host]').get_property('value') == 'b'
+    assert page.run('return document.activeElement.form.id') == 'filters'
+
+
+def test_hover_over_a_square_lights_its_moves_and_the_other_hosts(page, service):
+    save_moves_under_way(service)
+    page.open(service.tokens['reader'], 'blue')
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 2)
+    page.point_at_square(A)
+    assert page.list_marked_squares() == page.list_marked_squares(1) == {A, B}
+    assert page.list_move_names('.lit') == {'a1'} and page.list_lit_hosts() == {A, B}
+    assert page.find('#tip').is_displayed() and page.read_text('#tip').startswith('a: 2 instances')
+    page.point_at_square(B, 1)
+    assert page.list_marked_squares() == {A, B, C} and page.list_move_names('.lit') == {'a1', 'x0'}
+    assert len(page.find_all('.flight.lit')) == 4
+    page.point_at(2, 2)
+    assert page.list_marked_squares() == page.list_move_names('.lit') == set()
+    assert not page.find('#tip').is_displayed()
+
+
+def test_hover_over_a_move_or_host_row_lights_both_ends(page, service):
+    save_moves_under_way(service)
+    page.open(service.tokens['reader'], 'blue')
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 2)
+    (number,) = [row.get_attribute('data-move') for row in page.find_all('tr[data-move]')
+                 if 'x0' in row.text]
+    page.point_at_element(f'tr[data-move="{number}"] td')
+    assert page.list_move_names('.lit') == {'x0'} and page.list_lit_hosts() == {B, C}
+    assert page.list_marked_squares() == {B, C}
+    page.point_at_element(f'tr[data-host="{A}"] th')
+    assert page.list_move_names('.lit') == {'a1'} and page.list_marked_squares() == {A, B}
+
+
+def test_arrow_keys_move_the_cursor_and_say_the_host(page, service):
+    save_moves_under_way(service)
+    page.open(service.tokens['reader'], 'blue')
+    page.wait(lambda: page.find('svg.squares'))
+    page.run('document.querySelector("svg.squares").parentElement.focus()')
+    said = []
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT,
+                Keys.ARROW_LEFT, Keys.ARROW_LEFT):
+        page.press(key)
+        said.append(page.read_text('#announce')[:2])
+    assert said == ['a:', 'b:', 'c:', 'b:', 'a:', 'a:']
+    assert page.list_marked_squares() == {A, B}
+    assert 'a1: a to b, spread' in page.read_text('#announce')
+    page.press(Keys.ENTER)
+    assert page.find('#check-form [name=host]').get_property('value') == 'a'
+    page.press(Keys.ESCAPE)
+    assert page.list_marked_squares() == set()
+
+
+def test_filters_by_host_phase_state_and_memory(page, service):
+    save_moves_under_way(service)
+    page.open(service.tokens['reader'], 'blue')
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 2)
+
+    host = page.find('#filters [name=host]')
+    host.send_keys('A')
+    assert page.find('#matches').text == '1 host and 1 move match.'
+    assert page.list_move_names() == {'a1'}
+    assert {row.get_attribute('data-host') for row in page.list_shown('tr[data-host]')} == {str(A)}
+    assert page.find('#found').text.startswith('a: cpu 0.80 now')
+    assert len(page.list_shown('.flight')) == 2
+    assert page.run('return document.querySelector("svg.squares .dim").getAttribute("d")'
+                    '.match(/M/g).length') == 3
+    page.find('#filters [type=reset]').click()
+    page.wait(lambda: page.list_move_names() == {'a1', 'x0'})
+    for name, value, shown in (('phase', 'evacuate', {'x0'}), ('phase', 'spread', {'a1'})):
+        page.find(f'#filters [name={name}] option[value="{value}"]').click()
+        assert page.list_move_names() == shown
+    page.find('#filters [type=reset]').click()
+    page.wait(lambda: page.list_move_names() == {'a1', 'x0'})
+    page.find('#filters [name=memory]').send_keys('7.5')
+    assert page.list_move_names() == {'x0'}
+    # A refresh keeps the filter.
+    save_plan(service, ('c1', 'c', 'd', 1))
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 3)
+    assert page.list_move_names() == {'x0'}
+
+
+def test_pattern_in_a_filter_is_a_text(page, service):
+    page.open(service.tokens['reader'], 'blue')
+    for text in ('.*', '[', '<b>', '\\'):
+        page.find('#filters [name=host]').clear()
+        page.find('#filters [name=host]').send_keys(text)
+        assert page.find('#matches').text == '0 hosts and 0 moves match.'
+
+
+def test_drain_is_checked_and_started_by_a_manager(page, service):
+    page.open(service.tokens['reader'])
+    page.find('#check-form [name=host]').send_keys('nowhere', Keys.ENTER)
+    page.wait(lambda: 'nowhere' in page.read_text('#certificate')
+              and page.find_all('#certificate .bad'))
+    page.find('#check-form [name=host]').clear()
+    page.take_console()
+    page.find('#check-form [name=host]').send_keys('c', Keys.ENTER)
+    page.wait(lambda: 'Drain of c is not possible' in page.read_text('#certificate'))
+    assert 'its device cannot move' in page.read_text('#certificate')
+    assert not page.find_all('#certificate button.main')
+
+
+def test_page_is_not_live_while_the_service_is_down_and_then_live_again(page, service, provoked):
+    provoked.append('ERR_CONNECTION')
+    page.open(service.tokens['reader'])
+    page.wait(lambda: page.read_text('#state') == 'Live')
+    service.stop(signal.SIGQUIT)
+    try:
+        page.wait(lambda: page.read_text('#state').startswith('Not live'))
+        assert 'blue' in page.find('#overview').text
+    finally:
+        service.start()
+    page.wait(lambda: page.read_text('#state') == 'Live')
+    plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
+    page.wait(lambda: plan_id in page.find('#overview').text)
+    page.wait(lambda: not page.find('#notice').is_displayed())
+
+
+def test_files_have_a_strict_policy_and_no_inline_code(service):
+    for name, kind in (('', 'text/html'), ('page.js', 'text/javascript'), ('page.css', 'text/css'),
+                       ('icon.svg', 'image/svg+xml')):
+        with urllib.request.urlopen(f'{service.url}/page/{name}', timeout=30) as answer:
+            headers, body = answer.headers, answer.read().decode()
+        policy = dict(part.split(' ', 1) for part in headers['Content-Security-Policy'].split('; '))
+        assert policy['default-src'] == policy['frame-ancestors'] == "'none'"
+        assert policy['script-src'] == policy['style-src'] == policy['connect-src'] == "'self'"
+        assert headers['X-Content-Type-Options'] == 'nosniff'
+        assert headers['Referrer-Policy'] == 'no-referrer'
+        assert headers['Cross-Origin-Opener-Policy'] == 'same-origin'
+        assert headers['Content-Type'] == f'{kind}; charset=utf-8'
+        if not name:
+            assert not re.search(r'<script(?! type="module" src="page.js"></script>)|<style| style='
+                                 r'| on\w+=', body)
+
+
+def test_names_of_tenants_are_text(page, service):
+    save_plan(service, *((f'f{number}', 'a', 'b', 2, {
+        'instance_name': name, 'from_host': name, 'to_host': f'to {name}'})
+        for number, name in enumerate(made.NASTY)))
+    with service.store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(
+            state='failed', completed_at=service.store.now(), error=tables.task.c.instance_name))
+    save_plan(service, *((f'x{number}', 'a', 'b', 2, {
+        'instance_name': name, 'from_host': name, 'to_host': 'b'})
+        for number, name in enumerate(made.NASTY)))
+    page.open(service.tokens['manager'], 'blue')
+    page.wait(lambda: len(page.find_all('tr[data-move]')) >= len(made.NASTY))
+    for part in ('#failures', '#scope'):
+        assert '<script>document.title = "owned"</script>' in page.read_text(part)
+    page.find('[data-show-plan]').click()
+    page.wait(lambda: page.find('#plan-view').is_displayed())
+    page.point_at_element('tr[data-move="1"] td')
+    assert page.driver.title == '(1) Kronos'
+    assert page.run('return document.querySelectorAll("#content script, #content img, '
+                    '#content style, #content [onload], #content [onmouseover]").length') == 0
