@@ -33,7 +33,7 @@ _COMMON = (400, 401, 403, 406, 500, 503)
 
 @functools.cache
 def render_document() -> str:
-    """Return the document as JSON, after :func:`handlers.load_handlers` registered all endpoints."""
+    """Return the document as JSON; all endpoints must be registered (:mod:`handlers`)."""
     return json.dumps(_build_document())
 
 
