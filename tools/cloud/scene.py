@@ -36,7 +36,8 @@ def set_scene(run: Run, progress: Progress) -> None:
     progress.step(f'{len(uuids)} servers run')
     scores = there.load(scenario.loads(uuids, scenario.FLIPPED))
     progress.step(f'Prometheus shows an imbalance of {scenario.imbalance(scores):.2f}')
-    rebalancer.write_configuration(run, {'engine': {'mode': 'approve'}})
+    rebalancer.write_configuration(run, {'engine': {
+        'mode': 'approve', 'evacuate_disabled_hosts': 'true'}})
     rebalancer.start_engine(run)
     rebalancer.start_executor(run)
     poll(lambda: bool(rebalancer.tasks(run)), 'the engine has made a plan', timeout=120)
@@ -53,6 +54,7 @@ def describe_first_steps(run: Run) -> str:
         '  openstack rebalance plan list',
         '  openstack rebalance plan approve --latest --wait',
         '  openstack rebalance task list',
+        f'  openstack rebalance drain start {run.state.hosts[0]} --reason "new memory" --approve',
         f'  kronos host list --config-file {shlex.quote(str(run.layout.kronos_conf))}', '',
         f'Look at the live page, as user admin in project admin: {rebalancer.find_page(run)}',
         f'The password is in {run.layout.openrc}.', '',
