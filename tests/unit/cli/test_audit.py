@@ -28,8 +28,8 @@ READS = {
     'policy preset show', 'policy test', 'quarantine list', 'report', 'simulate',
     'snapshot anonymise', 'status', 'task list', 'task show', 'weigh explain', 'weigh tune',
     'what-if', 'why-not', 'why-nothing'}
-#: They ask Nova. The tests of the store and of ``drain start`` look for their rows.
-ASKS_NOVA = {'drain start', 'plan retry', 'plan revert', 'swap'}
+#: They ask Nova. The tests of the store and of drains look for their rows.
+ASKS_NOVA = {'drain start', 'drain stop', 'plan retry', 'plan revert', 'swap'}
 #: Command -> arguments, the command and the target in its row.
 CHANGES = {
     'pause': ('--reason why', 'paused', 'everything'),
