@@ -34,7 +34,7 @@ from tests.unit.rebalancer.store import cases
 
 HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
            'X-Project-Id': 'p', 'X-Roles': 'admin'}
-OPERATIONS = 27
+OPERATIONS = 29
 #: Operations that succeed only in some states of tasks, which depend on the requests before.
 RARE = {'approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine', 'reject_plan',
         'resolve_task', 'resume_scope', 'retry_plan', 'revert_plan'}
