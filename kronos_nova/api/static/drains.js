@@ -72,7 +72,7 @@ export class Drains {
           why ? make('bdi', { class: 'small' }, why) : null),
         cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));
     });
-    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'region',
+    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'group',
       'aria-label': 'Drains, table' }, make('table', { class: 'cards' },
       make('thead', {}, make('tr', {}, ...HEAD.map((text) => make('th', { scope: 'col' }, text)))),
       make('tbody', {}, ...rows))));
