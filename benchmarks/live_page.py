@@ -52,17 +52,17 @@ SCOPE = api.SCOPE
 #: Milliseconds; the browser rounds 1000 / 60.
 LATE = 17.0
 RECORD = '''
-window.frames_ = []; window.tasks_ = []; window.recording_ = true;
+const frames = window.frames_ = []; window.tasks_ = [];
 window.observer_ = new PerformanceObserver(
   (list) => window.tasks_.push(...list.getEntries().map((task) => task.duration)));
 window.observer_.observe({entryTypes: ['longtask']});
-const note = (at) => { window.frames_.push(at); if (window.recording_) requestAnimationFrame(note); };
+const note = (at) => { frames.push(at); if (frames === window.frames_) requestAnimationFrame(note); };
 requestAnimationFrame(note);'''
 STOP = '''
-window.recording_ = false;
+const frames = window.frames_; window.frames_ = null;
 window.observer_.takeRecords().forEach((task) => window.tasks_.push(task.duration));
 window.observer_.disconnect();
-return [window.frames_, window.tasks_];'''
+return [frames, window.tasks_];'''
 
 
 def publish_cloud(store: stores.Store, hosts: int, instances: int) -> list[str]:
@@ -112,7 +112,7 @@ class Measurement:
                 'longest_task_ms': max(tasks, default=0.0)}
 
     def rest(self) -> None:
-        time.sleep(3.0)
+        time.sleep(5.0)
 
     def point(self) -> None:
         """Move the pointer over the squares of the first drawing, line by line."""
