@@ -168,7 +168,8 @@ def run_service(directory, **more):
             made.start()
             yield made
         finally:
-            made.stop()
+            # A request for events that waits would take up to 30 s.
+            made.stop(signal.SIGQUIT)
             store.close()
 
 

@@ -78,7 +78,7 @@ export class Drains {
           why && this.may('stop') ? make('br') : null, why && this.may('stop') ? stop : null),
         cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));
     });
-    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'region',
+    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'group',
       'aria-label': 'Drains, table' }, make('table', { class: 'cards' },
       make('thead', {}, make('tr', {}, ...HEAD.map((text) => make('th', { scope: 'col' }, text)))),
       make('tbody', {}, ...rows))));

@@ -27,6 +27,10 @@ export class HeatMap {
     this.choose = choose;
     this.view = { hosts: [], moves: [], policies: [] };
     this.places = new Map();
+    this.movesByHost = new Map();
+    this.moveElements = new Map();
+    this.hostRows = new Map();
+    this.lit = [];
     this.host = null;
     this.move = null;
     this.pending = null;
@@ -42,6 +46,22 @@ export class HeatMap {
     const name = this.host === null ? null : this.view.hosts[this.host]?.name;
     this.view = view;
     this.places = new Map(view.hosts.map((host, place) => [host.name, place]));
+    // A pointer crosses many squares in a second: what lights up is looked for here, once.
+    this.movesByHost = new Map();
+    for (const move of view.moves) {
+      for (const host of new Set([move.from_host, move.to_host])) {
+        collect(this.movesByHost, host, move);
+      }
+    }
+    this.moveElements = new Map();
+    this.hostRows = new Map();
+    for (const element of this.root.querySelectorAll('[data-move]')) {
+      collect(this.moveElements, Number(element.dataset.move), element);
+    }
+    for (const row of this.root.querySelectorAll('tr[data-host]')) {
+      collect(this.hostRows, Number(row.dataset.host), row);
+    }
+    this.lit = [];
     this.drawings = [...this.root.querySelectorAll('svg.squares')];
     for (const drawing of this.drawings) {
       drawing.append(document.createElementNS(SVG, 'g'), document.createElementNS(SVG, 'g'));
@@ -122,39 +142,43 @@ export class HeatMap {
     if (host === this.host && move === this.move) return;
     this.host = host;
     this.move = move;
-    const moves = this.view.moves.filter((m) => m.number === move
-      || (host !== null && [m.from_host, m.to_host].includes(this.view.hosts[host].name)));
+    const moves = host === null ? this.view.moves.filter((m) => m.number === move)
+      : this.listMoves(host);
     const partners = new Set(moves.flatMap((m) => [m.from_host, m.to_host])
       .map((name) => this.places.get(name)).filter((place) => place !== undefined));
     const marks = host === null ? [] : [path('cursor', outline(host))];
     partners.delete(host);
     if (partners.size) marks.push(path('cursor partner', [...partners].map(outline).join('')));
-    const numbers = new Set(moves.map((m) => String(m.number)));
     for (const drawing of this.drawings ?? []) {
       layers(drawing)[1].replaceChildren(...marks.map((mark) => mark.cloneNode()));
     }
-    for (const lit of this.root.querySelectorAll('.lit')) lit.classList.remove('lit');
-    for (const element of this.root.querySelectorAll('[data-move]')) {
-      if (numbers.has(element.dataset.move)) element.classList.add('lit');
-    }
-    if (host !== null) {
-      this.root.querySelector(`tr[data-host="${host}"]`)?.classList.add('lit');
-    }
-    for (const place of partners) {
-      this.root.querySelector(`tr[data-host="${place}"]`)?.classList.add('lit');
-    }
+    const lit = [...moves.flatMap((m) => this.moveElements.get(m.number) ?? []),
+      ...[host, ...partners].flatMap((place) => this.hostRows.get(place) ?? [])];
+    const kept = new Set(lit);
+    for (const element of this.lit) if (!kept.has(element)) element.classList.remove('lit');
+    for (const element of lit) element.classList.add('lit');
+    this.lit = lit;
     if (host === null) this.tip.hidden = true;
+  }
+
+  /** Return the moves that a host gives or takes. */
+  listMoves(place) {
+    return this.movesByHost.get(this.view.hosts[place].name) ?? [];
   }
 
   showTip(x, y) {
     this.tip.hidden = this.host === null;
     if (this.host === null) return;
-    this.tip.replaceChildren(...this.describe(this.host).map((line) => make('p', {}, line)));
-    const box = this.tip.getBoundingClientRect();
+    const host = this.view.hosts[this.host];
+    if (host !== this.described) {
+      this.described = host;
+      this.tip.replaceChildren(...this.describe(this.host).map((line) => make('p', {}, line)));
+      this.tipBox = this.tip.getBoundingClientRect();
+    }
+    const box = this.tipBox;
     const left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 4));
     const top = y + 18 + box.height > innerHeight ? y - 12 - box.height : y + 18;
-    this.tip.style.left = `${left}px`;
-    this.tip.style.top = `${Math.max(4, top)}px`;
+    this.tip.style.transform = `translate(${left}px, ${Math.max(4, top)}px)`;
   }
 
   /** Return lines about a host. */
@@ -162,13 +186,19 @@ export class HeatMap {
     const host = this.view.hosts[place];
     const scores = this.view.policies.map((policy, n) => `${policy} ${formatScore(host.scores_now[n])}`
       + ` now, ${formatScore(host.scores_planned[n])} planned`);
-    const moves = this.view.moves.filter((m) => m.from_host === host.name || m.to_host === host.name);
+    const moves = this.listMoves(place);
     return [`${host.name}: ${host.instance_count} instances${host.notes.length
       ? `, ${host.notes.join(', ')}` : ''}.`, `${scores.join('; ')}.`,
     ...moves.slice(0, 5).map((m) => `${m.instance_name || m.instance_id}: ${m.from_host} to `
       + `${m.to_host}, ${m.phase}, ${m.state}.`),
     ...(moves.length > 5 ? [`And ${moves.length - 5} more moves.`] : [])];
   }
+}
+
+function collect(lists, key, value) {
+  const list = lists.get(key);
+  if (list) list.push(value);
+  else lists.set(key, [value]);
 }
 
 function layers(drawing) {
