@@ -477,7 +477,7 @@ class TestAgain(ToolsCase):
         self.assertIn('evacuate_disabled_hosts: it is not set', done.stderr)
         self.engine_options('evacuate_disabled_hosts = true', 'drain_reason_regex = ^change-')
         done = self.drain('start', 'host3', '--reason', 'a change')
-        self.assertIn("--reason: engines would not drain it: its disabled_reason 'a change' does "
+        self.assertIn("reason: engines would not drain it: its disabled_reason 'a change' does "
                       "not match drain_reason_regex '^change-'", done.stderr)
         self.admin_api.post_server_action(self.server['id'], {'lock': None})
         done = self.drain('start', 'host3', '--reason', 'change-7')
@@ -518,7 +518,7 @@ class TestAgain(ToolsCase):
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn("it is disabled already, for the reason 'disk broken, do not enable'",
                       done.stderr)
-        self.assertIn('--force', done.stderr)
+        self.assertIn('With force', done.stderr)
         self.assertEqual(('disabled', 'disk broken, do not enable'), self.status('host1'))
         self.assertEqual([], self.written())
         done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
