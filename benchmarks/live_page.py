@@ -9,12 +9,13 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Measure the live page in Chromium: frames, the time to show an event, and the size of its answers.
+"""Measure the live page in Chromium: frames, the time until it shows an event, sizes of answers.
 
-Keystone, uWSGI with the configuration that is shipped, and Chromium are real and run on this machine.
-The cloud is generated; a scope has all of its hosts, and moves under way. The pointer, the wheel and
-the keys are events of the browser. A frame is late if it comes more than 17 ms after the one before:
-the browser draws 60 frames a second, by software where it has no graphics processor::
+Keystone, uWSGI with the configuration that is shipped, and Chromium are real and run on this
+machine. The cloud is generated; a scope has all of its hosts, and moves under way. The pointer,
+the wheel and the keys are events of the browser. A frame is late if it comes more than 17 ms after
+the one before: the browser draws 60 frames a second, by software where it has no graphics
+processor::
 
     python benchmarks/live_page.py --hosts 2000 --moves 100
 """
@@ -56,7 +57,10 @@ const frames = window.frames_ = []; window.tasks_ = [];
 window.observer_ = new PerformanceObserver(
   (list) => window.tasks_.push(...list.getEntries().map((task) => task.duration)));
 window.observer_.observe({entryTypes: ['longtask']});
-const note = (at) => { frames.push(at); if (frames === window.frames_) requestAnimationFrame(note); };
+const note = (at) => {
+  frames.push(at);
+  if (frames === window.frames_) requestAnimationFrame(note);
+};
 requestAnimationFrame(note);'''
 STOP = '''
 const frames = window.frames_; window.frames_ = null;
@@ -142,7 +146,8 @@ class Measurement:
             time.sleep(0.15)
 
 
-def measure_page(service: Any, page: live_page.LivePage, args: argparse.Namespace) -> dict[str, Any]:
+def measure_page(service: Any, page: live_page.LivePage,
+                 args: argparse.Namespace) -> dict[str, Any]:
     hosts = publish_cloud(service.store, args.hosts, args.instances)
     save_moves(service.store, hosts, args.moves)
     begun = time.monotonic()

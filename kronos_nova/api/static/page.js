@@ -27,7 +27,8 @@ const REFRESH = 60_000, POLL = 8_000;
 const RETRY = 1_000, SLOWEST = 30_000;
 
 const find = (id) => document.getElementById(id);
-const state = { rules: new Set(), scopes: [], scope: null, stop: null, timer: null, refreshing: null };
+const state = { rules: new Set(), scopes: [], scope: null, stop: null, timer: null, due: Infinity,
+  refreshing: null, again: false };
 const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => {
   find('check-form').elements.host.value = host;
   find('announce').textContent = `${host} is chosen for a drain check.`;
@@ -51,7 +52,7 @@ function tellMissing(number) {
 
 function showSignIn(text = '') {
   state.stop?.abort();
-  clearTimeout(state.timer);
+  unschedule();
   forgetToken();
   for (const id of ['content', 'who', 'scopes-nav']) find(id).hidden = true;
   for (const id of ['state', 'as-of']) find(id).textContent = '';
@@ -124,13 +125,26 @@ function sleep(milliseconds, signal) {
   });
 }
 
+/** Refresh after a time, or earlier where that is scheduled already. */
 function schedule(milliseconds) {
-  clearTimeout(state.timer);
-  state.timer = setTimeout(() => { refresh(); }, milliseconds);
+  const due = performance.now() + milliseconds;
+  if (state.due <= due) return;
+  unschedule();
+  state.due = due;
+  state.timer = setTimeout(() => { unschedule(); refresh(); }, milliseconds);
 }
 
-/** Ask for all views; show an error beside the views of before. */
+function unschedule() {
+  clearTimeout(state.timer);
+  state.due = Infinity;
+}
+
+/**
+ * Ask for all views; show an error beside the views of before. While they come, another refresh is
+ * due after them: they may be older than what it is asked for.
+ */
 function refresh() {
+  state.again = state.refreshing !== null;
   state.refreshing ??= (async () => {
     try {
       const overview = await send('GET', 'views/overview');
@@ -144,7 +158,8 @@ function refresh() {
       else say(find('notice'), error.message);
     } finally {
       state.refreshing = null;
-      if (hasToken()) schedule(REFRESH);
+      if (hasToken()) schedule(state.again ? DEBOUNCE : REFRESH);
+      state.again = false;
     }
   })();
   return state.refreshing;

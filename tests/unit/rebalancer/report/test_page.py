@@ -128,7 +128,7 @@ def test_every_name_that_an_attribute_refers_to_is_there_once(good):
 
 def test_scrolling_regions_have_keyboard_focus_and_a_name(good):
     regions = [a for a in good.of('div') if a.get('class') == 'wide']
-    assert regions and all(a['tabindex'] == '0' and a['role'] == 'region' and a['aria-label']
+    assert regions and all(a['tabindex'] == '0' and a['role'] == 'group' and a['aria-label']
                            for a in regions)
 
 
