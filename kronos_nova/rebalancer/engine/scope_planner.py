@@ -31,6 +31,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import notifications
@@ -110,7 +111,7 @@ class ScopePlanner:
                 now=now, clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
         outcome, history = self._hold_until_sustained(
-            scope, lease, plan, self._read_history(scope, now, policy_set.lookback_seconds), now)
+            scope, lease, plan, self._read_history(cluster, now, policy_set.lookback_seconds), now)
         if self.confirming is not None and not self._stopping.is_set():
             outcome = self.confirming.confirm_outcome(
                 outcome, now, lambda: plan(self.add_refusals(history, now)))
@@ -171,16 +172,19 @@ class ScopePlanner:
         history = dataclasses.replace(history, waiting=waiting)
         return plan(history), history
 
-    def _read_history(self, scope: str, now: float, window: float) -> model.MoveHistory:
+    def _read_history(self, cluster: model.Cluster, now: float,
+                      window: float) -> model.MoveHistory:
         """Return the history of the scope, with the reason why nothing may move at all.
 
         :param window: the longest look-back of the queries, in seconds.
         """
+        scope = cluster.scope
         history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
+        moved = self._store.history.read_move_times(contracts.map_counted_seconds(cluster), now)
         paused = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
                   or self._find_wrong_clock()
                   or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
-        return self.add_refusals(dataclasses.replace(history, paused=paused), now)
+        return self.add_refusals(dataclasses.replace(history, paused=paused, move_times=moved), now)
 
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""
