@@ -174,7 +174,7 @@ _REMEDIES = {
 def parse_value(key: str, text: str, remembered: int) -> model.Disruption | model.MoveQuota | str:
     """Read the value of a key, given without its prefix.
 
-    :raises ValueError: it is none; the message does not repeat it.
+    :raises ValueError: the text is wrong; the message does not repeat it.
     """
     if len(text) > contracts.LONGEST:
         raise ValueError(f'it has more than {contracts.LONGEST} characters')

@@ -124,19 +124,19 @@ class ContractOptions:
 def parse_disruption(text: str) -> Disruption:
     """Read a value of ``disruption``.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the text is no grade.
     """
     try:
         return Disruption(text.strip().lower())
     except ValueError:
-        raise ValueError('it is none of ' + ', '.join(Disruption)) from None
+        raise ValueError('it is not one of ' + ', '.join(Disruption)) from None
 
 
 def parse_quota(text: str, longest: float = math.inf) -> MoveQuota:
     """Read a value of ``max_moves``, such as 2/7d.
 
     :param longest: seconds for which moves are remembered.
-    :raises ValueError: it is none, or counts moves for a longer time.
+    :raises ValueError: the text is no quota, or counts moves for a longer time.
     """
     match = _QUOTA.fullmatch(text.strip())
     if match is None or not int(match[1]) or not int(match[2]):

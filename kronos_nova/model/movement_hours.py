@@ -13,8 +13,7 @@
 """Hours in which an instance may begin to move, written as cron writes times.
 
 A cron expression matches minutes; an instance may begin to move in each minute that matches.
-Tenants write expressions: their length is bounded, and a match looks at five sets, whatever the
-expression.
+Tenants write expressions: their length is bounded, and a match looks at five sets.
 """
 
 import dataclasses

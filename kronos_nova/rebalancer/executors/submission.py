@@ -165,7 +165,7 @@ class TaskSubmission:
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
                 self._store.history.read_history(task.aggregate, now), cooling={},
-                # All of them: the contract is not read yet.
+                # All its moves: the contract is not read yet.
                 move_times=self._store.history.read_move_times(
                     {task.instance_uuid: int(now)}, now)),
             draining=self._store.plans.list_draining_hosts(),

@@ -65,7 +65,7 @@ def test_an_empty_file_and_no_file_state_nothing(conf):
     ('[]', 'document', 'it is not a mapping'),
     ('project: {}', 'project', 'no such field. Write one of default, projects'),
     ('projects: {p: {disruptoin: live}}', 'projects.p.disruptoin', 'no such field'),
-    ('projects: {p: {disruption: maybe}}', 'projects.p.disruption', 'it is none of poweroff-ok'),
+    ('projects: {p: {disruption: maybe}}', 'projects.p.disruption', 'it is not one of poweroff-ok'),
     ('projects: {p: {disruption: no}}', 'projects.p.disruption', 'it is no text'),
     ('projects: {p: {hours: "* * * *"}}', 'projects.p.hours', 'five fields'),
     ('projects: {p: {max_moves: 2/31d}}', 'projects.p.max_moves', 'keep_days'),

@@ -17,7 +17,7 @@ import pytest
 from kronos_nova.model import contracts
 
 
-def test_grades_are_ordered_by_what_they_forbid():
+def test_grades_are_ordered_by_strictness():
     ranks = [contracts.Disruption(text).rank for text in (
         'poweroff-ok', 'cold-ok', 'live', 'drain-only', 'never')]
     assert ranks == sorted(ranks) == list(range(len(contracts.Disruption)))
