@@ -99,10 +99,15 @@ def strategies() -> list[Any]:
 
 
 def _contracts(rows: dict[str, dict[str, str]]) -> tuple[model.Contract, ...]:
-    """Return the contracts of an instance: by source, its keys and their texts."""
-    return tuple(model.Contract(model.ContractSource(source), **{
-        key: contracts_conf.parse_value(key, text, 30 * 86400) for key, text in row.items()})
-        for source, row in rows.items())
+    """Return the contracts of an instance: by source, its keys and their texts.
+
+    A key with the text ``unreadable`` cannot be read.
+    """
+    return tuple(model.Contract(
+        model.ContractSource(source),
+        unreadable=tuple(key for key, text in row.items() if text == 'unreadable'),
+        **{key: contracts_conf.parse_value(key, text, 30 * 86400) for key, text in row.items()
+           if text != 'unreadable'}) for source, row in rows.items())
 
 
 def _cluster(data: dict[str, Any]) -> model.Cluster:
