@@ -47,14 +47,14 @@ BEGINNING = b'{"code": '
 CODE = ('kronos_nova', 'tests/simulation')
 
 
-def simulate(first, count):
+def simulate(first, count, contracts=False):
     """(counts, checks, CPU seconds, broken invariants) of some seeds."""
     from tests.simulation.world import run as runs
 
     counts, checks, broken = collections.Counter(), collections.Counter(), []
     began = time.process_time()
     for seed in range(first, first + count):
-        run = runs.Run(seed)
+        run = runs.Run(seed, contracts=contracts)
         try:
             run.go()
         except runs.Broken as e:
@@ -145,7 +145,7 @@ def many(args):
     left = [chunk for chunk in chunks if chunk not in before]
     with concurrent.futures.ProcessPoolExecutor(
             args.processes, multiprocessing.get_context('spawn')) as pool:
-        waiting = {pool.submit(simulate, *chunk): chunk for chunk in left}
+        waiting = {pool.submit(simulate, *chunk, args.contracts): chunk for chunk in left}
         for future in concurrent.futures.as_completed(waiting):
             add(future.result())
             if args.keep:
@@ -240,6 +240,8 @@ def main():
                         help='keep what was counted there, and go on from it')
     parser.add_argument('--page', action='store_true',
                         help='write what was counted into the page of the invariants')
+    parser.add_argument('--contracts', action='store_true',
+                        help='give instances contracts, and check that no request breaks one')
     parser.add_argument('--bugs', action='store_true',
                         help='find a seed for each seeded bug')
     args = parser.parse_args()

@@ -19,6 +19,7 @@ from typing import Self, TYPE_CHECKING
 
 import pydantic
 
+from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.api import resources
 from kronos_nova.api import values
@@ -94,6 +95,24 @@ class Host(values.Resource):
             loads=[HostLoad.from_model(load) for load in listed.portrait.loads])
 
 
+class ContractStatement(values.Resource):
+    """What one source states about an instance; null: it does not say."""
+
+    source: model.ContractSource
+    disruption: model.Disruption | None
+    hours: str | None = pydantic.Field(
+        description='A cron expression: it may begin to move in each minute that matches.')
+    max_moves: str | None = pydantic.Field(description='Most moves and a time, such as 2/7d.')
+    unreadable: list[str] = pydantic.Field(
+        description='Keys whose values cannot be read: the most careful meaning counts.')
+
+    @classmethod
+    def from_model(cls, stated: model.Contract) -> Self:
+        return cls(source=stated.source, disruption=stated.disruption, hours=stated.hours,
+                   max_moves=None if stated.max_moves is None else str(stated.max_moves),
+                   unreadable=list(stated.unreadable))
+
+
 class InstanceSummary(values.Resource):
     """An instance. Its name comes from its owner, and several may have one."""
 
@@ -114,6 +133,8 @@ class InstanceSummary(values.Resource):
     launched_at: datetime.datetime | None
     pinned: str | None = pydantic.Field(description='Why Kronos must never move it.')
     opted_out: str | None = pydantic.Field(description='Where its owner has opted out of moves.')
+    contracts: list[ContractStatement] = pydantic.Field(
+        description='What its metadata, its tags, its flavor and the operator state.')
 
     @classmethod
     def from_listed(cls, listed: published_views.ListedInstance) -> Self:
@@ -125,7 +146,8 @@ class InstanceSummary(values.Resource):
             vcpus=instance.vcpus, memory_mib=instance.memory_mb, disk_gib=instance.disk_gb,
             local_disk_gib=instance.local_disk_gb,
             launched_at=values.make_optional_time(instance.launched_at), pinned=instance.pinned,
-            opted_out=instance.opted_out)
+            opted_out=instance.opted_out,
+            contracts=[ContractStatement.from_model(stated) for stated in instance.contracts])
 
 
 class InstanceShare(values.Resource):

@@ -18,6 +18,7 @@ from oslo_config import cfg
 from oslo_config import types
 
 from kronos_nova import model
+from kronos_nova.conf import contracts
 from kronos_nova.conf import freeze
 from kronos_nova.conf import scope_mode
 
@@ -286,6 +287,7 @@ def count_needed_approvals(conf: cfg.ConfigOpts, scope: str) -> int:
 
 #: Fields of ``model.PlanningOptions`` without an option: only requests made by hand set them.
 NOT_SET = frozenset({'overbooking', 'max_steps'})
+_OTHER_GROUPS = frozenset({'contracts'})
 
 
 def planned_zone(conf: cfg.ConfigOpts) -> str | None:
@@ -297,8 +299,8 @@ def build_options(conf: cfg.ConfigOpts) -> model.PlanningOptions:
     """Return the planner's options as a frozen value."""
     group = conf.engine
     values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.PlanningOptions)
-              if f.name not in NOT_SET}
+              if f.name not in NOT_SET | _OTHER_GROUPS}
     values |= {name: frozenset(value) for name, value in values.items()
                if isinstance(value, list)}
     values['drain_mode'] = model.DrainMode(group.drain_mode)
-    return model.PlanningOptions(**values)
+    return model.PlanningOptions(**values, contracts=contracts.build_options(conf))

@@ -21,6 +21,7 @@ from kronos_nova import conf as groups
 from kronos_nova import exception
 from kronos_nova.conf import api
 from kronos_nova.conf import channel
+from kronos_nova.conf import contracts
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
@@ -43,8 +44,8 @@ class _OptionGroup(Protocol):
 
 
 _MODULES: tuple[_OptionGroup, ...] = (
-    engine, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring, mqtt,
-    migfra, nova, repin, api, signing)
+    engine, contracts, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring,
+    mqtt, migfra, nova, repin, api, signing)
 
 
 def register(conf: cfg.ConfigOpts) -> None:
@@ -57,7 +58,7 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 def register_planning(conf: cfg.ConfigOpts) -> None:
     """Register only the options that planning offline reads; needs no extra."""
-    for module in (engine, prometheus):
+    for module in (engine, contracts, prometheus):
         groups.register(conf, module.GROUP, module.OPTS)
 
 
@@ -90,6 +91,10 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
         if {'executor', 'nova'} <= set(conf) and (
                 inconsistent := executor.find_inconsistency(conf)) is not None:
             errors.append(inconsistent)
+        try:
+            contracts.load_project_contracts(conf)
+        except exception.ConfigError as e:
+            errors.append(e)
     return errors
 
 

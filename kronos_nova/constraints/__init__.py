@@ -23,13 +23,13 @@ from kronos_nova import model
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import candidates
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import instance
 from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
-from kronos_nova.constraints import opt_out
 from kronos_nova.constraints import placement
 from kronos_nova.constraints import prefilters
 from kronos_nova.constraints import recently_booted
@@ -47,7 +47,7 @@ from kronos_nova.constraints.rules import RuleKind
 ALL: tuple[Rule, ...] = (
     instance.IDENTITY_RULE,
     instance.STATE_RULE,
-    opt_out.OPTED_OUT_RULE,
+    contracts.CONTRACT_RULE,
     live.DEVICES_RULE,
     instance.HISTORY_RULE,
     recently_booted.JUST_BOOTED_RULE,

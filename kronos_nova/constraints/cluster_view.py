@@ -105,6 +105,13 @@ class ClusterView:
     def has_known_claims(self) -> bool:
         return self.cluster.placement_known
 
+    @property
+    def taken_at(self) -> float:
+        return self.cluster.taken_at
+
+    def list_move_times(self, uuid: str) -> Collection[float]:
+        return self.history.move_times.get(uuid, ())
+
     def judge_history(self, uuid: str) -> model.Rejection | None:
         return next(history_holds.list_hold_reasons(self.history, uuid), None)
 

@@ -82,6 +82,13 @@ class CloudView(Protocol):
     def has_known_claims(self) -> bool:
         """Return False only for snapshots without Placement data."""
 
+    @property
+    def taken_at(self) -> float:
+        """When the state was read (epoch seconds): rules that follow the clock count from it."""
+
+    def list_move_times(self, uuid: str) -> Collection[float]:
+        """Return when moves of the instance completed; counted where a contract limits them."""
+
     def judge_history(self, uuid: str) -> model.Rejection | None:
         """Return the reason in the history that forbids moving the instance.
 

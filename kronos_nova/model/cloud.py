@@ -19,6 +19,8 @@ import dataclasses
 import enum
 import itertools
 
+from kronos_nova.model import contracts as agreements
+
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
 #: Status of a service whose cell does not answer: Nova knows only its name.
@@ -158,6 +160,7 @@ class Instance:
     flavor and ``image_properties`` are None where Nova does not show them, ``scheduler_hints``
     those that rules look at: instance UUIDs by hint. ``power_state`` is Nova's number, None
     unknown. ``opted_out`` names where its owner has opted out of moves, in the operator's words.
+    ``contracts``: each source that states what may be done to it, with its statements.
     """
 
     uuid: str
@@ -182,6 +185,7 @@ class Instance:
     scheduler_hints: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     power_state: int | None = None
     opted_out: str | None = None
+    contracts: tuple[agreements.Contract, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

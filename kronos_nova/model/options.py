@@ -15,6 +15,8 @@
 import dataclasses
 import enum
 
+from kronos_nova.model import contracts as agreements
+
 
 class DrainMode(enum.StrEnum):
     """The destinations of a drained host's instances.
@@ -37,7 +39,7 @@ class PlanningOptions:
     counts it, True also takes disks to be local where ``instance_storage`` is auto.
     ``nova_enabled_filters`` and ``nova_prefilters`` name what nova-scheduler enforces. With
     ``overbooking``, no option of a daemon, a destination may be filled above the policies'
-    ceilings.
+    ceilings. ``contracts``: the options of [contracts].
     """
 
     dry_run: bool = True
@@ -70,3 +72,4 @@ class PlanningOptions:
     settle_seconds: float = 300.0
     overbooking: bool = False
     max_steps: int = 2_000_000
+    contracts: agreements.ContractOptions = agreements.ContractOptions()

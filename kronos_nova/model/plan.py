@@ -124,7 +124,8 @@ class MoveHistory:
     active. ``waiting`` says why imbalance moves alone have to wait. ``refused`` are hosts, by
     instance UUID, on which Placement lately had no allocation candidate for it, or did not
     answer; ``refused_everywhere`` are instances for which it was so on each host that was tried.
-    ``measured`` are the attempts that costs are learned from, newest first.
+    ``measured`` are the attempts that costs are learned from, newest first. ``move_times``: when
+    moves of instances whose contracts count them completed (epoch), oldest first.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -141,6 +142,7 @@ class MoveHistory:
     refused: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     refused_everywhere: frozenset[str] = frozenset()
     measured: tuple[MeasuredAttempt, ...] = ()
+    move_times: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

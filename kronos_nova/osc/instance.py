@@ -31,6 +31,12 @@ def _format_share(share: Mapping[str, Any]) -> str:
             + ('' if ratio is None else f', {ratio:.4f} of the host'))
 
 
+def _format_contract(stated: Mapping[str, Any]) -> str:
+    values = [f'{key} {stated[key]}' for key in ('disruption', 'hours', 'max_moves') if stated[key]]
+    values += [f'{key} unreadable' for key in stated['unreadable']]
+    return f'{", ".join(values)} ({stated["source"]})'
+
+
 def format_rejection(rejection: Mapping[str, Any]) -> str:
     """Return the refusal by a rule."""
     return f'{rejection["rule"]}: {rejection["detail"]}'
@@ -66,6 +72,7 @@ class ListInstances(command.ListResources):
         Column('Launched At', columns.read_time('launched_at'), long=True),
         Column('Pinned', columns.read_text('pinned'), long=True),
         Column('Opted Out', columns.read_text('opted_out'), long=True),
+        Column('Contracts', columns.read_lines('contracts', _format_contract), long=True),
         Column('Read At', columns.read_time('read_at'), long=True))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -103,6 +110,7 @@ class ShowInstance(command.ShowResource):
         Column('launched_at', columns.read_time('launched_at')),
         Column('pinned', columns.read_text('pinned')),
         Column('opted_out', columns.read_text('opted_out')),
+        Column('contracts', columns.read_lines('contracts', _format_contract)),
         Column('shares', columns.read_lines('shares', _format_share)),
         Column('rejections', columns.read_lines('rejections', format_rejection)),
         Column('holds', columns.read_lines('holds')),

@@ -189,3 +189,21 @@ class HostsAndWishesTestCase(PinsCase):
         self.assertEqual('owner-opted-out', self.ours(first, 'host2'))
         self.api.api_post(f'/servers/{first}/metadata', {'metadata': {'stay': 'false'}})
         self.assertIsNone(self.ours(first, 'host2'))
+
+    def test_contracts_of_tags_metadata_and_flavors_hold_moves(self) -> None:
+        """Nova admits the keys, and shows them."""
+        first, second = self.server(), self.server()
+        third = self.server(**{'kronos:disruption': 'drain-only', 'kronos:max_moves': '1/1d'})
+        self.assertIsNone(self.ours(first, 'host2'))
+        self.api.api_post(f'/servers/{first}/metadata', {
+            'metadata': {'kronos:disruption': 'never', 'kronos:hours': '* 22-23,0-5 * * *'}})
+        self.api.api_put(f'/servers/{second}/tags/kronos:max_moves=2:7d', None,
+                         check_response_status=[201])
+        stated = {u: [str(c) for c in i.contracts] for u, i in self.collect().instances.items()}
+        self.assertEqual({
+            first: ['disruption never, hours * 22-23,0-5 * * * (metadata)'],
+            second: ['max_moves 2/7d (tag)'],
+            third: ['disruption drain-only, max_moves 1/1d (flavor)']}, stated)
+        self.assertEqual('contract-disruption', self.ours(first, 'host2'))
+        self.assertIsNone(self.ours(second, 'host2'))
+        self.assertEqual('contract-disruption', self.ours(third, 'host2'))

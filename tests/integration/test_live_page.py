@@ -32,6 +32,7 @@ from tests.fixtures import chromium
 from tests.fixtures import live_page
 from tests.integration import test_api
 from tests.scenarios import loader
+from tests.unit.api import published
 from tests.unit.rebalancer.report import made
 from tests.unit.rebalancer.store import cases
 

@@ -21,7 +21,8 @@ Placement's fields,
 {at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
 provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
 status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
-image_properties, power_state, opted_out, hints {hint: [names]}}; names become UUIDs
+image_properties, power_state, opted_out, contracts {source: {key: text}}, hints
+{hint: [names]}}; names become UUIDs
 with :func:`uuid_of`. ``aggregate_metadata``: aggregate -> {key: text}. ``scores``:
 policy -> {host label: value}. ``waiting``: moves for which a plan waits for approval,
 [{instance, from, to, phase, requires [names]}]; they cool their scope and instances, and a drain
@@ -41,6 +42,7 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy
 from kronos_nova import scoring
+from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
@@ -74,7 +76,10 @@ def load(path: pathlib.Path) -> Scenario:
     names = {uuid_of(n): n for n in data.get('instances', {})}
     options = model.PlanningOptions(dry_run=False, **{
         name: frozenset(map(uuid_of, value)) if name == 'pinned_instances'
-        else frozenset(value) if isinstance(value, list) else value
+        else frozenset(value) if isinstance(value, list)
+        else model.ContractOptions(**{'strongest_for_tenants': model.Disruption.NEVER} | {
+            key: model.Disruption(text) for key, text in value.items()})
+        if name == 'contracts' else value
         for name, value in data.get('options', {}).items()})
     policies = policy.parse_policies({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
@@ -120,6 +125,18 @@ def strategies() -> list[Any]:
     return [plugins.load_plugin(plugins.STRATEGIES, name)() for name in planner.ORDER]
 
 
+def _contracts(rows: dict[str, dict[str, str]]) -> tuple[model.Contract, ...]:
+    """Return the contracts of an instance: by source, its keys and their texts.
+
+    A key with the text ``unreadable`` cannot be read.
+    """
+    return tuple(model.Contract(
+        model.ContractSource(source),
+        unreadable=tuple(key for key, text in row.items() if text == 'unreadable'),
+        **{key: contracts_conf.parse_value(key, text, 30 * 86400) for key, text in row.items()
+           if text != 'unreadable'}) for source, row in rows.items())
+
+
 def _cluster(data: dict[str, Any]) -> model.Cluster:
     instances = {}
     for name, row in data.get('instances', {}).items():
@@ -140,6 +157,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             claims=claims, allocations=allocations, project_id=row.get('project', ''),
             extra_specs=row.get('extra_specs'), image_properties=row.get('image_properties'),
             power_state=row.get('power_state'), opted_out=row.get('opted_out'),
+            contracts=_contracts(row.get('contracts', {})),
             scheduler_hints={hint: tuple(uuid_of(n) for n in others)
                              for hint, others in row.get('hints', {}).items()},
             launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)
@@ -255,4 +273,6 @@ def _history(data: dict[str, Any]) -> model.MoveHistory:
         refused_everywhere=frozenset(map(uuid_of, data.get('refused_everywhere', ()))),
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'),
-        draining=frozenset(data.get('draining', ())), completed=completed)
+        draining=frozenset(data.get('draining', ())), completed=completed,
+        move_times={uuid_of(n): tuple(NOW - ago for ago in agos)
+                    for n, agos in data.get('move_times', {}).items()})

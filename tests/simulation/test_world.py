@@ -20,6 +20,7 @@ import sys
 
 import pytest
 
+from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.engine import lease_keeper
 from tests.simulation.world import database
@@ -83,6 +84,31 @@ def test_every_invariant_holds_despite_faults(first):
 def test_every_invariant_holds_in_many_more_runs(first):
     for seed in range(first, first + CHUNK):
         runs.Run(seed).go()
+
+
+@pytest.mark.parametrize('first', [0, *(
+    pytest.param(first, marks=pytest.mark.long) for first in range(CHUNK, 4000, CHUNK))])
+def test_no_request_breaks_a_contract_despite_faults(first):
+    """Every other invariant holds as well: half of the tasks are of instances with a contract."""
+    for seed in range(first, first + CHUNK):
+        runs.Run(seed, contracts=True).go()
+
+
+@pytest.mark.parametrize('seed', [0, *(
+    pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 700))])
+def test_no_request_breaks_a_contract_in_a_cloud_without_faults(seed):
+    """Instances move often enough here to use up their moves: 700 seeds have 10^5 cycles."""
+    run = runs.Run(seed, only=frozenset(), engines=1, contracts=True)
+    run.go_on(7200)
+    assert run.counts['cycles'] > 100 and run.checks['contract_is_kept'] > 5
+
+
+def test_run_notices_contracts_that_are_not_judged(monkeypatch):
+    monkeypatch.setattr(contracts, '_is_forbidden', lambda grade, phase: False)
+    with pytest.raises(runs.Broken) as caught:
+        for seed in range(5):
+            runs.Run(seed, only=frozenset(), engines=1, contracts=True).go_on(900)
+    assert caught.value.name == 'contract_is_kept'
 
 
 @pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)

@@ -127,7 +127,8 @@ def request(k):
         require_cpu_compatibility=not k.clean and rng.random() < 0.2,
         cold_migrate_stopped=k.instances % 3 == 0,
         instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
-        max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
+        max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000,
+        contracts=_contract_options(k))
     return planner.PlanningInput(
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
         strategies=STRATEGIES, history=_history(k, rng, instances, hosts, services, options),
@@ -149,7 +150,7 @@ def _pinned(k, cluster):
     instances = {u: dataclasses.replace(
         i, extra_specs=rng.choice(EXTRA_SPECS), image_properties=rng.choice(IMAGES),
         project_id=rng.choice(['p', 'q']), power_state=rng.choice([None, 1, 1, 1, 3, 4]),
-        opted_out='tag stay' if rng.random() < 0.05 else None,
+        opted_out='tag stay' if rng.random() < 0.05 else None, contracts=_contracts(k, u),
         scheduler_hints={'different_host': (rng.choice(sorted(cluster.instances)),)}
         if rng.random() < 0.2 else {}) for u, i in cluster.instances.items()}
     hosts = {name: dataclasses.replace(
@@ -161,6 +162,25 @@ def _pinned(k, cluster):
         cluster, instances=instances, hosts=hosts, aggregate_metadata=metadata,
         aggregates={**cluster.aggregates, **{
             name: tuple(h for h in hosts if rng.random() < 0.5) for name in metadata}})
+
+
+def _contracts(k, uuid):
+    """Draw the contracts of an instance by themselves: most have none."""
+    rng = random.Random(f'contracts {k!r} {uuid}')
+    return tuple(model.Contract(
+        source, rng.choice([None, *model.Disruption]),
+        # The clock of the clouds is inside the first hours and outside the second ones.
+        rng.choice([None, None, '* 13 * * *', '* 14 * * *']),
+        rng.choice([None, None, model.MoveQuota(1, 86400), model.MoveQuota(2, 86400)]),
+        rng.choice([(), (), (), ('hours',)]))
+        for source in model.ContractSource if rng.random() < 0.05)
+
+
+def _contract_options(k):
+    rng = random.Random(f'contract options {k!r}')
+    return model.ContractOptions(
+        rng.choice(list(model.Disruption)), rng.choice([None, None, NOW - 1, NOW + 1]),
+        rng.choice([model.Disruption.NEVER, model.Disruption.DRAIN_ONLY]))
 
 
 def _with_devices(k, cluster):
@@ -379,6 +399,7 @@ def _history(k, rng, instances, hosts, services, options):
                               if refusing.random() < 0.05),
         scope_cooling=rng.choice([0.0, 0.0, 0.0, 0.0, 100.0]),
         draining=frozenset(h for h in hosts if rng.random() < 0.08),
+        move_times={u: (NOW - 100.0,) for u in some if refusing.random() < 0.3},
         completed=((model.Move(some[0], rng.choice(hosts), instances[some[0]].host,
                                model.Phase.SPREAD), NOW - 100.0),)
         if rng.random() < 0.1 else ())

@@ -64,7 +64,7 @@ class CloudCollector:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._nova = nova_api.NovaApi(connection, server_constraints.make_opt_out(conf))
+        self._nova = nova_api.NovaApi(connection, server_constraints.make_disruption_settings(conf))
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)

@@ -85,13 +85,13 @@ class NovaApi:
     Every method raises ApiError, and returns all or nothing.
 
     :param connection: an openstacksdk connection.
-    :param opt_out: where owners may opt out of moves.
+    :param disruption: where owners and the operator state what may be done to instances.
     """
 
-    def __init__(self, connection: Any,
-                 opt_out: server_constraints.OptOut = server_constraints.NOWHERE) -> None:
+    def __init__(self, connection: Any, disruption: server_constraints.DisruptionSettings =
+                 server_constraints.NOWHERE) -> None:
         self._api = api.ServiceApi(connection, 'Nova', 'compute')
-        self._opt_out = opt_out
+        self._disruption = disruption
         self._server_version: str | None = None
         self._details_version = _format_version(BASE)
 
@@ -186,7 +186,7 @@ class NovaApi:
             elif data.get('status') in nova_records.DELETED:
                 deleted.add(str(data['id']))
             else:
-                instance = nova_records.parse_instance(data, self._opt_out, shared)
+                instance = nova_records.parse_instance(data, self._disruption, shared)
                 instances[instance.uuid] = instance
         return ListedServers(instances, frozenset(deleted), has_unknown)
 
@@ -211,13 +211,13 @@ class NovaApi:
                                   'that policy context_is_admin allows') from None
             raise
         record = records.JsonRecord('Nova', 'answer for server', body | {'id': uuid})
-        return nova_records.parse_server(record.read_mapping('server'), self._opt_out)
+        return nova_records.parse_server(record.read_mapping('server'), self._disruption)
 
     def servers_named(self, name: str) -> list[model.Instance]:
         """List the servers of all projects with exactly this display name."""
         # Nova takes the name for a regular expression of its database's kind.
         narrowed = {'name': f'^{name}$'} if _PLAIN.fullmatch(name) else {}
-        return [nova_records.parse_instance(r, self._opt_out)
+        return [nova_records.parse_instance(r, self._disruption)
                 for r in self._list_servers('servers', narrowed) if r.get('name') == name]
 
     def list_servers_on(self, host: str) -> dict[str, Server]:
@@ -231,7 +231,7 @@ class NovaApi:
                                        {'host': host}):
             if data.get(nova_records.HOST) == host:
                 with contextlib.suppress(api.ApiError):
-                    server = nova_records.parse_listed_server(data, self._opt_out)
+                    server = nova_records.parse_listed_server(data, self._disruption)
                     servers[server.instance.uuid] = server
         return servers
 

@@ -172,7 +172,7 @@ def parse_server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
 
 
 def parse_instance(data: Mapping[str, Any],
-                   opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
+                   disruption: server_constraints.DisruptionSettings = server_constraints.NOWHERE,
                    shared: server_constraints.SharedMappings | None = None) -> model.Instance:
     """Read a server of /servers; ``host`` is empty when it is on none.
 
@@ -192,7 +192,7 @@ def parse_instance(data: Mapping[str, Any],
     pinned = 'pinned_availability_zone'
     own = (shared
            or server_constraints.SharedMappings()).share_mappings(
-               server_constraints.read_constraints(record, opt_out))
+               server_constraints.read_constraints(record, disruption))
     swap_gb = -(-flavor.read_amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
@@ -210,16 +210,18 @@ def parse_instance(data: Mapping[str, Any],
         launched_at=_parse_launch_time(data.get('OS-SRV-USG:launched_at')), **own)
 
 
-def parse_server(data: Mapping[str, Any], opt_out: server_constraints.OptOut) -> Server:
+def parse_server(data: Mapping[str, Any],
+                 disruption: server_constraints.DisruptionSettings) -> Server:
     """Read a server that was read alone: lists do not show the groups."""
-    instance = parse_instance(data, opt_out)
+    instance = parse_instance(data, disruption)
     return Server(instance, records.JsonRecord('Nova', 'server', data).read_texts('server_groups'),
                   parse_addresses(data.get('addresses')))
 
 
-def parse_listed_server(data: Mapping[str, Any], opt_out: server_constraints.OptOut) -> Server:
+def parse_listed_server(data: Mapping[str, Any],
+                        disruption: server_constraints.DisruptionSettings) -> Server:
     """Read a server of a list, without its groups."""
-    return Server(parse_instance(data, opt_out), (), parse_addresses(data.get('addresses')))
+    return Server(parse_instance(data, disruption), (), parse_addresses(data.get('addresses')))
 
 
 def parse_addresses(data: Any) -> tuple[str, ...]:

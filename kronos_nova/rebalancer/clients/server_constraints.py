@@ -14,8 +14,8 @@
 """The constraints on a server's host in a record of /servers.
 
 The flavor's extra specs (if policy shows them), the image's properties (2.98), hints for the
-scheduler (2.100), and the owner's opt-out. Metadata and tags are the tenant's: only the opt-out is
-kept.
+scheduler (2.100), contracts, and the owner's opt-out. Metadata and tags are the tenant's: only
+opt-out and contracts are kept.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,9 @@ from oslo_config import cfg
 from oslo_utils import strutils
 from oslo_utils import uuidutils
 
+from kronos_nova import model
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.rebalancer.clients import contract_statements
 from kronos_nova.rebalancer.clients import records
 
 #: Hints that a rule looks at: their values are UUIDs of instances.
@@ -35,30 +38,45 @@ MOST_HINTED = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OptOut:
-    """The metadata key and the tag by which an owner may opt out; empty: not possible."""
+class DisruptionSettings:
+    """The settings by which owners and the operator state what may be done to an instance.
+
+    ``metadata_key`` and ``tag``: by which an owner may opt out; empty: not possible. ``projects``:
+    the operator's contracts. ``remembered``: seconds for which moves are kept.
+    """
 
     metadata_key: str = ''
     tag: str = ''
+    projects: contracts_conf.ProjectContracts = contracts_conf.ProjectContracts()
+    remembered: int = 30 * 86400
 
 
-NOWHERE = OptOut()
+NOWHERE = DisruptionSettings()
 
 
-def make_opt_out(conf: cfg.ConfigOpts) -> OptOut:
-    """Return the opt-out of [engine]."""
-    return OptOut(conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag)
+def make_disruption_settings(conf: cfg.ConfigOpts) -> DisruptionSettings:
+    """Return the settings of [engine] and [contracts].
+
+    :raises ConfigError: the operator's file of contracts cannot be used.
+    """
+    return DisruptionSettings(
+        conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag,
+        contracts_conf.load_project_contracts(conf), contracts_conf.count_remembered_seconds(conf))
 
 
-def read_constraints(record: records.JsonRecord, where: OptOut) -> dict[str, Any]:
+def read_constraints(record: records.JsonRecord, where: DisruptionSettings) -> dict[str, Any]:
     """Return the fields of an Instance that a server's record holds.
 
     :raises ApiError: a field does not have the type that Nova's API promises.
     """
-    return {'extra_specs': _extra_specs(record), 'image_properties': _image_properties(record),
+    extra_specs = _extra_specs(record)
+    return {'extra_specs': extra_specs, 'image_properties': _image_properties(record),
             'scheduler_hints': _parse_scheduler_hints(record),
             'power_state': record.optional_amount('OS-EXT-STS:power_state'),
-            'opted_out': _opted_out(record, where)}
+            'opted_out': _opted_out(record, where),
+            'contracts': contract_statements.read_contracts(
+                record, extra_specs, record.optional_text('tenant_id') or '', where.projects,
+                where.remembered)}
 
 
 def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:
@@ -93,7 +111,7 @@ def _parse_scheduler_hints(record: records.JsonRecord) -> dict[str, tuple[str, .
     return uuids_by_hint
 
 
-def _opted_out(record: records.JsonRecord, where: OptOut) -> str | None:
+def _opted_out(record: records.JsonRecord, where: DisruptionSettings) -> str | None:
     """Return how the owner opted out, or None.
 
     A value that is no boolean counts as a yes: an owner wrote it on purpose, and a move cannot be
@@ -113,15 +131,18 @@ def _opted_out(record: records.JsonRecord, where: OptOut) -> str | None:
 
 
 class SharedMappings:
-    """A pool with one object for equal mappings: many instances have the same flavor."""
+    """A pool with one object for equal mappings and contracts: many instances have one flavor."""
 
     def __init__(self) -> None:
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
+        self._contracts: dict[tuple[model.Contract, ...], tuple[model.Contract, ...]] = {}
 
     def share_mappings(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the same fields, those that are mappings of texts shared."""
+        """Return the same fields, mappings of texts and contracts shared."""
         for name in ('extra_specs', 'image_properties'):
             value = fields[name]
             if value is not None:
                 fields[name] = self._known.setdefault(frozenset(value.items()), value)
+        stated = fields['contracts']
+        fields['contracts'] = self._contracts.setdefault(stated, stated)
         return fields

@@ -31,6 +31,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import notifications
@@ -243,14 +244,15 @@ class ScopePlanner:
         """
         scope = cluster.scope
         history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
+        moved = self._store.history.read_move_times(contracts.map_counted_seconds(cluster), now)
         held = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
                 or self._find_wrong_clock())
         waiting = None if held else self._find_waiting_plan(scope, now)
         first = self._find_first_cycle_hold(scope, now)
         paused = held or (first if waiting is None else str(waiting))
-        return ScopeView(cluster,
-                         self.add_refusals(dataclasses.replace(history, paused=paused), now),
-                         waiting if first is None else None)
+        return ScopeView(cluster, self.add_refusals(
+            dataclasses.replace(history, paused=paused, move_times=moved), now),
+            waiting if first is None else None)
 
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""

@@ -29,6 +29,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
@@ -79,7 +80,7 @@ class PreFlightCheck:
                 problem=f'aggregate {task.aggregate} no longer exists') from None
         reshapes.refuse_reshaped_trees(task, cluster)
         self._check_rules(task, cluster, known)
-        _check_method(task, instance)
+        _check_method(task, instance, engine_conf.build_options(self._conf).contracts, now)
         changed = {host: self._read_host_migrations(task, host, now)
                    for host in (task.from_host, task.to_host)}
         self._find_slots(task, known, changed, now)
@@ -168,13 +169,18 @@ class PreFlightCheck:
             arrived={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
 
-def _check_method(task: model.Task, instance: model.Instance) -> None:
-    """Raise unless the planned method still fits the status of the instance.
+def _check_method(task: model.Task, instance: model.Instance, options: model.ContractOptions,
+                  now: float) -> None:
+    """Raise unless the planned method still fits the instance's status and contract.
 
-    :raises PreFlightError: the instance was started or stopped since.
+    :raises PreFlightError: the instance was started or stopped since, or its contract forbids it.
     """
     if not statuses.is_method_accepted(task.method, instance.status):
         raise build_method_error(task, instance)
+    obstacle = contracts.find_method_obstacle(instance, task.method, options, now)
+    if obstacle is not None:
+        raise exception.PreFlightError(instance_uuid=task.instance_uuid, rule='contract-method',
+                                       problem=f'it is not moved {obstacle}')
 
 
 def build_method_error(task: model.Task, instance: model.Instance) -> exception.PreFlightError:

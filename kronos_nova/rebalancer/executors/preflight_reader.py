@@ -56,7 +56,7 @@ class FreshReader:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self.nova = nova_api.NovaApi(connection, server_constraints.make_opt_out(conf))
+        self.nova = nova_api.NovaApi(connection, server_constraints.make_disruption_settings(conf))
         self.placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self.placement, allocations=False)
         self._hypervisors = hypervisors.HypervisorReader(self.nova)

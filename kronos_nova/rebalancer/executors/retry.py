@@ -35,7 +35,7 @@ from kronos_nova.rebalancer.store import rows
 NOT_THE_INSTANCE = constraints.select_codes(rules.RetryClass.ELSEWHERE) | {'tree-reshaped'}
 #: Rules that are no fault of the instance, but no destination differs: the task ends.
 FINAL = constraints.select_codes(rules.RetryClass.FINAL) | {
-    'method-changed', 'source-reshaped', 'source-overcommitted'}
+    'method-changed', 'contract-method', 'source-reshaped', 'source-overcommitted'}
 #: The rule of an instance that was deleted: nothing is left to do.
 (GONE,) = constraints.select_codes(rules.RetryClass.GONE)
 #: Rules that pass with time: the executor tries the same destination again.

@@ -164,7 +164,10 @@ class TaskSubmission:
             slotless=frozenset(row.task.instance_uuid for row in other_rows if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
-                self._store.history.read_history(task.aggregate, now), cooling={}),
+                self._store.history.read_history(task.aggregate, now), cooling={},
+                # All its moves: the contract is not read yet.
+                move_times=self._store.history.read_move_times(
+                    {task.instance_uuid: int(now)}, now)),
             draining=self._store.plans.list_draining_hosts(),
             flights=tuple(
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,

@@ -60,7 +60,7 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
     repository = request_repository.MigfraRequestRepository(
         store, worker, conf.migfra.claim_seconds, authorization=authorization)
-    nova = nova_api.NovaApi(connection, pinned_zones.make_opt_out(conf))
+    nova = nova_api.NovaApi(connection, pinned_zones.make_disruption_settings(conf))
     hosts = names.ScopesByHost(nova, planning_settings.list_planned_scopes(conf, policies()),
                                engine_conf.planned_zone(conf))
     pinned = vcpu_pinning.VcpuPinning(conf)

@@ -22,6 +22,7 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import plurals
+from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
 from kronos_nova.rebalancer.operations import what_if
@@ -200,8 +201,11 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
         own = constraints.list_rejections(simulation.view, probe, constraints.ALONE)
         lasting = [rejection for rejection in own if rejection.rule not in WAITING]
         if lasting:
-            blocked.append(BlockedInstance(probe.instance_uuid,
-                                           f'{lasting[0].rule}: {lasting[0].detail}'))
+            # A contract is always named: its owner may be another person than who locked it.
+            named = [lasting[0], *(rejection for rejection in lasting[1:]
+                                   if rejection.rule in contracts.CONTRACT_RULE.codes)]
+            blocked.append(BlockedInstance(probe.instance_uuid, '; '.join(
+                f'{rejection.rule}: {rejection.detail}' for rejection in named)))
         elif any(rejection.rule == IN_FLIGHT for rejection in own):
             blocked.append(BlockedInstance(probe.instance_uuid, own[0].detail, later=True))
         else:

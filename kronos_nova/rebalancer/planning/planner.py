@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import relevant_cluster
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import coupled_moves
@@ -314,6 +315,7 @@ def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[m
     if hold is not None:
         simulation.notes.append(hold)
     simulation.held = hold is not None or request.history.scope_cooling > 0
+    simulation.warnings += contracts.describe_unreadable(request.cluster)
     moves: list[model.Move] = []
     unfinished, unbegun = '', []
     for strategy in request.strategies:

@@ -21,6 +21,7 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import live
 from kronos_nova.constraints import statuses
@@ -86,6 +87,7 @@ def _list_special_instances(view: cluster_view.ClusterView, instances: Iterable[
     odd = {i.uuid: i for i in instances
            if (i.status != statuses.ACTIVE or i.task_state is not None or i.locked
                or i.pinned is not None or i.opted_out is not None
+               or (i.contracts and contracts.may_hold_moves(i))
                or i.project_id in projects or may_have_device(i))}
     for uuid in {*view.options.pinned_instances, *history.cooling,
                  *history.quarantined, *history.refused_everywhere,

@@ -29,6 +29,8 @@ from kronos_nova import exception
 from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.model import contracts as agreements
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.snapshots import names as naming
 from kronos_nova.rebalancer.snapshots import pins
 from kronos_nova.rebalancer.snapshots import reader
@@ -68,6 +70,7 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(f.instance_uuid for f in cluster.flights),
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
+             *(uuid for h in recorded.histories.values() for uuid in h.move_times),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
@@ -112,7 +115,9 @@ class _SnapshotAnonymiser:
             extra_specs=_map_optional(pinning.rename_extra_specs),
             image_properties=_map_optional(pinning.rename_image_properties),
             scheduler_hints=_map_items(_keep_value, _map_list(ident)), power_state=_keep_value,
-            opted_out=_replace_reason)
+            opted_out=_replace_reason, contracts=_map_list(_map_fields(
+                source=_keep_value, disruption=_keep_value, hours=_keep_hours,
+                max_moves=_keep_quota, unreadable=_keep_value)))
         amounts = _map_items(names.rename_custom_name, _keep_value)
         inventory = _map_fields(total=_keep_value, reserved=_keep_value,
                                 allocation_ratio=_keep_value, min_unit=_keep_value,
@@ -158,7 +163,8 @@ class _SnapshotAnonymiser:
                 draining=_map_items(scope, _map_list(host)),
                 paused=_map_items(scope, _replace_reason),
                 waiting=_map_items(scope, _replace_reason),
-                completed=_map_list(self._completed), measured=_map_list(self._measured))}
+                completed=_map_list(self._completed), measured=_map_list(self._measured),
+                move_times=_map_items(ident, _keep_value))}
 
     def render_documents(self) -> dict[str, Any]:
         """Return every file by its path.
@@ -259,6 +265,20 @@ def _parse_answer_name(name: str) -> tuple[str | None, str]:
 
 def _keep_value(value: Any) -> Any:
     return value
+
+
+def _keep_hours(text: str | None) -> str | None:
+    try:
+        return None if text is None else movement_hours.normalise_expression(text)
+    except ValueError:
+        return REMOVED
+
+
+def _keep_quota(text: str | None) -> str | None:
+    try:
+        return None if text is None else str(agreements.parse_quota(text))
+    except ValueError:
+        return REMOVED
 
 
 def _replace_reason(text: Any) -> Any:

@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
+from kronos_nova.model import contracts as agreements
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
@@ -271,7 +273,8 @@ class _SnapshotReader:
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(cooldowns.completed, key=lambda c: c.completed_at)),
-            measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in cooldowns.measured))
+            measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in cooldowns.measured),
+            move_times={uuid: tuple(sorted(at)) for uuid, at in cooldowns.move_times.items()})
         scopes = {'', *scope_cooling, *cooldowns.draining, *cooldowns.paused,
                   *cooldowns.waiting}
         return {scope: dataclasses.replace(
@@ -292,7 +295,26 @@ def _build_instance(record: schema.InstanceRecord, host: str) -> model.Instance:
         local_disk_gb=record.local_disk_gb, launched_at=record.launched_at,
         extra_specs=record.extra_specs, image_properties=record.image_properties,
         scheduler_hints={name: tuple(u) for name, u in record.scheduler_hints.items()},
-        power_state=record.power_state, opted_out=record.opted_out)
+        power_state=record.power_state, opted_out=record.opted_out,
+        contracts=tuple(map(_build_contract, record.contracts)))
+
+
+def _build_contract(record: schema.ContractRecord) -> model.Contract:
+    """Return a contract; a value that this release cannot read counts as unreadable."""
+    unreadable: set[str] = set(record.unreadable)
+    hours = quota = None
+    try:
+        hours = None if record.hours is None else movement_hours.normalise_expression(record.hours)
+    except ValueError:
+        unreadable.add(agreements.HOURS)
+    try:
+        quota = None if record.max_moves is None else agreements.parse_quota(record.max_moves)
+    except ValueError:
+        unreadable.add(agreements.MAX_MOVES)
+    return model.Contract(
+        model.ContractSource(record.source),
+        None if record.disruption is None else model.Disruption(record.disruption), hours, quota,
+        tuple(sorted(unreadable)))
 
 
 def _build_flavor_claims(instance: model.Instance) -> dict[str, int]:

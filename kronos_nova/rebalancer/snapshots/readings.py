@@ -237,7 +237,8 @@ def _build_scope(name: str, scope: ScopeReading, arrays: _ArrayParts) -> _ScopeP
                    if getattr(scores, field)}
         parts.append(_ScorePart(_replace_numbers(scores, dict.fromkeys(_NUMBERS, {})), numbers))
     # The database has the rest, and instances tell by themselves when they were booted.
-    history = dataclasses.replace(scope.history, fresh={}, completed=(), measured=())
+    history = dataclasses.replace(scope.history, fresh={}, completed=(), measured=(),
+                                  move_times={})
     return _ScopePart(name, scope.scores.taken_at, history, tuple(parts))
 
 

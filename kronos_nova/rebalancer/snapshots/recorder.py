@@ -14,6 +14,7 @@
 """Recorder of everything that a cycle would read, with the reasons of failures."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Protocol
@@ -21,6 +22,7 @@ from typing import Protocol
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base
@@ -37,6 +39,13 @@ class ClusterCollector(Protocol):
 class HistoryReader(Protocol):
     def read_history(self, scope: str, now: float, remembered: float) -> model.MoveHistory:
         """Return the history of a scope.
+
+        :raises StoreError: the database cannot be used.
+        """
+
+    def read_move_times(self, counted: Mapping[str, int],
+                        now: float) -> dict[str, tuple[float, ...]]:
+        """Return when moves of the instances completed, oldest first.
 
         :raises StoreError: the database cannot be used.
         """
@@ -85,6 +94,9 @@ def read_recording(collector: ClusterCollector, source: base.MetricsSource,
             histories = {scope: store.history.read_history(scope, now, remembered)
                          for scope in scopes}
             if isinstance(cluster, model.Cluster):
+                moved = store.history.read_move_times(contracts.map_counted_seconds(cluster), now)
+                histories = {scope: dataclasses.replace(history, move_times=moved)
+                             for scope, history in histories.items()}
                 flights = store.tasks.list_in_flight_moves()
                 under_way = {f.instance_uuid for f in flights}
                 # A move that ended while Nova was read may have been seen at either end.

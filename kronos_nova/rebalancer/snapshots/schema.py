@@ -51,6 +51,16 @@ class _SnapshotRecord(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True)
 
 
+class ContractRecord(_SnapshotRecord):
+    """What one source states about an instance, as its keys are written."""
+
+    source: Literal['metadata', 'tag', 'flavor', 'project']
+    disruption: Literal['poweroff-ok', 'cold-ok', 'live', 'drain-only', 'never'] | None = None
+    hours: Text | None = None
+    max_moves: Text | None = None
+    unreadable: list[Literal['disruption', 'hours', 'max_moves']] = []
+
+
 class InstanceRecord(_SnapshotRecord):
     """An instance; the fields from ``task_state`` on are ours. ``local_disk_gb`` may be unknown.
     """
@@ -75,6 +85,7 @@ class InstanceRecord(_SnapshotRecord):
     scheduler_hints: dict[Text, list[Name]] = {}
     power_state: Count | None = None
     opted_out: Text | None = None
+    contracts: list[ContractRecord] = []
 
 
 class GroupRecord(_SnapshotRecord):
@@ -171,11 +182,11 @@ class MeasuredRecord(_SnapshotRecord):
 class CooldownsRecord(_SnapshotRecord):
     """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
 
-    The last ten fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
+    The last eleven fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
     hosts of different cells, hosts that Placement has refused by instance, instances that it has
     refused wherever tried, hosts being drained by scope, who has paused a scope and why, why its
-    imbalance moves wait, ended moves, durations of attempts. The file may be written by hand, so a
-    misspelt field is refused.
+    imbalance moves wait, ended moves, durations of attempts, times of moves that contracts count.
+    The file may be written by hand, so a misspelt field is refused.
     """
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -195,6 +206,7 @@ class CooldownsRecord(_SnapshotRecord):
     waiting: dict[Name, Text] = {}
     completed: list[CompletedRecord] = []
     measured: list[MeasuredRecord] = []
+    move_times: dict[Name, list[Seconds]] = {}
 
 
 Aggregates = dict[Name, list[Name]]

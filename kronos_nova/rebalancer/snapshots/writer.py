@@ -192,7 +192,18 @@ def _build_instance(instance: model.Instance, groups: list[str]) -> dict[str, An
         'extra_specs': _copy_texts(instance.extra_specs),
         'image_properties': _copy_texts(instance.image_properties),
         'scheduler_hints': {name: list(u) for name, u in instance.scheduler_hints.items()},
-        'power_state': instance.power_state, 'opted_out': instance.opted_out}
+        'power_state': instance.power_state, 'opted_out': instance.opted_out,
+        # Most instances have none; a release before reads the file then as it was.
+        **({'contracts': [_build_contract(stated) for stated in instance.contracts]}
+           if instance.contracts else {})}
+
+
+def _build_contract(stated: model.Contract) -> dict[str, Any]:
+    return {'source': str(stated.source),
+            'disruption': None if stated.disruption is None else str(stated.disruption),
+            'hours': stated.hours,
+            'max_moves': None if stated.max_moves is None else str(stated.max_moves),
+            'unreadable': list(stated.unreadable)}
 
 
 def _copy_texts(texts: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -263,6 +274,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
     everywhere: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
     measured: tuple[model.MeasuredAttempt, ...] = ()
+    moved: dict[str, tuple[float, ...]] = {}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
@@ -272,6 +284,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         refused |= history.refused
         everywhere |= history.refused_everywhere
         measured = measured or history.measured
+        moved |= history.move_times
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -289,7 +302,9 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
                             key=lambda c: (c['completed_at'], c['instance_uuid'])),
         # Where there are none, readers that do not know them read the file.
         **({'other_cells': [list(pair) for pair in sorted(apart)]} if apart else {}),
-        **({'measured': [dataclasses.asdict(m) for m in measured]} if measured else {})}
+        **({'measured': [dataclasses.asdict(m) for m in measured]} if measured else {}),
+        **({'move_times': {uuid: list(at) for uuid, at in sorted(moved.items())}}
+           if moved else {})}
 
 
 # Files.

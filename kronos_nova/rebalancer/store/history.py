@@ -13,6 +13,8 @@
 """The history of scopes, and the deletion of old records."""
 
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
 import functools
 import time
 from typing import Any
@@ -25,6 +27,7 @@ from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import transactions
 
 #: The longest rest between two batches of a purge (seconds).
@@ -41,6 +44,18 @@ class HistoryRepository(transactions.Repository):
         :param remembered: seconds that completed moves go back.
         """
         return self._runner.run_read(lambda c: plans.read_history(c, scope, now, remembered))
+
+    def read_move_times(self, counted: Mapping[str, int],
+                        now: float) -> dict[str, tuple[float, ...]]:
+        """Return when moves of the instances completed, oldest first; without a move: no entry.
+
+        :param counted: by instance UUID, the seconds for which its contracts count moves.
+        :param now: seconds since the epoch. The cloud may have been read a while before.
+        """
+        if not counted:
+            return {}
+        since = now - max(counted.values()) - metric_lag.REMEMBERED
+        return self._runner.run_read(lambda c: _read_move_times(c, counted.keys(), since))
 
     def purge_records(self, older_than: float, *, judged: int = 3,
                       remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
@@ -86,3 +101,19 @@ class HistoryRepository(transactions.Repository):
                 steps.pop(0)
             time.sleep(min(PURGE_REST, time.monotonic() - began))
         return count
+
+
+def _read_move_times(connection: sa.Connection, uuids: Collection[str],
+                     since: float) -> dict[str, tuple[float, ...]]:
+    task = tables.task
+    # As for the completed moves of a history: an index serves the bare time alone.
+    query = sa.select(task.c.instance_uuid, task.c.completed_at).where(
+        task.c.completed_at > since,
+        sa.func.lower(task.c.state) == model.TaskState.COMPLETED.value)
+    if len(uuids) <= statements.BATCH:
+        query = query.where(task.c.instance_uuid.in_(sorted(uuids)))
+    times: dict[str, list[float]] = {}
+    for row in connection.execute(query.order_by(task.c.completed_at, task.c.task_id)):
+        if row.instance_uuid in uuids:
+            times.setdefault(row.instance_uuid, []).append(row.completed_at)
+    return {uuid: tuple(completed) for uuid, completed in times.items()}

@@ -56,6 +56,7 @@ class Instance:
     task_state: str | None = None
     locked: bool = False
     group: str | None = None
+    metadata: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Returns the time, for ``changed_at``.
     clock: Callable[[], float] = dataclasses.field(default=float, compare=False, repr=False)
     #: When Nova last wrote its record.

@@ -389,6 +389,16 @@ def one_of_a_group(run: 'runs.Run') -> Found:
     return None
 
 
+# Where tenants have contracts.
+
+def contract_is_kept(run: 'runs.Run') -> Found:
+    """Nothing is asked for that the contract of its instance forbids, within the cap."""
+    task = run.live_task(run.request[0])
+    if run.tenants is None or task is None:
+        return None
+    return run.tenants.find_breach(task.instance, task.phase, SKEW)
+
+
 AT_ACCEPTANCE: tuple[Callable[['runs.Run'], Found], ...] = (caps, once_asked, one_of_a_group)
 
 

@@ -144,8 +144,8 @@ class Compute(_Proxy):
             'OS-EXT-STS:task_state': instance.task_state,
             'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
-            'OS-EXT-STS:power_state': 4 if instance.status == 'SHUTOFF' else 1, 'metadata': {},
-            'tags': [],
+            'OS-EXT-STS:power_state': 4 if instance.status == 'SHUTOFF' else 1,
+            'metadata': instance.metadata, 'tags': [],
             'pinned_availability_zone': None, 'scheduler_hints': {}}
 
     def _servers(self, params: dict[str, Any]) -> Response:

@@ -28,6 +28,7 @@ from tests.fixtures import stores
 from tests.simulation.world import approval
 from tests.simulation.world import broker
 from tests.simulation.world import cloud
+from tests.simulation.world import contracts as tenants
 from tests.simulation.world import database
 from tests.simulation.world import faults
 from tests.simulation.world import hooks
@@ -91,11 +92,12 @@ class Run:
 
     :param only: the faults that it has; None draws some.
     :param days: the load changes from time to time, and a host is to be drained.
+    :param contracts: tenants have contracts.
     """
 
     def __init__(self, seed: int, *, only: frozenset[str] | None = None,
                  engines: int = 2,
-                 days: bool = True) -> None:
+                 days: bool = True, contracts: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now = database.START
@@ -118,11 +120,15 @@ class Run:
         # Of its own chance: what else happens does not hang on it.
         caps = random.Random(f'caps {seed}').choice([
             (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
+        self.tenants = tenants.Tenants(self) if contracts else None
         for conf in self.confs:
+            conf.clear_override('strongest_for_tenants', 'contracts')
             conf.set_override('objective', objective, 'engine')
             conf.set_override('cold_migrate_stopped', self.cold_migrates, 'engine')
             for name, value in zip(settings.CAPS, caps, strict=True):
                 conf.set_override(name, value, 'executor')
+        if self.tenants is not None:
+            self.tenants.configure()
         for number in range(engines):
             self.write_policies(number, settings.POLICIES[2])
         self.nova = nova.Nova(self)
@@ -374,6 +380,8 @@ class Run:
         self.requested_status = 'SHUTOFF' if kind == cloud.COLD else 'ACTIVE'
         for rule in invariants.AT_REQUEST:
             self._judge_by(rule)
+        if self.tenants is not None:
+            self._judge_by(invariants.contract_is_kept)
 
     def judge_told(self) -> None:
         """A notification was sent."""

@@ -29,6 +29,10 @@ TWINS = (loader.uuid_of('a0'), loader.uuid_of('b0'))
 NAME = 'web {0} %s ../'
 PINNED = loader.uuid_of('c0')
 HOSTS = ('a', 'b', 'c', 'd')
+CONTRACTS = (model.Contract(model.ContractSource.FLAVOR, model.Disruption.DRAIN_ONLY,
+                            max_moves=model.MoveQuota(2, 604800)),
+             model.Contract(model.ContractSource.TAG, hours='* 1-4 * * *',
+                            unreadable=('disruption',)))
 
 
 def make_cluster(aggregate='blue', extra=0):
@@ -52,7 +56,8 @@ def make_cluster(aggregate='blue', extra=0):
 
     instances = [
         instance('a0', 'a', name=NAME), instance('a1', 'a'), instance('b0', 'b', name=NAME),
-        instance('c0', 'c', pinned='its device cannot move'), instance('e0', 'e'),
+        instance('c0', 'c', pinned='its device cannot move'),
+        instance('e0', 'e', contracts=CONTRACTS),
         *(instance(f'x{number}', 'b') for number in range(extra))]
     names = (*HOSTS, 'e')
     return model.Cluster(

@@ -132,6 +132,12 @@ def test_instance_shows_its_share_its_holds_and_its_groups(client, publisher):
     assert pinned['rejections'][0]['rule'] == 'pinned' and pinned['held_for_seconds'] is None
     outside = client.send('GET', f'/v1/instances/{loader.uuid_of("e0")}')[1]
     assert outside['scope'] is None and 'no scope' in outside['holds'][0]
+    assert outside['contracts'] == [
+        {'source': 'flavor', 'disruption': 'drain-only', 'hours': None, 'max_moves': '2/7d',
+         'unreadable': []},
+        {'source': 'tag', 'disruption': None, 'hours': '* 1-4 * * *', 'max_moves': None,
+         'unreadable': ['disruption']}]
+    assert twin['contracts'] == []
     assert client.fail('GET', f'/v1/instances/{loader.uuid_of("gone")}')[0] == 404
 
 

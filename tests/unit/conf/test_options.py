@@ -19,6 +19,7 @@ import pytest
 
 from kronos_nova import conf as config
 from kronos_nova import model
+from kronos_nova.conf import contracts
 from kronos_nova.conf import engine
 
 #: Of another kind than their default shows, or with choices.
@@ -41,13 +42,14 @@ def changed(default):
 @pytest.fixture
 def conf():
     found = cfg.ConfigOpts()
-    config.register(found, engine.GROUP, engine.OPTS)
+    for module in (engine, contracts):
+        config.register(found, module.GROUP, module.OPTS)
     found([])
     return found
 
 
 @pytest.mark.parametrize('name', sorted(
-    {f.name for f in dataclasses.fields(model.PlanningOptions)} - engine.NOT_SET))
+    {f.name for f in dataclasses.fields(model.PlanningOptions)} - engine.NOT_SET - {'contracts'}))
 def test_the_planner_reads_each_option_that_an_operator_sets(name, conf):
     before = getattr(engine.build_options(conf), name)
     value = OTHERS.get(name, changed(conf.engine[name]))
@@ -55,6 +57,17 @@ def test_the_planner_reads_each_option_that_an_operator_sets(name, conf):
     after = getattr(engine.build_options(conf), name)
     assert after != before
     assert after == (frozenset(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize(('name', 'value', 'read'), [
+    ('strongest_for_tenants', 'live', model.Disruption.LIVE),
+    ('ignore_after', '2026-11-01T22:00:00Z', 1793570400.0),
+    ('opt_out', 'drain-only', model.Disruption.DRAIN_ONLY),
+    ('timezone', 'Europe/Berlin', 'Europe/Berlin')])
+def test_the_planner_reads_each_option_of_contracts(name, value, read, conf):
+    assert getattr(engine.build_options(conf).contracts, name) != read
+    conf.set_override(name, value, 'contracts')
+    assert getattr(engine.build_options(conf).contracts, name) == read
 
 
 def test_options_made_by_hand_have_the_defaults_of_the_configuration(conf):

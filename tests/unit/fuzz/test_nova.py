@@ -141,7 +141,7 @@ def test_nothing_that_nova_says_causes_another_error(document):
     for maximum in ('2.72', '2.100'):
         read(NOVA_READS, nova_api.NovaApi(
             connection({**NOVA, **_bodies(document)}, maximum),
-            server_constraints.OptOut('stay', 'stay')))
+            server_constraints.DisruptionSettings('stay', 'stay')))
 
 
 @junk.examples(150)

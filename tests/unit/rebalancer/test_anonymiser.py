@@ -91,7 +91,9 @@ def recording():
                              f'trait1:CUSTOM_{MARK.upper()}_T': 'required'},
                 image_properties={'os_admin_user': MARK, 'hw_video_ram': '16'},
                 scheduler_hints={'same_host': (MEMBER,)}, power_state=1,
-                opted_out=f'metadata {NAMES["reason"]}'),
+                opted_out=f'metadata {NAMES["reason"]}',
+                contracts=(model.Contract(model.ContractSource.TAG, model.Disruption.LIVE,
+                                          '* 1 * * *', model.MoveQuota(1, 60), ('hours',)),)),
             MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
         services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
                                    NAMES['zone']),
@@ -124,7 +126,8 @@ def recording():
         scope_cooling=90.0, draining=frozenset({a}),
         paused=NAMES['pause'], waiting=NAMES['reason'],
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
-        measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),))
+        measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),),
+        move_times={INSTANCE: (NOW - 60.0,)})
     return writer.SnapshotContent(
         now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
         cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})

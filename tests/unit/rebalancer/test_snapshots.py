@@ -70,7 +70,12 @@ def cluster():
                                      'pool': {'CUSTOM_IP': 1}},
                                  extra_specs={HOSTILE: HOSTILE}, image_properties={},
                                  scheduler_hints={'same_host': ('u2',)}, power_state=4,
-                                 opted_out='tag stay'),
+                                 opted_out='tag stay', contracts=(
+                                     model.Contract(model.ContractSource.TAG,
+                                                    model.Disruption.NEVER, '* 1-4 * * sun',
+                                                    model.MoveQuota(2, 604800)),
+                                     model.Contract(model.ContractSource.FLAVOR,
+                                                    unreadable=('hours',)))),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -102,7 +107,8 @@ def histories():
         other_cells=frozenset({('a', 'b')}),
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
-                  model.MeasuredAttempt('u4', 1024, 0, 9.5)))
+                  model.MeasuredAttempt('u4', 1024, 0, 9.5)),
+        move_times={'u1': (NOW - 90.0, NOW - 60.0)})
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
 
@@ -333,6 +339,9 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def read_history(self, scope, now, remembered):
             return model.MoveHistory()
 
+        def read_move_times(self, counted, now):
+            return {}
+
         def list_in_flight_moves(self):
             return (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
@@ -360,6 +369,9 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
 
         def read_history(self, scope, now, remembered):
             return model.MoveHistory()
+
+        def read_move_times(self, counted, now):
+            return {}
 
         def list_in_flight_moves(self):
             return self.live.pop(0)

@@ -27,14 +27,14 @@ from kronos_nova.rebalancer.clients import server_constraints
 from tests.unit.rebalancer.clients import answers
 
 OTHER = '2b0e3ab5-6c1c-4b8e-9a0a-0d5b3b7f1c11'
-BOTH = server_constraints.OptOut('stay', 'stays')
+BOTH = server_constraints.DisruptionSettings('stay', 'stays')
 
 
 def flavor(**fields: Any) -> dict[str, Any]:
     return {'flavor': answers.server('vm')['flavor'] | fields}
 
 
-def opted_out(where: server_constraints.OptOut = BOTH, **fields: Any) -> str | None:
+def opted_out(where: server_constraints.DisruptionSettings = BOTH, **fields: Any) -> str | None:
     data = answers.server('vm', **{'metadata': {}, 'tags': [], **fields})
     return nova_records.parse_instance(data, where).opted_out
 
@@ -109,10 +109,10 @@ def test_keys_come_from_the_configuration() -> None:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([])
-    assert server_constraints.make_opt_out(conf) == server_constraints.NOWHERE
+    assert server_constraints.make_disruption_settings(conf) == server_constraints.NOWHERE
     conf.set_override('opt_out_metadata_key', 'stay', 'engine')
     conf.set_override('opt_out_tag', 'stays', 'engine')
-    assert server_constraints.make_opt_out(conf) == BOTH
+    assert server_constraints.make_disruption_settings(conf) == BOTH
 
 
 def test_instances_of_one_flavor_share_its_extra_specs() -> None:

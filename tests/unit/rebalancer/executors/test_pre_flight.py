@@ -332,3 +332,33 @@ def test_a_same_host_partner_that_just_arrived_delays_the_move(ready: Ready) -> 
             ready.go()
         else:
             assert ready.refused()[1] == rule
+
+
+# Contracts.
+
+@pytest.mark.parametrize(('stated', 'rule'), [
+    ({'disruption': model.Disruption.NEVER}, 'contract-disruption'),
+    ({'hours': '* * 31 2 *'}, 'contract-hours'),
+    ({'max_moves': model.MoveQuota(1, 60)}, 'contract-max-moves'),
+    ({'unreadable': ('hours',)}, 'contract-unreadable')])
+def test_pre_flight_judges_the_contract_again(ready: Ready, stated: dict[str, Any],
+                                              rule: str) -> None:
+    """The task may have waited for days."""
+    assert ready.go()
+    ready.set(contracts=(model.Contract(model.ContractSource.METADATA, **stated),))
+    history = model.MoveHistory(move_times={'vm': (ready.cluster.taken_at - 1.0,)})
+    known = base.StoredFacts(now=time.time(), history=history)
+    assert ready.refused(known=known)[1] == rule
+    ready.driver._conf.set_override('strongest_for_tenants', 'live', 'contracts')
+    assert ready.go()
+
+
+def test_pre_flight_shuts_no_instance_down_against_its_contract(ready: Ready) -> None:
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED,
+                               method=model.MoveMethod.OFFLINE)
+    ready.set(contracts=(model.Contract(model.ContractSource.FLAVOR, model.Disruption.COLD_OK),))
+    assert ready.go(task)
+    ready.set(contracts=(model.Contract(model.ContractSource.FLAVOR, model.Disruption.LIVE),))
+    assert ready.refused(task) == (
+        exception.PreFlightError, 'contract-method',
+        'it is not moved offline: its contract says disruption live (flavor)')

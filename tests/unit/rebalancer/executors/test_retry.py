@@ -135,7 +135,7 @@ def test_changes_around_the_instance_do_not_quarantine_it(rule):
 
 
 @pytest.mark.parametrize('rule', [
-    'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped',
+    'copies-disk', 'quarantined', 'locked', 'method-changed', 'contract-method', 'source-reshaped',
     'source-overcommitted'])
 def test_permanent_rules_end_the_task_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.RetryDecision(again=False)

@@ -21,6 +21,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.strategies import evacuate
@@ -260,3 +261,31 @@ def test_an_arrived_instance_is_not_incoming():
                                   flights=(model.InFlightMove('i0', 'c', 'a'),))
     assert drains.list_incoming_instances(cluster, 'a') == set()
     assert not drains.is_fully_drained(cluster, 'a')
+
+
+def test_a_contract_is_named_beside_another_reason():
+    request = cloud(1)
+    host, instance = next((i.host, i) for i in request.cluster.instances.values())
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances={instance.uuid: dataclasses.replace(
+            instance, locked=True, contracts=(model.Contract(
+                model.ContractSource.FLAVOR, model.Disruption.NEVER),))}))
+    (blocked,) = drains.plan_drain(request, host).blocked
+    assert blocked.reason.startswith('locked: ') and blocked.reason.endswith(
+        f'; contract-disruption: instance {instance.uuid} has the contract disruption never '
+        '(flavor)')
+
+
+@clouds.examples(100)
+@hypothesis.given(clouds.knobs(clean=False), st.randoms(use_true_random=False))
+def test_each_instance_that_its_contract_keeps_is_named_with_it(knobs, rng):
+    request = asked(knobs)
+    if not occupied(request):
+        return
+    host = rng.choice(occupied(request))
+    view = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          request.options).view
+    for blocked in drains.plan_drain(request, host).blocked:
+        probe = model.Move(blocked.instance_uuid, host, '', model.Phase.EVACUATE)
+        rejection = contracts.contract(view, probe)
+        assert rejection is None or f'{rejection.rule}: {rejection.detail}' in blocked.reason

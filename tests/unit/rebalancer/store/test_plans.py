@@ -24,11 +24,13 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import metric_lag
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import plan_decisions
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 
@@ -858,3 +860,26 @@ def test_the_newest_plan_of_each_scope_is_found_with_its_tasks(store):
     assert len(store.plans.list_plans(scope='blue')) == 2 and len(store.plans.list_plans()) == 3
     assert store.outcomes.find_measured_imbalances(
         [blue]) == {} == store.outcomes.find_measured_imbalances([])
+
+
+def test_moves_of_counted_instances_are_found_by_their_completion(store):
+    cases.save(store, 3)
+    moved = []
+    for at in (NOW, NOW + 100):
+        row = cases.claim(store)
+        cases.end(store, row, now=at)
+        moved.append(row.task.instance_uuid)
+    first, second = moved
+    failed = cases.claim(store)
+    cases.end(store, failed, TaskState.FAILED, now=NOW + 50, error_type='PreFlightError')
+    waiting = failed.task.instance_uuid
+    read = store.history.read_move_times
+    assert read({}, NOW + 200) == {}
+    counted = {first: 60, second: 60, waiting: 60, 'other': 60}
+    assert read(counted, NOW + 200) == {first: (NOW,), second: (NOW + 100,)}
+    assert read({second: 60}, NOW + 200) == {second: (NOW + 100,)}
+    later = NOW + 60 + metric_lag.REMEMBERED
+    assert read(counted, later) == {second: (NOW + 100,)}
+    assert read({first: 61, second: 1}, later) == {first: (NOW,), second: (NOW + 100,)}
+    many = counted | {f'{number}': 60 for number in range(statements.BATCH)}
+    assert read(many, NOW + 200) == {first: (NOW,), second: (NOW + 100,)}

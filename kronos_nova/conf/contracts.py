@@ -1,0 +1,224 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[contracts]: how far instances' contracts go, and the operator's file of contracts by project."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import re
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import freeze
+from kronos_nova.conf import plain_yaml
+from kronos_nova.conf import value_type
+from kronos_nova.model import contracts
+from kronos_nova.model import movement_hours
+from kronos_nova.text import times
+
+GROUP = cfg.OptGroup('contracts', title='What may be done to an instance')
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_DEPTH = 5
+#: Keys and values: about 20,000 projects.
+MAX_NODES = 200_000
+_PROJECT = re.compile(r'[0-9A-Za-z_.-]{1,64}')
+_FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)
+
+
+class TimeType(value_type.ValueType):
+    """A time in RFC 3339, read as epoch seconds; without a zone it is UTC."""
+
+    NAME = 'time'
+
+    def __call__(self, value: Any) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        if not text[:4].isdigit() or '-' not in text:
+            raise ValueError(f'{text!r} is no time; write 2026-11-01T22:00:00Z')
+        return times.parse_time(text, 0.0)
+
+    def _formatter(self, value: Any) -> str:
+        return times.format_time(value)
+
+
+_GRADES = {
+    model.Disruption.POWEROFF_OK: 'Statements of tenants forbid nothing.',
+    model.Disruption.COLD_OK: 'They forbid that an instance is off until its host is back.',
+    model.Disruption.LIVE: 'They also forbid that a running instance is moved cold.',
+    model.Disruption.DRAIN_ONLY: 'They also forbid moves for balance, packing and repairs; drains '
+                                 'and requested moves are done.',
+    model.Disruption.NEVER: 'They also forbid drains and requested moves.'}
+
+OPTS: list[cfg.Opt] = [
+    cfg.StrOpt('strongest_for_tenants', default=model.Disruption.DRAIN_ONLY.value,
+               choices=[(grade.value, text) for grade, text in _GRADES.items()],
+               help='The most that metadata and tags of an instance may forbid (kronos:disruption, '
+                    'kronos:hours, kronos:max_moves). Outside its hours, and with all its moves '
+                    'used up, an instance asks for never, so the value counts for these as well. '
+                    'Extra specs of flavors and the file are the operator\'s and have no limit. '
+                    'Give it to executors as well.'),
+    cfg.Opt('ignore_after', type=TimeType(),
+            help='The deadline of a maintenance, such as 2026-11-01T22:00:00Z: from then on '
+                 'metadata, tags and opt-outs of tenants hold no drain and no requested move. Take '
+                 'it away after the maintenance. Give it to executors as well.'),
+    cfg.StrOpt('opt_out', default=model.Disruption.NEVER.value, choices=[
+        (model.Disruption.DRAIN_ONLY.value, _GRADES[model.Disruption.DRAIN_ONLY]),
+        (model.Disruption.NEVER.value, _GRADES[model.Disruption.NEVER])],
+        help='The grade of instances that are opted out by [engine] opt_out_metadata_key, '
+             'opt_out_tag or opted_out_projects; strongest_for_tenants does not limit it. Give it '
+             'to executors as well.'),
+    cfg.StrOpt('file', default='',
+               help='A YAML file with contracts by project, read at the start of a process. Empty: '
+                    'no file. Give it to executors as well.'),
+    cfg.Opt('timezone', type=freeze.ZoneType(), default='UTC',
+            help='By whose clocks kronos:hours count, such as Europe/Berlin. Give it to executors '
+                 'as well.'),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProjectContracts:
+    """The operator's contracts: by project ID, and ``default`` for all other projects."""
+
+    projects: Mapping[str, model.Contract] = dataclasses.field(default_factory=dict)
+    default: model.Contract | None = None
+
+    def find_contract(self, project_id: str) -> model.Contract | None:
+        """Return the contract of a project's instances."""
+        return self.projects.get(project_id, self.default)
+
+
+def build_options(conf: cfg.ConfigOpts) -> model.ContractOptions:
+    """Return the options that rules read as a frozen value."""
+    group = conf.contracts
+    return model.ContractOptions(
+        model.Disruption(group.strongest_for_tenants), group.ignore_after,
+        model.Disruption(group.opt_out), str(group.timezone))
+
+
+def load_project_contracts(conf: cfg.ConfigOpts) -> ProjectContracts:
+    """Read the file that the configuration names; without one there are no contracts.
+
+    :raises ConfigError: names file, field or line, and remedy.
+    """
+    path = conf.contracts.file
+    if not path:
+        return ProjectContracts()
+    return parse_project_contracts(_read_document(path), path, count_remembered_seconds(conf))
+
+
+def count_remembered_seconds(conf: cfg.ConfigOpts) -> int:
+    """Return for how long the database keeps completed moves."""
+    return int(conf.engine.keep_days) * 86400
+
+
+def parse_project_contracts(document: Any, path: str, remembered: int) -> ProjectContracts:
+    """Validate the content of the file.
+
+    :param remembered: seconds for which moves are kept, which ``max_moves`` cannot exceed.
+    :raises ConfigError: names the first wrong field and its remedy.
+    """
+    if document is None:
+        return ProjectContracts()
+    sections = _require_mapping(document, path, 'document')
+    _refuse_unknown(sections, ('default', 'projects'), path, '')
+    default = sections.get('default')
+    projects = {}
+    for name, entry in _require_mapping(sections.get('projects') or {}, path, 'projects').items():
+        if not isinstance(name, str) or not _PROJECT.fullmatch(name):
+            raise _make_error(path, 'projects', f'{str(name)[:64]!r} is no ID of a project',
+                              'Write the ID as Keystone shows it, in quotes.')
+        projects[name] = _parse_contract(entry, path, f'projects.{name}', remembered)
+    return ProjectContracts(projects, None if default is None else _parse_contract(
+        default, path, 'default', remembered))
+
+
+def _parse_contract(entry: Any, path: str, where: str, remembered: int) -> model.Contract:
+    fields = _require_mapping(entry, path, where)
+    _refuse_unknown(fields, _FIELDS, path, f'{where}.')
+    if not fields:
+        raise _make_error(path, where, 'it states nothing', f'Write one of {", ".join(_FIELDS)}.')
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        try:
+            if not isinstance(value, str):
+                raise ValueError('it is no text')
+            values[name] = parse_value(name, value, remembered)
+        except ValueError as e:
+            raise _make_error(path, f'{where}.{name}', str(e), _REMEDIES[name]) from None
+    return model.Contract(model.ContractSource.PROJECT, **values)
+
+
+_REMEDIES = {
+    contracts.DISRUPTION: f'Write {", ".join(contracts.Disruption)}.',
+    contracts.HOURS: 'Write minute, hour, day, month and weekday in quotes, such as '
+                     '"* 22-23,0-5 * * *".',
+    contracts.MAX_MOVES: 'Write a number of moves, a slash and a time, such as 2/7d.'}
+
+
+def parse_value(key: str, text: str, remembered: int) -> model.Disruption | model.MoveQuota | str:
+    """Read the value of a key, given without its prefix.
+
+    :raises ValueError: the text is wrong; the message does not repeat it.
+    """
+    if len(text) > contracts.LONGEST:
+        raise ValueError(f'it has more than {contracts.LONGEST} characters')
+    if key == contracts.DISRUPTION:
+        return contracts.parse_disruption(text)
+    if key == contracts.HOURS:
+        return movement_hours.normalise_expression(text)
+    return contracts.parse_quota(text, remembered)
+
+
+def _read_document(path: str) -> Any:
+    try:
+        with open(path, 'rb') as f:
+            data = f.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise _make_error(path, 'file', f'it cannot be read ({os.strerror(e.errno or 0)})',
+                          'Correct [contracts] file or the permissions of the file.') from None
+    if len(data) > MAX_BYTES:
+        raise _make_error(path, 'file', 'it is larger than 4 MiB',
+                          'Name the file of contracts, not another one.')
+    try:
+        return plain_yaml.load_shared(data.decode('utf-8-sig'), depth=MAX_DEPTH, nodes=MAX_NODES)
+    except UnicodeDecodeError:
+        raise _make_error(path, 'file', 'it is not UTF-8 text',
+                          'Save the file as UTF-8.') from None
+    except plain_yaml.PlainYamlError as e:
+        raise _make_error(path, f'line {e.line}' if e.line else 'document', e.problem,
+                          e.remedy) from None
+
+
+def _require_mapping(value: Any, path: str, where: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _make_error(path, where, 'it is not a mapping',
+                          'Write a name, a colon, and the values below it.')
+    return value
+
+
+def _refuse_unknown(fields: Mapping[Any, Any], known: tuple[str, ...], path: str,
+                    where: str) -> None:
+    for name in fields:
+        if name not in known:
+            raise _make_error(path, f'{where}{str(name)[:64]}', 'no such field',
+                              f'Write one of {", ".join(known)}, or remove it.')
+
+
+def _make_error(path: str, field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path=path, field=field, problem=problem, remedy=remedy)

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Statements about an instance: in its metadata, its tags and its flavor, and by project.
+
+Nova shows no image properties but its own (``ImageMetaProps``), so contracts cannot stand there. A
+value that cannot be read never stops the reading of the cloud: the rule takes it in its most
+careful meaning.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+from kronos_nova import model
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.model import contracts
+from kronos_nova.rebalancer.clients import records
+
+_KEYS = {f'{contracts.PREFIX}{name}': name
+         for name in (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)}
+
+
+def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | None,
+                   project_id: str, projects: contracts_conf.ProjectContracts,
+                   remembered: int) -> tuple[model.Contract, ...]:
+    """Return each source that states something about a server, with its statements.
+
+    :param record: of /servers.
+    :param extra_specs: of its flavor.
+    :param remembered: seconds for which moves are kept.
+    """
+    sources: list[tuple[model.ContractSource, list[tuple[str, str]]]] = [
+        (model.ContractSource.METADATA, _list_items(
+            record.texts_by_name('metadata') if record.has_key('metadata') else {})),
+        (model.ContractSource.TAG, list(_split_tags(
+            record.read_texts('tags') if record.has_key('tags') else ()))),
+        (model.ContractSource.FLAVOR, _list_items(extra_specs or {}))]
+    stated = [_parse_source(source, items, remembered) for source, items in sources if items]
+    of_project = projects.find_contract(project_id)
+    return (*stated, *(() if of_project is None else (of_project,)))
+
+
+def _list_items(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(key, texts[key]) for key in _KEYS if key in texts] if texts else []
+
+
+def _split_tags(tags: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the key and the value of each tag ``KEY=VALUE`` of a contract."""
+    for tag in tags:
+        if tag.startswith(contracts.PREFIX):
+            key, _equals, value = tag.partition('=')
+            if key in _KEYS:
+                yield key, value
+
+
+def _parse_source(source: model.ContractSource, items: Iterable[tuple[str, str]],
+                  remembered: int) -> model.Contract:
+    """Return the statements of a source; two different tags of one key cannot be read."""
+    values: dict[str, object] = {}
+    unreadable: set[str] = set()
+    for key, text in items:
+        name = _KEYS[key]
+        try:
+            value = contracts_conf.parse_value(name, text, remembered)
+        except ValueError:
+            unreadable.add(name)
+            continue
+        if values.setdefault(name, value) != value:
+            unreadable.add(name)
+    return model.Contract(source, unreadable=tuple(sorted(unreadable)), **{  # type: ignore[arg-type]
+        name: value for name, value in values.items() if name not in unreadable})

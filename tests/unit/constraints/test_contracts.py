@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The rule of contracts: grades by phase, the operator's cap, hours, quotas and the deadline."""
+
+import dataclasses
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
+from tests.unit import clouds
+
+UUID = clouds.uuid_of('i')
+#: Sunday, 2026-11-01, 12:00 UTC.
+NOON = 1793534400.0
+BALANCE = (model.Phase.SPREAD, model.Phase.PACK, model.Phase.AFFINITY)
+DRAINS = (model.Phase.EVACUATE, model.Phase.REQUESTED)
+METADATA, TAG, FLAVOR, PROJECT = model.ContractSource
+NO_CAP = model.ContractOptions(strongest_for_tenants=model.Disruption.NEVER)
+
+
+def judge(phase, *stated, options=NO_CAP, times=(), now=NOON, planning=None, **instance):
+    """Return the code of the rejection; None: the rule allows the move."""
+    cluster = model.Cluster({}, {UUID: model.Instance(UUID, 'a', contracts=stated, **instance)},
+                            {}, taken_at=now)
+    view = cluster_view.ClusterView(
+        cluster, dataclasses.replace(planning or model.PlanningOptions(), contracts=options),
+        model.MoveHistory(move_times={UUID: times}))
+    rejection = contracts.contract(view, model.Move(UUID, 'a', 'b', phase))
+    return rejection and rejection.rule
+
+
+def refused(*stated, **more):
+    """Return the phases of the moves that are refused."""
+    return {phase for phase in model.Phase if judge(phase, *stated, **more) is not None}
+
+
+@pytest.mark.parametrize(('value', 'phases'), [
+    ('poweroff-ok', ()), ('cold-ok', ()), ('live', ()), ('drain-only', BALANCE),
+    ('never', BALANCE + DRAINS)])
+@pytest.mark.parametrize('source', model.ContractSource)
+def test_each_grade_forbids_its_phases(value, phases, source):
+    assert refused(model.Contract(source, model.Disruption(value))) == set(phases)
+
+
+@pytest.mark.parametrize(('cap', 'phases'), [
+    ('poweroff-ok', ()), ('cold-ok', ()), ('live', ()), ('drain-only', BALANCE),
+    ('never', BALANCE + DRAINS)])
+@pytest.mark.parametrize('stated', [
+    {'disruption': model.Disruption.NEVER}, {'hours': '* 13 * * *'},
+    {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)}])
+def test_tenants_forbid_no_more_than_the_cap(cap, phases, stated):
+    options = model.ContractOptions(strongest_for_tenants=model.Disruption(cap))
+    more = {'options': options, 'times': (NOON - 1,)}
+    for source in (METADATA, TAG):
+        assert refused(model.Contract(source, **stated), **more) == set(phases)
+    for source in (FLAVOR, PROJECT):
+        assert refused(model.Contract(source, **stated), **more) == set(model.Phase)
+
+
+values = st.builds(
+    model.Contract, st.sampled_from((METADATA, TAG)),
+    disruption=st.none() | st.sampled_from(model.Disruption),
+    hours=st.none() | st.sampled_from(('* 13 * * *', '* 12 * * sun', '* * 31 2 *')),
+    max_moves=st.none() | st.builds(model.MoveQuota, st.integers(1, 3), st.integers(1, 99999)),
+    unreadable=st.lists(st.sampled_from(('disruption', 'hours')), unique=True).map(tuple))
+
+
+@given(stated=st.lists(values, max_size=4), cap=st.sampled_from(model.Disruption),
+       phase=st.sampled_from(DRAINS), times=st.lists(st.floats(0, NOON)).map(tuple),
+       deadline=st.none() | st.floats(NOON - 9, NOON + 9))
+def test_no_contract_of_tenants_blocks_a_drain_beyond_the_cap(stated, cap, phase, times, deadline):
+    options = model.ContractOptions(strongest_for_tenants=cap, ignore_after=deadline)
+    code = judge(phase, *stated, options=options, times=times)
+    if cap is not model.Disruption.NEVER or (deadline is not None and deadline <= NOON):
+        assert code is None
+
+
+@given(stated=st.lists(values, max_size=3), more=values, phase=st.sampled_from(model.Phase),
+       cap=st.sampled_from(model.Disruption))
+def test_another_statement_never_makes_an_instance_movable(stated, more, phase, cap):
+    options = model.ContractOptions(strongest_for_tenants=cap)
+    if judge(phase, *stated, options=options) is not None:
+        assert judge(phase, *stated, more, options=options) is not None
+
+
+@given(stated=values, phase=st.sampled_from(model.Phase),
+       caps=st.sampled_from(list(itertools.pairwise(model.Disruption))))
+def test_a_stronger_cap_allows_tenants_to_forbid_more(stated, phase, caps):
+    weak, strong = (judge(phase, stated, options=model.ContractOptions(
+        strongest_for_tenants=cap)) for cap in caps)
+    assert weak is None or strong is not None
+
+
+def test_an_instance_outside_its_hours_stays():
+    hours = model.Contract(PROJECT, hours='* 12 * * sun')
+    assert refused(hours) == set()
+    assert judge(model.Phase.EVACUATE, hours, now=NOON + 3600) == 'contract-hours'
+    zone = dataclasses.replace(NO_CAP, timezone='Europe/Berlin')
+    assert judge(model.Phase.EVACUATE, hours, options=zone) == 'contract-hours'
+    assert judge(model.Phase.EVACUATE, hours, options=zone, now=NOON - 3600) is None
+
+
+@pytest.mark.parametrize(('times', 'code'), [
+    ((), None), ((NOON - 1,), None), ((NOON - 100, NOON - 1), None),
+    ((NOON - 99, NOON - 1), 'contract-max-moves'), ((NOON - 9,) * 5, 'contract-max-moves')])
+def test_moves_are_counted_until_they_are_old_enough(times, code):
+    quota = model.Contract(PROJECT, max_moves=model.MoveQuota(2, 100))
+    assert judge(model.Phase.EVACUATE, quota, times=times) == code
+
+
+def test_after_the_deadline_drains_ignore_tenants_alone():
+    at_noon = dataclasses.replace(NO_CAP, ignore_after=NOON)
+    never = model.Disruption.NEVER
+    for source in (METADATA, TAG):
+        assert refused(model.Contract(source, never), options=at_noon) == set(BALANCE)
+        assert refused(model.Contract(source, never), options=at_noon, now=NOON - 1) == set(
+            model.Phase)
+    for source in (FLAVOR, PROJECT):
+        assert refused(model.Contract(source, never), options=at_noon) == set(model.Phase)
+    assert refused(opted_out='tag stay', options=at_noon) == set(BALANCE)
+
+
+@pytest.mark.parametrize(('grade', 'phases'), [
+    (model.Disruption.NEVER, BALANCE + DRAINS), (model.Disruption.DRAIN_ONLY, BALANCE)])
+def test_an_opt_out_has_the_grade_of_the_option_and_no_cap(grade, phases):
+    options = model.ContractOptions(strongest_for_tenants=model.Disruption.POWEROFF_OK,
+                                    opt_out=grade)
+    assert refused(opted_out='tag stay', options=options) == set(phases)
+    assert refused(project_id='p', options=options, planning=model.PlanningOptions(
+        opted_out_projects=frozenset('p'))) == set(phases)
+
+
+def test_defaults_keep_opted_out_instances_where_they_are():
+    """As before there were contracts."""
+    assert refused(opted_out='tag stay', options=model.ContractOptions()) == set(model.Phase)
+
+
+def test_only_contracts_that_can_hold_a_live_move_are_looked_at():
+    for stated, phase in itertools.product([
+            model.Contract(source, **fields) for source in model.ContractSource for fields in (
+                *({'disruption': grade} for grade in model.Disruption), {'hours': '* 13 * * *'},
+                {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)})], model.Phase):
+        instance = model.Instance(UUID, 'a', contracts=(stated,))
+        assert contracts.may_hold_moves(instance) or judge(phase, stated,
+                                                           times=(NOON,)) is None
+
+
+@pytest.mark.parametrize(('value', 'allowed'), [
+    ('poweroff-ok', True), ('cold-ok', True), ('live', False), ('drain-only', False),
+    ('never', False)])
+def test_shutting_down_needs_a_contract_that_allows_it(value, allowed):
+    instance = model.Instance(UUID, 'a', contracts=(
+        model.Contract(METADATA, model.Disruption(value)),))
+
+    def obstacle(method=model.MoveMethod.OFFLINE, instance=instance, now=NOON, **options):
+        return contracts.find_method_obstacle(
+            instance, method, dataclasses.replace(NO_CAP, **options), now)
+
+    assert (obstacle() is None) == allowed
+    assert obstacle(model.MoveMethod.LIVE) is None
+    assert obstacle(instance=dataclasses.replace(instance, status='SHUTOFF')) is None
+    assert obstacle(strongest_for_tenants=model.Disruption.COLD_OK) is None
+    assert obstacle(ignore_after=NOON) is None
+
+
+def test_unreadable_contracts_of_the_scope_are_named_without_their_text():
+    instances = {clouds.uuid_of(str(n)): model.Instance(
+        clouds.uuid_of(str(n)), 'a', contracts=(model.Contract(TAG, unreadable=('hours',)),))
+        for n in range(12)}
+    elsewhere = model.Instance('x', 'z', contracts=(model.Contract(TAG, unreadable=('hours',)),))
+    cluster = model.Cluster({}, {**instances, 'x': elsewhere}, {}, scope_hosts=frozenset('a'))
+    warnings = contracts.describe_unreadable(cluster)
+    assert len(warnings) == 11 and warnings[-1].endswith('2 more instances cannot be read')
+    assert warnings[0].startswith(f'instance {min(instances)}: ')
+    assert 'hours unreadable (tag)' in warnings[0]
+
+
+def test_an_executor_ends_a_task_that_a_contract_forbids():
+    codes = [code for code in constraints.CODES if code.startswith('contract-')]
+    assert len(codes) == 4
+    assert all(constraints.CODES[code].retry is constraints.RetryClass.FINAL for code in codes)

@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Contracts in a server's record: each source read, and no text of a tenant kept."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import model
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.rebalancer.clients import nova_records
+from kronos_nova.rebalancer.clients import server_constraints
+from tests.unit.rebalancer.clients import answers
+
+PROJECT = model.Contract(model.ContractSource.PROJECT, model.Disruption.DRAIN_ONLY)
+
+
+def read(settings: server_constraints.DisruptionSettings = server_constraints.NOWHERE,
+         extra_specs: dict[str, str] | None = None,
+         **fields: Any) -> tuple[model.Contract, ...]:
+    data = answers.server('vm', **{'metadata': {}, 'tags': [], **fields})
+    if extra_specs is not None:
+        data['flavor'] = data['flavor'] | {'extra_specs': extra_specs}
+    return nova_records.parse_instance(data, settings).contracts
+
+
+def test_a_server_without_statements_has_no_contract() -> None:
+    assert read(metadata={'kronos': 'never', 'kronos:other': 'never'},
+                tags=['kronos:disruption', 'x=kronos:hours', 'kronos:other=1'][1:],
+                extra_specs={'hw:cpu_policy': 'dedicated'}) == ()
+
+
+def test_each_source_states_its_own() -> None:
+    assert read(metadata={'kronos:disruption': ' Never '}, tags=['kronos:max_moves=2:7d'],
+                extra_specs={'kronos:hours': '*  1-4 * * SUN'}) == (
+        model.Contract(model.ContractSource.METADATA, model.Disruption.NEVER),
+        model.Contract(model.ContractSource.TAG, max_moves=model.MoveQuota(2, 604800)),
+        model.Contract(model.ContractSource.FLAVOR, hours='* 1-4 * * sun'))
+
+
+def test_the_operators_file_states_the_rest() -> None:
+    settings = server_constraints.DisruptionSettings(
+        projects=contracts_conf.ProjectContracts({'p': PROJECT}))
+    assert read(settings, tenant_id='p') == (PROJECT,)
+    assert read(settings, tenant_id='q') == ()
+    assert read(server_constraints.DisruptionSettings(
+        projects=contracts_conf.ProjectContracts({}, PROJECT)), tenant_id='q') == (PROJECT,)
+
+
+@pytest.mark.parametrize(('fields', 'source', 'unreadable'), [
+    ({'metadata': {'kronos:disruption': 'maybe'}}, 'metadata', 'disruption'),
+    ({'metadata': {'kronos:hours': 'H H * * *'}}, 'metadata', 'hours'),
+    ({'tags': ['kronos:max_moves=lots']}, 'tag', 'max_moves'),
+    ({'tags': ['kronos:disruption']}, 'tag', 'disruption'),
+    ({'tags': ['kronos:disruption=live', 'kronos:disruption=never']}, 'tag', 'disruption'),
+    ({'extra_specs': {'kronos:max_moves': '2/31d'}}, 'flavor', 'max_moves')])
+def test_an_unreadable_value_is_named_and_not_kept(fields: dict[str, Any], source: str,
+                                                   unreadable: str) -> None:
+    assert read(**fields) == (model.Contract(model.ContractSource(source),
+                                             unreadable=(unreadable,)),)
+
+
+def test_the_same_tag_twice_is_one_statement() -> None:
+    assert read(tags=['kronos:disruption=live', 'kronos:disruption=LIVE']) == (
+        model.Contract(model.ContractSource.TAG, model.Disruption.LIVE),)
+
+
+@given(st.dictionaries(st.sampled_from(['kronos:disruption', 'kronos:hours', 'kronos:max_moves']),
+                       st.text(max_size=300)))
+def test_no_text_of_a_tenant_stops_the_reading(metadata: dict[str, str]) -> None:
+    found = read(metadata=metadata, tags=[f'{key}={value}' for key, value in metadata.items()])
+    assert len(found) == (2 if metadata else 0)
+    for stated in found:
+        assert str(stated).isascii() and len(str(stated)) < 400
+
+
+def test_servers_of_one_flavor_share_their_contracts() -> None:
+    shared = server_constraints.SharedMappings()
+    one, other = (nova_records.parse_instance(answers.server(uuid, metadata={
+        'kronos:disruption': 'live'}), shared=shared) for uuid in ('vm', 'wm'))
+    assert one.contracts is other.contracts
