@@ -23,6 +23,7 @@ from typing import Any
 
 from oslo_config import cfg
 from oslo_context import context
+from werkzeug import exceptions as http_errors
 
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import live_views
@@ -74,6 +75,18 @@ class Call:
     identity: context.RequestContext
     is_admitted: Callable[[str], bool]
     access: Any = None
+
+    def check_rules(self, *rules: str) -> None:
+        """Check that policy rules admit the identity, besides that of the endpoint.
+
+        :param rules: names without the prefix ``kronos:``.
+        :raises HTTPException: 403: a rule does not.
+        """
+        for rule in rules:
+            if not self.is_admitted(f'kronos:{rule}'):
+                raise http_errors.Forbidden(
+                    f'Policy rule kronos:{rule} does not admit user {self.identity.user_id}; this '
+                    'request needs it as well.')
 
     @property
     def readings(self) -> Sequence[published_cloud.PublishedReading]:

@@ -27,9 +27,11 @@ from oslo_log import log as logging
 import pydantic
 from werkzeug import exceptions as http_errors
 
+from kronos_nova.api import calls
 from kronos_nova.api import error_documents
 from kronos_nova.api import values
 from kronos_nova.rebalancer.report import live_page
+from kronos_nova.rebalancer.report import words
 
 LOG = logging.getLogger(__name__)
 PATH = '/page'
@@ -47,6 +49,8 @@ _FILES = pathlib.Path(__file__).parent / 'static'
 _TYPES = {'.html': 'text/html', '.js': 'text/javascript', '.svg': 'image/svg+xml'}
 #: Seconds that Keystone has to answer.
 _PATIENCE = 10
+#: Sign-ins at a time in a process: each takes a thread, and needs no token.
+SIGN_INS = 2
 _Text = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255)]
 
 
@@ -77,8 +81,9 @@ def add_routes(application: flask.Flask, conf: cfg.ConfigOpts) -> None:
     _add_file(application, '', page, _TYPES['.html'])
     application.add_url_rule(PATH, 'page', lambda: flask.redirect(
         f'{flask.request.root_path}{PATH}/', 308), methods=['GET'])
+    places = calls.WaitingPlaces(SIGN_INS)
     application.add_url_rule(f'{PATH}/tokens', 'page-tokens',
-                             lambda: _issue_token(conf), methods=['POST'])
+                             lambda: _issue_token(conf, places), methods=['POST'])
 
 
 def _add_file(application: flask.Flask, name: str, content: bytes, media_type: str) -> None:
@@ -92,11 +97,11 @@ def _add_file(application: flask.Flask, name: str, content: bytes, media_type: s
     application.add_url_rule(f'{PATH}/{name}', f'page-file-{name}', send_file, methods=['GET'])
 
 
-def _issue_token(conf: cfg.ConfigOpts) -> flask.Response:
+def _issue_token(conf: cfg.ConfigOpts, places: calls.WaitingPlaces) -> flask.Response:
     """Ask Keystone for the token of a user with a password.
 
     :raises HTTPException: 400: a field is wrong; 401: Keystone does not admit the user; 403: the
-        page takes no passwords; 503: Keystone does not answer.
+        page takes no passwords; 503: Keystone does not answer, or too many people sign in.
     """
     if not conf.kronos_api.page_password_login:
         raise http_errors.Forbidden('This service takes no passwords: paste a token.')
@@ -107,19 +112,48 @@ def _issue_token(conf: cfg.ConfigOpts) -> flask.Response:
         login = PasswordLogin.model_validate_json(flask.request.get_data())
     except pydantic.ValidationError as e:
         raise http_errors.BadRequest(error_documents.describe_validation(e, 'body')) from None
+    with places.take_place(True) as taken:
+        if not taken:
+            raise http_errors.ServiceUnavailable(
+                'Other people sign in now. Try again in some seconds.')
+        return flask.Response(IssuedToken(token=_ask_keystone(conf, login)).model_dump_json(),
+                              mimetype='application/json')
+
+
+def _ask_keystone(conf: cfg.ConfigOpts, login: PasswordLogin) -> str:
+    """Return the token that Keystone issues.
+
+    :raises HTTPException: 401 or 403: Keystone refuses; 503: it does not answer now.
+    """
     try:
-        token = _open_session(conf, login).get_token()
-    except (keystone_errors.Unauthorized, keystone_errors.NotFound):
+        return str(_open_session(conf, login).get_token())
+    except keystone_errors.MissingAuthMethods:
+        raise http_errors.Unauthorized(
+            'Keystone wants a second factor of this user: paste a token.') from None
+    except (keystone_errors.Unauthorized, keystone_errors.NotFound) as e:
+        # Keystone sees the address of this service alone.
+        LOG.warning('Keystone refuses a sign-in on the live page from %s, user %s in domain %s: %s',
+                    flask.request.remote_addr, words.format_value(login.user_name),
+                    words.format_value(login.user_domain_name), type(e).__name__)
         raise http_errors.Unauthorized(
             'Keystone does not admit this user to this project: check the names, the domains and '
             'the password.') from None
+    except keystone_errors.HttpError as e:
+        if e.http_status in (403, 429):
+            raise (http_errors.Forbidden if e.http_status == 403
+                   else http_errors.ServiceUnavailable)(
+                'Keystone refuses the sign-in now. Try again later, or paste a token.') from None
+        raise _report_silence(e) from None
     except Exception as e:
-        LOG.error('Keystone has issued no token for the page: %s: %s. See [keystone_authtoken] in '
-                  'kronos.conf.', type(e).__name__, e)
-        raise http_errors.ServiceUnavailable(
-            'Keystone cannot be asked for a token now. Try again later.') from None
-    return flask.Response(IssuedToken(token=token).model_dump_json(),
-                          mimetype='application/json')
+        raise _report_silence(e) from None
+
+
+def _report_silence(error: Exception) -> http_errors.ServiceUnavailable:
+    """Log that Keystone cannot be asked, and return the answer to the reader."""
+    LOG.error('Keystone has issued no token for the page: %s: %s. See [keystone_authtoken] in '
+              'kronos.conf.', type(error).__name__, error)
+    return http_errors.ServiceUnavailable(
+        'Keystone cannot be asked for a token now. Try again later.')
 
 
 def _open_session(conf: cfg.ConfigOpts, login: PasswordLogin) -> Any:

@@ -26,7 +26,7 @@ from kronos_nova import exception
 from kronos_nova.api import error_documents
 
 LOG = logging.getLogger(__name__)
-#: Paths that answer without a token: they tell versions alone.
+#: Paths that answer without a token: versions and their description, and the live page.
 OPEN_PATHS = frozenset({'', '/', '/v1', '/v1/', '/v1/openapi.json', '/page'})
 #: The files of the live page, and the sign-in.
 PAGE_PATH = '/page/'

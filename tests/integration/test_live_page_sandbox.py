@@ -15,7 +15,6 @@
 import pytest
 from selenium.webdriver.common.by import By
 
-from kronos_nova.rebalancer.report import live_section
 from tests.fixtures import chromium
 from tests.fixtures import live_page
 from tools.cloud import client
@@ -72,6 +71,13 @@ def list_states(page):
             for row in page.list_shown('tr[data-move]')]
 
 
+def show_service(cloud, host):
+    """Return the nova-compute of a host as Nova shows it."""
+    service, = [service for service in cloud.call('GET', 'nova', '/v2.1/os-services')['services']
+                if (service['binary'], service['host']) == ('nova-compute', host)]
+    return service
+
+
 def test_operator_drains_a_host_and_sees_its_moves_end(run, page):
     cloud = client.Cloud(run.ports)
     host = run.state.hosts[0]
@@ -93,8 +99,7 @@ def test_operator_drains_a_host_and_sees_its_moves_end(run, page):
     page.find('#drain .main').click()
     page.wait(lambda: not page.list_shown('#drain'))
 
-    service, = [service for service in cloud.call('GET', 'nova', '/v2.1/os-services')['services']
-                if (service['binary'], service['host']) == ('nova-compute', host)]
+    service = show_service(cloud, host)
     assert (service['status'], service['disabled_reason']) == ('disabled', 'new memory')
 
     def show_waiting_drain():
@@ -118,5 +123,9 @@ def test_operator_drains_a_host_and_sees_its_moves_end(run, page):
     # An engine publishes what it has read once a minute.
     page.wait(lambda: host in page.find('#drains').text
               and 'empty' in page.find('#drains').text, PATIENCE)
-    assert live_section.COLUMNS[0] in page.find('#scope').text
+    page.wait(lambda: page.list_shown('#drains tbody button')).pop().click()
+    page.wait(lambda: page.list_shown('#stop-drain'))
+    page.find('#stop-drain .main').click()
+    page.wait(lambda: not page.list_shown('#stop-drain'))
+    assert show_service(cloud, host)['status'] == 'enabled'
     assert [line for line in page.take_console() if 'SEVERE' in line] == []

@@ -11,10 +11,12 @@
 # under the License.
 """Views for the live page: HTML that other pages can show as well, and the rights of a token."""
 
+import datetime
 from typing import Self
 
 import pydantic
 
+from kronos_nova import version
 from kronos_nova.api import calls
 from kronos_nova.api import endpoints
 from kronos_nova.api import values
@@ -95,6 +97,9 @@ class OverviewView(View):
     scopes: list[str]
     worst_scope: str | None = pydantic.Field(
         description='The scope with an imbalance farthest above its threshold.')
+    read_at: datetime.datetime
+    release: str = pydantic.Field(
+        description='Changes when an upgrade has changed the page or the views.')
 
 
 class ScopeQuestion(values.RequestModel):
@@ -130,21 +135,29 @@ def list_rights(call: calls.Call) -> Rights:
 def show_overview(call: calls.Call) -> OverviewView:
     """Show all scopes, the plans that wait, the pauses, and the tasks that failed lately.
 
-    The answer is at most a second old, as are those of the other views.
+    The answer is at most a second old, as are those of the other views. A view needs the rights
+    for its data as well, here those to list scopes, plans, tasks and pauses.
     """
+    call.check_rules('scope:list', 'plan:list', 'task:list', 'pause:list')
+
     def render() -> OverviewView:
         overview = live_views.read_overview(call.session)
         return OverviewView(html=live_page.render_overview(overview),
                             failures_html=live_page.render_failures(overview),
                             scopes=[card.name for card in overview.cards],
-                            worst_scope=overview.find_worst_scope())
+                            worst_scope=overview.find_worst_scope(),
+                            read_at=values.make_time(overview.at), release=version.read_release())
 
     return call.views.render('overview', render)
 
 
 @endpoints.register_endpoint('GET', '/v1/views/scope', 'view:scope', endpoints.Access.READER)
 def show_scope(call: calls.Call, query: ScopeQuestion) -> ScopeView:
-    """Show a scope: its hosts as squares, its moves, and its imbalance over time."""
+    """Show a scope: its hosts as squares, its moves, and its imbalance over time.
+
+    It needs the rights to list scopes, hosts, plans and tasks as well.
+    """
+    call.check_rules('scope:list', 'host:list', 'plan:list', 'task:list')
     return call.views.render(
         ('scope', query.scope), lambda: ScopeView.from_live(
             live_views.read_scope(call.session, call.cloud, query.scope)))
@@ -152,7 +165,11 @@ def show_scope(call: calls.Call, query: ScopeQuestion) -> ScopeView:
 
 @endpoints.register_endpoint('GET', '/v1/views/plan', 'view:plan', endpoints.Access.READER)
 def show_plan_view(call: calls.Call, query: PlanQuestion) -> View:
-    """Show a stored plan with its moves and their tasks, as kronos report does."""
+    """Show a stored plan with its moves and their tasks, as kronos report does.
+
+    It needs the rights to show plans and to list tasks as well.
+    """
+    call.check_rules('plan:show', 'task:list')
     return call.views.render(
         ('plan', query.plan_id), lambda: View(
             html=live_views.render_plan(call.session, query.plan_id)))

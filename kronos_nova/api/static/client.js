@@ -12,7 +12,9 @@
 
 // Requests to the API with the token of the reader. The token is kept by this tab alone.
 
-const KEY = 'kronos-token';
+const KEY = 'kronos-token', FAREWELL = 'kronos-farewell';
+/** Milliseconds after which a request has failed; a request for events waits less. */
+const PATIENCE = 70_000;
 const ROOT = new URL('../v1/', import.meta.url);
 const SIGN_IN = new URL('tokens', import.meta.url);
 
@@ -32,8 +34,16 @@ export function keepToken(token) {
   sessionStorage.setItem(KEY, token);
 }
 
-export function forgetToken() {
+/** Forget the token; the page shows the text when it is loaded again. */
+export function forgetToken(text) {
   sessionStorage.removeItem(KEY);
+  sessionStorage.setItem(FAREWELL, text);
+}
+
+export function takeFarewell() {
+  const text = sessionStorage.getItem(FAREWELL) ?? '';
+  sessionStorage.removeItem(FAREWELL);
+  return text;
 }
 
 /** Send a request below /v1; return the document of the answer, null for an empty one. */
@@ -50,7 +60,9 @@ export async function signIn(login) {
 }
 
 async function exchange(address, method, headers, body, signal) {
-  const options = { method, headers: { Accept: 'application/json', ...headers }, signal,
+  const signals = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
+  const options = { method, headers: { Accept: 'application/json', ...headers },
+    signal: AbortSignal.any(signals),
     cache: 'no-store', credentials: 'omit', redirect: 'error' };
   if (body !== undefined) {
     options.body = JSON.stringify(body);

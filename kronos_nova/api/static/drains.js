@@ -16,7 +16,7 @@ import { ApiError, send } from './client.js';
 import { count, formatSeconds, formatTime, make, openDialog } from './parts.js';
 
 /** Drains whose forecast is asked for without a click, and the milliseconds for which it holds. */
-const FORECAST = 3, FRESH = 120_000;
+const FORECAST = 3, FRESH = 600_000;
 const HEAD = ['Host', 'Scope', 'Instances left', 'State', 'Forecast'];
 
 export class Drains {
@@ -33,10 +33,11 @@ export class Drains {
     this.drains = [];
     this.forecasts = new Map();
     this.busy = false;
+    this.asked = 0;
   }
 
-  async refresh() {
-    this.drains = (await send('GET', 'drains')).drains;
+  async refresh(signal) {
+    this.drains = (await send('GET', 'drains', { signal })).drains;
     this.render();
     if (!this.busy) {
       this.busy = true;
@@ -51,7 +52,7 @@ export class Drains {
       const known = this.forecasts.get(host);
       if (known && Date.now() - known.at < FRESH) continue;
       try {
-        this.forecasts.set(host, { at: Date.now(), text: foretell(await ask(host)) });
+        this.forecasts.set(host, { at: Date.now(), text: stamp(foretell(await ask(host))) });
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
         this.forecasts.set(host, { at: Date.now(), text: error.message });
@@ -89,9 +90,11 @@ export class Drains {
     this.certificate.hidden = false;
     this.certificate.replaceChildren(make('p', {}, 'The service plans the drain of ',
       make('bdi', {}, host), ' …'));
+    const asked = ++this.asked;
     let answer;
     try {
       answer = await ask(host);
+      if (asked !== this.asked) return;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.certificate.replaceChildren(make('p', { class: 'bad' }, error.message));
@@ -133,8 +136,13 @@ export class Drains {
 
   openStop(host) {
     openDialog(this.find('stop-drain'), `Nova enables host ${host}. Tasks of the drain that have not `
-      + 'begun are cancelled.', 'stop', () => send('DELETE', 'drains', { body: { host } }), this.changed);
+      + 'begun are cancelled.', 'stop', () => send('DELETE', 'drains', { query: { host } }), this.changed);
   }
+}
+
+/** Return a forecast with the time at which it was made. */
+function stamp(text) {
+  return `${text} (at ${new Date().toISOString().slice(11, 16)} UTC)`;
 }
 
 function cell(column, ...children) {

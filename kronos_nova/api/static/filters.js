@@ -24,7 +24,7 @@ export class Filters {
     this.found = found;
     this.map = map;
     this.view = { hosts: [], moves: [], policies: [] };
-    form.addEventListener('input', () => this.apply());
+    for (const kind of ['input', 'change']) form.addEventListener(kind, () => this.apply());
     form.addEventListener('reset', () => setTimeout(() => this.apply()));
     form.addEventListener('submit', (event) => event.preventDefault());
   }

@@ -12,7 +12,7 @@
 
 // The live page: sign in, show the views of the service, and follow its events.
 
-import { ApiError, forgetToken, hasToken, keepToken, send, signIn } from './client.js';
+import { ApiError, forgetToken, hasToken, keepToken, send, signIn, takeFarewell } from './client.js';
 import { Drains } from './drains.js';
 import { Filters } from './filters.js';
 import { HeatMap } from './heat.js';
@@ -28,7 +28,7 @@ const RETRY = 1_000, SLOWEST = 30_000;
 
 const find = (id) => document.getElementById(id);
 const state = { rules: new Set(), scopes: [], scope: null, stop: null, timer: null, due: Infinity,
-  refreshing: null, again: false };
+  refreshing: null, again: false, release: null, links: '', plan: 0 };
 const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => {
   find('check-form').elements.host.value = host;
   find('announce').textContent = `${host} is chosen for a drain check.`;
@@ -36,7 +36,8 @@ const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => 
 const filters = new Filters(find('filters'), find('matches'), find('found'), map);
 const drains = new Drains(find, (rule) => state.rules.has(`kronos:drain:${rule}`), (answer) => {
   announce(answer.approval_problem ?? (answer.approvals_missing
-    ? tellMissing(answer.approvals_missing) : `Nova has changed host ${answer.host}.`));
+    ? tellMissing(answer.approvals_missing) : `Nova has changed host ${answer.host}. `
+      + 'The list of drains shows the change when an engine has read the cloud again.'));
   refresh();
 });
 
@@ -50,36 +51,46 @@ function tellMissing(number) {
   return `${count(number, 'more approval')} by other people ${number === 1 ? 'is' : 'are'} needed.`;
 }
 
-function showSignIn(text = '') {
+/** Forget the token, and load the page anew, so that nothing of this reader stays; say why. */
+function signOut(text = '') {
   state.stop?.abort();
-  unschedule();
-  forgetToken();
-  for (const id of ['content', 'who', 'scopes-nav']) find(id).hidden = true;
-  for (const id of ['state', 'as-of']) find(id).textContent = '';
-  for (const id of ['overview', 'failures', 'scope', 'drains']) swap(find(id), '');
+  forgetToken(text);
+  location.reload();
+}
+
+function showSignIn() {
   find('sign-in').hidden = false;
-  say(find('notice'), text);
+  say(find('notice'), takeFarewell());
   find('password-form').elements.user_name.focus();
 }
 
 /** Begin with the token that is kept: show the views, then follow the events. */
 async function begin() {
-  state.stop?.abort();
-  state.stop = new AbortController();
-  let rights;
-  try {
-    rights = await send('GET', 'rights');
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    showSignIn(error.status === 401 ? 'The token is not valid, or no longer.' : error.message);
-    return;
-  }
-  state.rules = new Set(rights.rules);
   find('sign-in').hidden = true;
+  state.stop = new AbortController();
+  const rights = await askForRights(state.stop.signal);
+  if (rights === null) return;
+  state.rules = new Set(rights.rules);
   say(find('notice'), '');
   find('who').firstElementChild.textContent = `${rights.user_name} in ${rights.project_name}`;
   for (const id of ['content', 'who']) find(id).hidden = false;
-  await follow(state.stop.signal);
+  await Promise.all([refresh(), follow(state.stop.signal)]);
+}
+
+/** Return what the token may do; null: it is refused. A service that is away keeps the token. */
+async function askForRights(signal) {
+  for (let delay = RETRY; ; delay = Math.min(2 * delay, SLOWEST)) {
+    try {
+      return await send('GET', 'rights', { signal });
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 401) signOut('The token is not valid, or no longer.');
+      else if (error.status === 403) signOut(error.message);
+      if ([401, 403].includes(error.status)) return null;
+      find('state').textContent = `Not live: ${error.message}`;
+      await sleep(delay, signal);
+    }
+  }
 }
 
 /** Refresh the views after each event, until the signal; a failed request is sent again. */
@@ -87,21 +98,22 @@ async function follow(signal) {
   let marker = null, delay = RETRY;
   while (!signal.aborted) {
     try {
-      if (marker === null) {
-        marker = (await send('GET', 'events', { signal })).marker;
-        await refresh();
-      } else {
-        const answer = await send('GET', 'events', { signal,
-          query: { since: marker, wait_seconds: document.hidden ? 0 : WAIT } });
-        marker = answer.marker;
-        if (answer.events.length) schedule(DEBOUNCE);
-        if (!answer.waited || document.hidden) await sleep(POLL, signal);
-      }
+      if (marker === null) marker = (await send('GET', 'events', { signal })).marker;
+      const answer = await send('GET', 'events', { signal,
+        query: { since: marker, wait_seconds: document.hidden ? 0 : WAIT } });
+      marker = answer.marker;
+      if (answer.events.length) schedule(DEBOUNCE);
+      if (!answer.waited || document.hidden) await sleep(POLL, signal);
+      if (delay !== RETRY) schedule(0);
       delay = RETRY;
       find('state').textContent = 'Live';
     } catch (error) {
       if (signal.aborted) return;
-      if (error.status === 401) { showSignIn('The token is no longer valid.'); return; }
+      if (error.status === 401) { signOut('The token is no longer valid.'); return; }
+      if (error.status === 403) {
+        find('state').textContent = 'Once a minute: the token may not follow events';
+        return;
+      }
       find('state').textContent = `Not live: ${error.message}`;
       if (!(error instanceof ApiError)) console.error(error);
       if (error.status === 404) marker = null;
@@ -140,32 +152,39 @@ function unschedule() {
 }
 
 /**
- * Ask for all views; show an error beside the views of before. While they come, another refresh is
- * due after them: they may be older than what it is asked for.
+ * Ask for all views; each that fails leaves its part as it was, and says why. While they come, another
+ * refresh is due after them: they may be older than what it is asked for.
  */
 function refresh() {
   state.again = state.refreshing !== null;
   state.refreshing ??= (async () => {
-    try {
-      const overview = await send('GET', 'views/overview');
-      showOverview(overview);
-      await Promise.all([showScope(), drains.refresh()]);
-      find('as-of').textContent = `as of ${new Date().toISOString().slice(11, 19)} UTC`;
-      say(find('notice'), '');
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status === 401) showSignIn('The token is no longer valid.');
-      else say(find('notice'), error.message);
-    } finally {
-      state.refreshing = null;
-      if (hasToken()) schedule(state.again ? DEBOUNCE : REFRESH);
-      state.again = false;
+    const problems = new Set();
+    for (const show of [showOverview, showScope, () => drains.refresh(state.stop.signal)]) {
+      try {
+        await show();
+      } catch (error) {
+        if (state.stop.signal.aborted) return;
+        if (!(error instanceof ApiError)) console.error(error);
+        if (error.status === 401) { signOut('The token is no longer valid.'); return; }
+        problems.add(error.message);
+      }
     }
+    say(find('notice'), [...problems].join(' '));
+    state.refreshing = null;
+    schedule(state.again ? DEBOUNCE : REFRESH);
+    state.again = false;
   })();
   return state.refreshing;
 }
 
-function showOverview(view) {
+async function showOverview() {
+  const view = await send('GET', 'views/overview', { signal: state.stop.signal });
+  if (state.release !== view.release && state.release !== null) {
+    location.reload();  // the service has been upgraded: scripts and views of two releases do not mix
+    return;
+  }
+  state.release = view.release;
+  find('as-of').textContent = `as of ${view.read_at.slice(11, 19)} UTC`;
   state.scopes = view.scopes;
   const box = find('overview');
   swap(box, view.html);
@@ -178,17 +197,16 @@ function showOverview(view) {
     href: `#scope=${encodeURIComponent(scope)}`,
     ...(scope === state.scope ? { 'aria-current': 'page' } : {}) }, make('bdi', {}, scope))));
   find('scopes-nav').hidden = view.scopes.length < 2;
-  const list = find('scopes-nav').querySelector('ul');
-  if (list.innerText !== view.scopes.join('\n') || !list.querySelector('[aria-current]')) {
-    list.replaceChildren(...links);
-  }
+  const shown = JSON.stringify([view.scopes, state.scope]);
+  if (state.links !== shown) find('scopes-nav').querySelector('ul').replaceChildren(...links);
+  state.links = shown;
 }
 
 async function showScope() {
   const { scope } = state;
   find('scope-section').hidden = scope === null;
   if (scope === null) return;
-  const view = await send('GET', 'views/scope', { query: { scope } });
+  const view = await send('GET', 'views/scope', { query: { scope }, signal: state.stop.signal });
   if (scope !== state.scope) return;
   const changed = swap(find('scope'), view.html);
   if (changed) map.attach(view);
@@ -206,17 +224,17 @@ function readHash() {
 
 function chooseScope(scope) {
   state.scope = scope;
-  for (const link of find('scopes-nav').querySelectorAll('a')) {
-    if (link.textContent === scope) link.setAttribute('aria-current', 'page');
-    else link.removeAttribute('aria-current');
-  }
-  refresh();
+  if (state.refreshing === null) refresh();
+  else state.refreshing.then(refresh);
 }
 
 async function showPlan(planId) {
   const box = find('plan-view');
+  const asked = ++state.plan;
   try {
-    swap(box.lastElementChild, (await send('GET', 'views/plan', { query: { plan_id: planId } })).html);
+    const { html } = await send('GET', 'views/plan', { query: { plan_id: planId } });
+    if (asked !== state.plan) return;
+    swap(box.lastElementChild, html);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     say(find('notice'), error.message);
@@ -258,7 +276,7 @@ find('token-form').addEventListener('submit', (event) => {
   event.target.reset();
   begin();
 });
-find('sign-out').addEventListener('click', () => showSignIn());
+find('sign-out').addEventListener('click', () => signOut());
 find('check-form').addEventListener('submit', (event) => {
   event.preventDefault();
   drains.check(event.target.elements.host.value.trim());

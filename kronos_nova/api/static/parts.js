@@ -63,11 +63,15 @@ export function openDialog(dialog, text, value, order, done) {
   form.reset();
   say(notice, '');
   form.querySelector('p').textContent = text;
+  // An order that is under way keeps its dialog: the answer must not close the dialog of another one.
+  let busy = false;
+  dialog.oncancel = (event) => { if (busy) event.preventDefault(); };
   form.onsubmit = async (event) => {
     const button = event.submitter;
-    if (button?.value !== value) return;
+    if (busy) event.preventDefault();
+    if (busy || button?.value !== value) return;
     event.preventDefault();
-    button.disabled = true;
+    button.disabled = busy = true;
     try {
       const answer = await order(form.elements);
       dialog.close();
@@ -76,7 +80,7 @@ export function openDialog(dialog, text, value, order, done) {
       if (!(error instanceof ApiError)) throw error;
       say(notice, error.message);
     } finally {
-      button.disabled = false;
+      button.disabled = busy = false;
     }
   };
   dialog.showModal();

@@ -12,11 +12,13 @@
 """Views for the live page, from the database and the newest readings of the cloud."""
 
 from collections.abc import Callable
+import dataclasses
 import threading
 import time
 import typing
 
 from kronos_nova import exception
+from kronos_nova import plurals
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import plan_sections
 from kronos_nova.rebalancer.operations import published_cloud
@@ -45,7 +47,7 @@ Rendered = typing.TypeVar('Rendered')
 class RenderedViews:
     """Views that are rendered once a second at most, for all clients of a process.
 
-    One thread renders a view; others get the one before meanwhile.
+    One thread renders a view; others wait for it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 64) -> None:
@@ -53,33 +55,38 @@ class RenderedViews:
         self._most = most
         self._lock = threading.Lock()
         self._kept: dict[object, tuple[float, typing.Any]] = {}
-        self._rendering: dict[object, threading.Lock] = {}
+        self._rendering: dict[object, _RenderingLock] = {}
 
     def render(self, key: object, make: Callable[[], Rendered]) -> Rendered:
-        """Return the value of a key that was made within the last second, or make it."""
+        """Return the value of a key whose making has begun within the last second, or make it."""
         with self._lock:
-            lock = self._rendering.setdefault(key, threading.Lock())
-            kept = self._kept.get(key)
-        if kept is not None and self._clock() - kept[0] < FRESH_SECONDS:
-            return typing.cast(Rendered, kept[1])
-        if not lock.acquire(blocking=kept is None):
-            assert kept is not None
-            return typing.cast(Rendered, kept[1])
+            rendering = self._rendering.setdefault(key, _RenderingLock())
+            rendering.users += 1
         try:
-            kept = self._kept.get(key)
-            if kept is not None and self._clock() - kept[0] < FRESH_SECONDS:
-                return typing.cast(Rendered, kept[1])
-            begun = self._clock()
-            value = make()
-            with self._lock:
-                self._kept[key] = begun, value
-                while len(self._kept) > self._most:
-                    oldest = min(self._kept, key=lambda other: self._kept[other][0])
-                    del self._kept[oldest]
-                    self._rendering.pop(oldest, None)
-            return value
+            with rendering.lock:
+                begun = self._clock()
+                kept = self._kept.get(key)
+                if kept is not None and begun - kept[0] < FRESH_SECONDS:
+                    return typing.cast(Rendered, kept[1])
+                value = make()
+                with self._lock:
+                    self._kept[key] = begun, value
+                    while len(self._kept) > self._most:
+                        del self._kept[min(self._kept, key=lambda other: self._kept[other][0])]
+                return value
         finally:
-            lock.release()
+            with self._lock:
+                rendering.users -= 1
+                if not rendering.users:
+                    del self._rendering[key]
+
+
+@dataclasses.dataclass
+class _RenderingLock:
+    """A lock for one key, with the number of threads that hold it or wait for it."""
+
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    users: int = 0
 
 
 def read_overview(session: sessions.DatabaseSession) -> live_values.Overview:
@@ -110,7 +117,7 @@ def _build_card(state: stored_views.ScopeState) -> live_values.ScopeCard:
     if cycle.error is not None:
         problems.append(f'The last cycle failed: {cycle.error}')
     if state.overdue:
-        problems.append(f'{state.overdue} tasks are overdue.')
+        problems.append(f'{plurals.count_with_verb(state.overdue, "task")} overdue.')
     return live_values.ScopeCard(
         state.scope, tuple(values.PolicyLine(
             report.name, report.threshold, report.measured_imbalance, report.imbalance_after,

@@ -16,7 +16,9 @@ import pathlib
 import re
 import threading
 
+from keystoneauth1 import exceptions as keystone_errors
 import pytest
+import requests
 
 from kronos_nova.api import application
 from kronos_nova.api import live_page
@@ -30,6 +32,14 @@ from tests.unit.rebalancer.report import made
 STATIC = pathlib.Path(live_page.__file__).parent / 'static'
 LOGIN = {'user_name': 'alice', 'user_domain_name': 'Default', 'password': 's3cret',
          'project_name': 'operators', 'project_domain_name': 'Default'}
+
+
+def make_receipt():
+    """Return the error of Keystone for a user who needs a second factor."""
+    answer = requests.Response()
+    answer._content = b'{"receipt": {"methods": ["password"], "expires_at": "2026-01-01T00:00:00.000000Z"}, ' \
+        b'"required_auth_methods": [["password", "totp"]]}'
+    return keystone_errors.MissingAuthMethods(answer)
 
 
 @pytest.fixture
@@ -96,6 +106,72 @@ def test_bad_sign_in_names_the_field_and_shows_no_password(files, more, status, 
     assert answer.status_code == status
     detail = answer.get_json()['errors'][0]['detail']
     assert text in detail and 's3cret' not in detail
+
+
+@pytest.mark.parametrize(('error', 'status', 'text', 'level'), [
+    (keystone_errors.Unauthorized(), 401, 'check the names', 'WARNING'),
+    (make_receipt(), 401, 'second factor', None),
+    (keystone_errors.Forbidden(), 403, 'paste a token', None),
+    (keystone_errors.HttpError(http_status=429), 503, 'paste a token', None),
+    (keystone_errors.BadGateway(), 503, 'cannot be asked', 'ERROR'),
+    (keystone_errors.ConnectFailure('refused'), 503, 'cannot be asked', 'ERROR')])
+def test_refusal_of_keystone_says_the_next_step(files, monkeypatch, caplog, error, status, text,
+                                                level):
+    def refuse(conf, login):
+        raise error
+
+    monkeypatch.setattr(live_page, '_open_session', refuse)
+    answer = files.post('/page/tokens', json={**LOGIN, 'user_name': 'al\x1bice'})
+    assert answer.status_code == status
+    assert text in answer.get_json()['errors'][0]['detail']
+    assert [record.levelname for record in caplog.records] == ([] if level is None else [level])
+    assert 's3cret' not in caplog.text and '\x1b' not in caplog.text
+    if level == 'WARNING':
+        assert 'al?ice' in caplog.text and '127.0.0.1' in caplog.text
+
+
+def test_sign_ins_at_a_time_are_few(files, monkeypatch):
+    """Each takes a thread, and needs no token."""
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    class Session:
+        def get_token(self):
+            asked.release()
+            assert go_on.wait(20)
+            return 'token'
+
+    monkeypatch.setattr(live_page, '_open_session', lambda conf, login: Session())
+    got = []
+
+    def sign_in():
+        got.append(files.application.test_client().post('/page/tokens', json=LOGIN).status_code)
+
+    threads = [threading.Thread(target=sign_in) for _number in range(live_page.SIGN_INS)]
+    for thread in threads:
+        thread.start()
+        assert asked.acquire(timeout=20)
+    sign_in()
+    assert got == [503]
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert got == [503] + [200] * live_page.SIGN_INS
+
+
+@pytest.mark.parametrize(('rule', 'path'), [
+    ('plan:list', 'overview'), ('task:list', 'overview'), ('pause:list', 'overview'),
+    ('scope:list', 'overview'), ('host:list', 'scope?scope=blue'),
+    ('plan:list', 'scope?scope=blue'),
+    ('task:list', 'scope?scope=blue'), ('plan:show', f'plan?plan_id={made.UUID.format(7)}'),
+    ('task:list', f'plan?plan_id={made.UUID.format(7)}')])
+def test_view_needs_the_rights_for_its_data_as_well(conf, tmp_path, rule, path):
+    policy = tmp_path / 'policy.yaml'
+    policy.write_text(f'"kronos:{rule}": "role:auditor"\n')
+    conf.set_override('policy_file', str(policy), 'oslo_policy')
+    client = conftest.Client(application.make_routes(conf))
+    status, detail = client.fail('GET', f'/v1/views/{path}', roles='manager')
+    assert status == 403 and f'kronos:{rule} ' in detail
+    assert client.send('GET', f'/v1/views/{path}', roles='manager,auditor')[0] in (200, 404)
 
 
 def test_sign_in_with_a_password_can_be_refused(conf):
@@ -172,6 +248,7 @@ class TestRenderedViews:
 
         with pytest.raises(ValueError):
             views.render('a', fail)
+        assert not views._rendering, 'a reader who asks for what does not exist leaves nothing'
         assert views.render('a', lambda: 1) == 1 and views.render('b', lambda: 2) == 2
 
     def test_oldest_are_forgotten(self):
@@ -179,9 +256,10 @@ class TestRenderedViews:
         for number in range(5):
             self.now = number / 10
             views.render(number, lambda number=number: number)
-        assert set(views._kept) == {3, 4} and set(views._rendering) == {3, 4}
+        assert set(views._kept) == {3, 4} and not views._rendering
 
-    def test_others_get_the_view_before_while_one_thread_renders(self):
+    def test_others_wait_for_the_thread_that_renders(self):
+        """A view of before would hide the event for which they ask."""
         views = self.make()
         assert views.render('key', lambda: 'old') == 'old'
         self.now = 5.0
@@ -193,10 +271,14 @@ class TestRenderedViews:
             return 'new'
 
         got = []
-        thread = threading.Thread(target=lambda: got.append(views.render('key', render_slowly)))
-        thread.start()
+        threads = [threading.Thread(
+            target=lambda: got.append(views.render('key', render_slowly))) for _number in range(3)]
+        for thread in threads:
+            thread.start()
         assert begun.wait(20)
-        assert views.render('key', lambda: 'other') == 'old'
+        assert views.render('another key', lambda: 'other') == 'other'
+        assert got == []
         go_on.set()
-        thread.join(20)
-        assert got == ['new'] and views.render('key', lambda: 'other') == 'new'
+        for thread in threads:
+            thread.join(20)
+        assert got == ['new'] * 3 and not views._rendering
