@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-LONGEST = ('test_live_page', 'test_store', 'test_crashes', 'test_legacy_broker', 'test_defect_19', 'test_simulate',
-           'test_broker_check', 'test_transport', 'test_silent_database', 'test_report')
+LONGEST = ('test_live_page', 'test_store', 'test_crashes', 'test_legacy_broker', 'test_defect_19',
+           'test_simulate', 'test_broker_check', 'test_transport', 'test_silent_database',
+           'test_report')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

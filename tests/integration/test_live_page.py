@@ -381,13 +381,25 @@ def test_pattern_in_a_filter_is_a_text(page, service):
         assert page.find('#matches').text == '0 hosts and 0 moves match.'
 
 
-def test_drain_is_checked_and_started_by_a_manager(page, service):
-    page.open(service.tokens['reader'])
+def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
+    page.open(service.tokens['reader'], 'blue')
+    page.wait(lambda: page.read_text('#drains tbody th') == 'd')
+    assert not page.find_all('#drains tbody button')
+    page.open(service.tokens['manager'], 'blue')
+    page.wait(lambda: page.list_shown('#drains tbody button')).pop().click()
+    dialog = page.wait(lambda: page.list_shown('#stop-drain')).pop()
+    assert 'Nova enables host d.' in dialog.text
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.list_shown('#stop-drain'))
+
+
+def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
+    provoked.append('status of 404')
+    page.open(service.tokens['manager'])
     page.find('#check-form [name=host]').send_keys('nowhere', Keys.ENTER)
     page.wait(lambda: 'nowhere' in page.read_text('#certificate')
               and page.find_all('#certificate .bad'))
     page.find('#check-form [name=host]').clear()
-    page.take_console()
     page.find('#check-form [name=host]').send_keys('c', Keys.ENTER)
     page.wait(lambda: 'Drain of c is not possible' in page.read_text('#certificate'))
     assert 'its device cannot move' in page.read_text('#certificate')

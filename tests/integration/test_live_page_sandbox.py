@@ -121,8 +121,8 @@ def test_operator_drains_a_host_and_sees_its_moves_end(run, page):
     assert not [server for server in cloud.servers()
                 if server['OS-EXT-SRV-ATTR:host'] == host]
     # An engine publishes what it has read once a minute.
-    page.wait(lambda: host in page.find('#drains').text
-              and 'empty' in page.find('#drains').text, PATIENCE)
+    page.wait(lambda: [row.find_element(By.CSS_SELECTOR, 'td:nth-of-type(2)').text
+                       for row in page.list_shown('#drains tbody tr')] == ['0'], PATIENCE)
     page.wait(lambda: page.list_shown('#drains tbody button')).pop().click()
     page.wait(lambda: page.list_shown('#stop-drain'))
     page.find('#stop-drain .main').click()

@@ -98,7 +98,10 @@ async function follow(signal) {
   let marker = null, delay = RETRY;
   while (!signal.aborted) {
     try {
-      if (marker === null) marker = (await send('GET', 'events', { signal })).marker;
+      if (marker === null) {
+        marker = (await send('GET', 'events', { signal })).marker;
+        find('state').textContent = 'Live';
+      }
       const answer = await send('GET', 'events', { signal,
         query: { since: marker, wait_seconds: document.hidden ? 0 : WAIT } });
       marker = answer.marker;

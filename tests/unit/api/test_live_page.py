@@ -37,8 +37,9 @@ LOGIN = {'user_name': 'alice', 'user_domain_name': 'Default', 'password': 's3cre
 def make_receipt():
     """Return the error of Keystone for a user who needs a second factor."""
     answer = requests.Response()
-    answer._content = b'{"receipt": {"methods": ["password"], "expires_at": "2026-01-01T00:00:00.000000Z"}, ' \
-        b'"required_auth_methods": [["password", "totp"]]}'
+    answer._content = (
+        b'{"receipt": {"methods": ["password"], "expires_at": "2026-01-01T00:00:00.000000Z"}, '
+        b'"required_auth_methods": [["password", "totp"]]}')
     return keystone_errors.MissingAuthMethods(answer)
 
 
@@ -167,7 +168,6 @@ def test_sign_ins_at_a_time_are_few(files, monkeypatch):
 def test_view_needs_the_rights_for_its_data_as_well(conf, tmp_path, rule, path):
     policy = tmp_path / 'policy.yaml'
     policy.write_text(f'"kronos:{rule}": "role:auditor"\n')
-    conf.set_override('policy_file', str(policy), 'oslo_policy')
     client = conftest.Client(application.make_routes(conf))
     status, detail = client.fail('GET', f'/v1/views/{path}', roles='manager')
     assert status == 403 and f'kronos:{rule} ' in detail
