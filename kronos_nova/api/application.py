@@ -142,10 +142,7 @@ def _make_view(endpoint: endpoints.Endpoint,
         if identity is None:
             raise http_errors.Unauthorized('No identity is confirmed.')
         if not make_call.may_call(endpoint.rule, identity):
-            raise http_errors.Forbidden(
-                f'Policy rule {endpoint.rule} does not admit user {identity.user_id} with the '
-                f'roles {", ".join(identity.roles) or "(none)"} in project '
-                f'{identity.project_id or "(none)"}.')
+            raise calls.make_refusal(endpoint.rule, identity)
         _check_names(names)
         call = make_call(identity, f'{_find_root()}{flask.request.path}',
                          calls.find_access(flask.request.environ))

@@ -119,6 +119,44 @@ def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
     assert 'os_compute_api:os-services:list' in start(person)[1]['errors'][0]['detail']
 
 
+@pytest.fixture
+def restrict(conf, client, tmp_path):
+    """Return a function that lets no one pass a policy rule."""
+    def write_policy(rule):
+        (tmp_path / 'policy.yaml').write_text(f'{rule}: "!"\n')
+
+    conf.set_override('policy_file', str(tmp_path / 'policy.yaml'), 'oslo_policy')
+    return write_policy
+
+
+def test_approval_of_a_drain_needs_the_right_to_approve(
+        conf, restrict, person, nova, store, publisher):
+    restrict('kronos:plan:approve')
+    balance = approving(conf, publisher)
+    status, document = start(person, approve=True)
+    (error,) = document['errors']
+    assert (status, error['code']) == (403, 'kronos.api.forbidden')
+    assert 'Policy rule kronos:plan:approve ' in error['detail']
+    assert nova.asked == [] and list_commands(store) == []
+    assert {row.task.state for row in store.tasks.list_plan_tasks(balance.plan_id)} == {
+        TaskState.PENDING}
+    assert start(person)[0] == 200
+
+
+def test_stop_needs_the_right_to_cancel(conf, restrict, person, nova, store, publisher):
+    approving(conf, publisher)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    asked, commands = len(nova.asked), list_commands(store)
+    restrict('kronos:plan:cancel')
+    nova.answers[LIST] = [disabled('new memory')]
+    status, document = person.send('DELETE', '/v1/drains?host=a')
+    (error,) = document['errors']
+    assert (status, error['code']) == (403, 'kronos.api.forbidden')
+    assert 'Policy rule kronos:plan:cancel ' in error['detail']
+    assert len(nova.asked) == asked and list_commands(store) == commands
+    assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
+
+
 @pytest.mark.parametrize(('lists', 'put'), [
     ((503, b''), {}), (ENABLED, (500, {})), (ENABLED, None), (b'<html>', {})])
 def test_failure_of_nova_is_503_and_names_it(person, nova, store, publisher, lists, put):
