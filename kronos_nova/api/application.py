@@ -265,8 +265,7 @@ def _answer_our_error(error: exception.KronosException) -> flask.Response:
     status = error_documents.choose_status(error)
     if not error_documents.is_for_client(error, status):
         LOG.error('%s %s: %s', flask.request.method, flask.request.path, error)
-        return _answer_error(status, 'The service cannot answer now; its log has the reason.',
-                             error.code)
+        return _answer_error(status, error_documents.UNANSWERED, error.code)
     return _answer_error(status, error_documents.describe_error(error), error.code)
 
 

@@ -12,17 +12,23 @@
 
 """Drains are started, approved and stopped for a user; Nova may refuse that."""
 
+import contextlib
 import dataclasses
 import time
 import types
 
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import connection
+from kronos_nova.rebalancer.operations import calculation_turns
+from kronos_nova.rebalancer.operations import operator_decisions
+from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
+from tests.unit.api import test_cloud
 from tests.unit.api import test_verdicts
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
@@ -270,6 +276,72 @@ def test_held_scope_gets_no_order_and_says_so(conf, person, nova, store, publish
     store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='storm')
     drain = start(person, approve=True, force=True)[1]
     assert drain['changed'] and drain['plan_ids'] == [] and 'storm' in drain['approval_problem']
+
+
+@pytest.mark.parametrize(('error', 'words'), [
+    (exception.BusyError(path='kronos-api', field='request', problem='another calculation is '
+                         'under way', remedy='Try again later'), 'another calculation'),
+    (exception.StoreError(problem='mysql://secret does not answer', remedy='See it.'),
+     'its log has the reason'),
+    (exception.PlanRefused(scope='blue', problem='x'), 'its log has the reason')])
+def test_failed_approval_of_a_started_drain_is_no_failed_start(
+        conf, person, nova, store, publisher, monkeypatch, error, words):
+    approving(conf, publisher)
+    turns = iter([contextlib.nullcontext()])
+
+    def take_turn(self):
+        for turn in turns:
+            return turn
+        raise error
+
+    monkeypatch.setattr(calculation_turns.CalculationTurns, 'take_turn', take_turn)
+    status, drain = start(person, approve=True)
+    assert status == 200 and drain['changed'] is True, drain
+    assert drain['plan_ids'] == []
+    assert words in drain['approval_problem'] and 'secret' not in drain['approval_problem']
+    assert 'The host is disabled: order the approval' in drain['approval_problem']
+
+
+def test_second_approval_by_one_person_is_no_problem(conf, person, nova, store, publisher):
+    approving(conf, publisher, people=2)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    nova.answers[LIST] = [disabled('new memory')]
+    drain = start(person, approve=True)[1]
+    assert drain['approval_problem'] is None, drain
+    assert (drain['plan_ids'], drain['approvals_missing']) == ([plan_id], 1)
+
+
+def add_instance(client, publisher, name):
+    """Publish another instance on host a, and wait until it is shown; return its UUID."""
+    cluster = publisher.collector.cluster
+    before = cluster.instances[A1]
+    uuid = loader.uuid_of(name)
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuid: dataclasses.replace(before, uuid=uuid, name=name)})
+    publisher.run_cycle()
+    test_cloud.wait_for(client, '/v1/instances?host=a', lambda _status, shown: uuid in {
+        instance['id'] for instance in shown['instances']})
+    return uuid
+
+
+@pytest.mark.parametrize('refused', [False, True])
+def test_moves_that_no_plan_has_yet_are_ordered_beside_those_that_wait(
+        conf, person, nova, store, publisher, monkeypatch, refused):
+    approving(conf, publisher, people=2)
+    (first,) = start(person, approve=True)[1]['plan_ids']
+    uuid = add_instance(person, publisher, 'a2')
+    nova.answers[LIST] = [disabled('new memory')]
+    if refused:
+        def approve_plan(*_args, **_more):
+            raise exception.DecisionRefused(problem='says no', remedy='Nothing was approved.')
+
+        monkeypatch.setattr(operator_decisions, 'approve_plan', approve_plan)
+    drain = start(person, approve=True)[1]
+    second = drain['plan_ids'][-1]
+    assert drain['plan_ids'] == ([second] if refused else [first, second])
+    assert [row.task.instance_uuid for row in store.tasks.list_plan_tasks(second)] == [uuid]
+    assert drain['approvals_missing'] == 1
+    assert ('says no' in (drain['approval_problem'] or '')) is refused
 
 
 def test_stop_enables_the_host_and_cancels_unbegun_moves(
