@@ -216,6 +216,49 @@ def test_reading_that_is_too_old_starts_no_drain(conf, person, nova, publisher):
     assert person.send('DELETE', '/v1/drains?host=a')[0] == 200, 'a stop needs no reading'
 
 
+def list_services(**reasons):
+    """Return an answer of Nova with hosts that are disabled for these reasons."""
+    return {'services': [
+        {**served.service(host, 'disabled' if host in reasons else 'enabled', reasons.get(host)),
+         'id': f'id-{host}'} for host in published.HOSTS]}
+
+
+def test_host_disabled_since_the_reading_counts_for_max_drain_fraction(person, nova, publisher):
+    publisher.conf.set_override('max_drain_fraction', 0.5, 'engine')
+    publisher.run_cycle()
+    nova.answers[LIST] = [list_services(d='new disks')]
+    assert start(person)[0] == 200
+    nova.answers[LIST] = [list_services(d='new disks', a='new memory')]
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'b', 'reason': 'x'})
+    assert status == 409 and '3 of 4 hosts are disabled' in detail, detail
+    assert nova.number('PUT') == 1
+
+
+def test_destinations_of_a_drain_are_those_enabled_now(conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    nova.answers[LIST] = [list_services(b='broken')]
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    tasks = [row.task for row in store.tasks.list_plan_tasks(plan_id)]
+    assert {host for task in tasks for host in (task.to_host, *task.alternates)} == {'c', 'd'}
+
+
+def test_drain_is_refused_where_its_destination_was_disabled_since_the_reading(
+        person, nova, publisher):
+    nova.answers[LIST] = [list_services(b='broken', d='new disks')]
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x'})
+    assert status == 409 and 'service-disabled (2 hosts)' in detail, detail
+    assert nova.number('PUT') == 0
+
+
+def test_drain_by_force_in_place_of_another_reason_is_approved(
+        conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    nova.answers[LIST] = [list_services(a='AUTO: libvirt', d='new disks')]
+    drain = start(person, approve=True, force=True)[1]
+    assert drain['changed'] and drain['approval_problem'] is None, drain
+    assert len(drain['plan_ids']) == 1
+
+
 def test_approved_drain_is_ordered_and_the_plan_for_balance_gives_way(
         conf, person, nova, store, publisher):
     balance = approving(conf, publisher)
