@@ -72,7 +72,7 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
         lambda command, text: store.audit.record_command(
-            session.operator, command, f'host {host}', text))
+            session.operator, command, f'host {host}', text), approve)
     session.present_services = {**session.present_services, host: model.Service(
         host, status='disabled', disabled_reason=reason)}
     return StartedDrain(check, changed, drain_approvals.approve_drain(
@@ -94,11 +94,12 @@ def _list_services(service: compute_service.ComputeService,
 
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
-                  record: Callable[[str, str], None]) -> bool:
+                  record: Callable[[str, str], None], approve: bool = False) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
         is disabled; a second one follows when Nova refuses or does not answer.
+    :param approve: the audit row says that the moves are to be approved.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
@@ -108,7 +109,7 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
             return False
         if not force:
             _refuse_without_force(host, check, present, options)
-        record(audits.DRAIN_STARTED, reason)
+        record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:

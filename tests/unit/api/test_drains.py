@@ -319,6 +319,7 @@ def test_held_scope_gets_no_order_and_says_so(conf, person, nova, store, publish
     store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='storm')
     drain = start(person, approve=True, force=True)[1]
     assert drain['changed'] and drain['plan_ids'] == [] and 'storm' in drain['approval_problem']
+    assert list_commands(store)[-1] == ('drain started', 'host a', 'new memory (force, approve)')
 
 
 @pytest.mark.parametrize(('error', 'words'), [
@@ -421,6 +422,7 @@ def test_stop_leaves_a_host_alone_that_no_drain_has_disabled(
     assert status == 409 and 'that is no drain: ' in detail and repr(reason) in detail
     assert nova.number('PUT') == 0 and list_commands(store) == []
     assert person.send('DELETE', '/v1/drains?host=a&force=true')[1]['changed'] is True
+    assert list_commands(store) == [('drain stopped', 'host a', '(force)')]
 
 
 def test_stop_that_nova_refuses_cancels_nothing(conf, person, nova, store, publisher):
