@@ -25,7 +25,6 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
@@ -85,7 +84,7 @@ def approve_drain(session: cloud_state.Session, host: str, *, reason: str,
         for left in reversed(range(TRIES)):
             session.forget_cloud()
             cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
-            if not engine_conf.count_needed_approvals(session.conf, cluster.scope):
+            if not session.count_needed_approvals(cluster.scope):
                 return DrainApproval()
             problems.clear()
             for plan_id, instances in _list_waiting_moves(session, cluster.scope, host):
@@ -182,4 +181,5 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
 
     return plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark, decision, 'drained',
-        signer=session.signer, person=session.person, before=supersede_tasks)
+        signer=session.signer, person=session.person,
+        needed=session.count_needed_approvals(cluster.scope), before=supersede_tasks)

@@ -293,6 +293,16 @@ def test_approved_drain_waits_for_the_other_people(conf, person, nova, store, pu
     assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
 
 
+@pytest.mark.parametrize(('ours', 'engines', 'missing'), [(0, 2, 1), (2, 1, 0)])
+def test_the_engine_decides_how_many_people_must_approve(
+        conf, person, nova, store, publisher, ours, engines, missing):
+    approving(conf, publisher, people=engines)
+    conf.set_override('mode', 'approve' if ours else 'auto', 'engine')
+    conf.set_override('min_approvals', ours or 1, 'engine')
+    drain = start(person, approve=True)[1]
+    assert (len(drain['plan_ids']), drain['approvals_missing']) == (1, missing), drain
+
+
 def test_plan_of_the_drain_that_waits_is_approved(conf, person, nova, store, publisher):
     approving(conf, publisher)
     cluster = publisher.collector.cluster
