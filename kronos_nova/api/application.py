@@ -142,10 +142,7 @@ def _make_view(endpoint: endpoints.Endpoint,
         if identity is None:
             raise http_errors.Unauthorized('No identity is confirmed.')
         if not make_call.may_call(endpoint.rule, identity):
-            raise http_errors.Forbidden(
-                f'Policy rule {endpoint.rule} does not admit user {identity.user_id} with the '
-                f'roles {", ".join(identity.roles) or "(none)"} in project '
-                f'{identity.project_id or "(none)"}.')
+            raise calls.make_refusal(endpoint.rule, identity)
         _check_names(names)
         call = make_call(identity, f'{_find_root()}{flask.request.path}',
                          calls.find_access(flask.request.environ))
@@ -268,8 +265,7 @@ def _answer_our_error(error: exception.KronosException) -> flask.Response:
     status = error_documents.choose_status(error)
     if not error_documents.is_for_client(error, status):
         LOG.error('%s %s: %s', flask.request.method, flask.request.path, error)
-        return _answer_error(status, 'The service cannot answer now; its log has the reason.',
-                             error.code)
+        return _answer_error(status, error_documents.UNANSWERED, error.code)
     return _answer_error(status, error_documents.describe_error(error), error.code)
 
 

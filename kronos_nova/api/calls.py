@@ -96,6 +96,22 @@ class Call:
         """
         return self.cloud.list_readings(self.session.store)
 
+    def require_rule(self, rule: str) -> None:
+        """Check that a policy rule besides that of the endpoint admits the identity.
+
+        :raises Forbidden: it does not.
+        """
+        if not self.is_admitted(rule):
+            raise make_refusal(rule, self.identity)
+
+
+def make_refusal(rule: str, identity: context.RequestContext) -> http_errors.Forbidden:
+    """Return the error for an identity that a policy rule does not admit."""
+    return http_errors.Forbidden(
+        f'Policy rule {rule} does not admit user {identity.user_id} with the '
+        f'roles {", ".join(identity.roles) or "(none)"} in project '
+        f'{identity.project_id or "(none)"}.')
+
 
 def read_identity(environ: Mapping[str, Any]) -> context.RequestContext | None:
     """Return the identity that keystonemiddleware has confirmed; None: it has confirmed none.

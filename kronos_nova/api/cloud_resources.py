@@ -21,6 +21,7 @@ import pydantic
 
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.api import error_documents
 from kronos_nova.api import resources
 from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import drain_approvals
@@ -354,7 +355,7 @@ class StartedDrain(values.Resource):
         return cls(host=host, changed=started.changed, instance_count=check.here,
                    arriving_count=check.coming, expected_seconds=check.seconds,
                    plan_ids=list(approval.plan_ids), approvals_missing=approval.missing,
-                   approval_problem=approval.problem)
+                   approval_problem=approval.describe_problem(error_documents.describe_for_client))
 
 
 class StoppedDrain(values.Resource):

@@ -14,11 +14,13 @@
 
 import http
 
+from oslo_log import log as logging
 import pydantic
 
 from kronos_nova import exception
 from kronos_nova.api import values
 
+LOG = logging.getLogger(__name__)
 #: Codes of errors that have no exception of ours, by status.
 _CODES = {
     400: 'kronos.api.bad_request', 401: 'kronos.api.unauthenticated',
@@ -27,6 +29,7 @@ _CODES = {
     413: 'kronos.api.body_too_large', 415: 'kronos.api.media_type',
     503: 'kronos.api.unavailable'}
 UNEXPECTED = 'kronos.api.unexpected'
+UNANSWERED = 'The service cannot answer now; its log has the reason.'
 
 
 class Error(values.Resource):
@@ -94,6 +97,14 @@ def describe_error(error: exception.KronosException) -> str:
         return text if not remedy or 'kronos ' in remedy \
             else f'{text} {exception.format_sentence(remedy)}'
     return str(error)
+
+
+def describe_for_client(error: exception.KronosException) -> str:
+    """Return the text of an error of ours; write one that is not for clients to the log."""
+    if is_for_client(error, choose_status(error)):
+        return describe_error(error)
+    LOG.error('%s', error)
+    return UNANSWERED
 
 
 def describe_validation(error: pydantic.ValidationError, part: str) -> str:

@@ -162,7 +162,7 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
     leaving = plurals.count_with_verb(check.here, 'instance')
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if approval is None else drain_lines.format_approval(
-                approval.plan_ids, approval.missing, approval.problem))
+                approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')
 
 

@@ -259,6 +259,19 @@ class Cluster:
         return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts),
                                    unreadable_hosts=frozenset(unreadable))
 
+    def replace_services(self, services: Mapping[str, Service]) -> 'Cluster':
+        """Return the same cloud with the states of services that were read later.
+
+        :param services: by host; those of other hosts stay as they are.
+        """
+        if not services:
+            return self
+        return dataclasses.replace(self, services={
+            host: before if (now := services.get(host)) is None else dataclasses.replace(
+                before, status=now.status, state=now.state, forced_down=now.forced_down,
+                disabled_reason=now.disabled_reason)
+            for host, before in self.services.items()})
+
     def _unreadable_hosts_of(self, scope: str) -> set[str]:
         """Return the hosts that may belong to the scope and whose cell did not answer.
 

@@ -98,8 +98,10 @@ def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDr
     The API asks Nova with the token of the user, and Nova's policy decides
     (os_compute_api:os-services:update): a refusal of Nova is 403. Refused while the last reading of
     the cloud is older than [kronos_api] max_reading_age. Moves for balance that wait for approval
-    give way to the drain.
+    give way to the drain. With approve, policy rule kronos:plan:approve must admit the user, too.
     """
+    if body.approve:
+        call.require_rule('kronos:plan:approve')
     session = published_views.find_host_session(call.session, call.cloud, body.host)
     with nova_users.open_service(call.conf, call.access, body.host) as service:
         return cloud_resources.StartedDrain.from_model(body.host, operations.start_drain(
@@ -112,8 +114,10 @@ def stop_drain(call: calls.Call, query: DrainEnd) -> cloud_resources.StoppedDrai
     """Enable a host in Nova, and cancel the moves of its drain that have not begun.
 
     The API asks Nova with the token of the user, as for the start of a drain. Migrations that Nova
-    has begun go on to their end; instances that have left do not come back.
+    has begun go on to their end; instances that have left do not come back. Policy rule
+    kronos:plan:cancel must admit the user, too.
     """
+    call.require_rule('kronos:plan:cancel')
     with nova_users.open_service(call.conf, call.access, query.host) as service:
         return cloud_resources.StoppedDrain.from_model(query.host, operations.stop_drain(
             call.session, service, reason=query.reason or '', force=query.force,

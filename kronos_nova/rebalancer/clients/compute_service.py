@@ -54,6 +54,19 @@ class ComputeService:
         return records.JsonRecord('Nova', 'compute service',
                                   service_records[0]).read_identity('id'), service
 
+    def list_services(self) -> dict[str, model.Service]:
+        """Return all nova-computes by host, as Nova shows them now.
+
+        Those in a cell that does not answer have the status model.UNKNOWN.
+
+        :raises ApiError: the user may not list them, or Nova cannot be read.
+        """
+        what = 'compute services'
+        body = self._nova.get('/os-services', what, LISTED, VERSION, {'binary': 'nova-compute'})
+        services = [nova_records.parse_service_of_any_cell(record)
+                    for record in self._nova.read_records(body, 'services', what)]
+        return {service.host: service for service in services}
+
     def disable(self, uuid: str, reason: str) -> None:
         """Disable the service, so that Nova schedules nothing there and engines see the reason.
 

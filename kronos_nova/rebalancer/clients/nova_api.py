@@ -133,8 +133,7 @@ class NovaApi:
         """
         what = 'compute services'
         body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
-        services = [nova_records.parse_unreadable_service(r) if r.get('status') == model.UNKNOWN
-                    else nova_records.parse_service(r)
+        services = [nova_records.parse_service_of_any_cell(r)
                     for r in self._api.read_records(body, 'services', what)]
         return {s.host: s for s in services}
 

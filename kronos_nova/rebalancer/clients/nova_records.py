@@ -118,8 +118,10 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
         zone=record.optional_text('zone') or '')
 
 
-def parse_unreadable_service(data: Mapping[str, Any]) -> model.Service:
-    """Read a service in a cell that Nova cannot reach: Nova knows its name alone."""
+def parse_service_of_any_cell(data: Mapping[str, Any]) -> model.Service:
+    """Read a nova-compute service; of one in a cell that Nova cannot reach Nova knows the name."""
+    if data.get('status') != model.UNKNOWN:
+        return parse_service(data)
     record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
     return model.Service(host=record.read_text('host'), binary=record.read_text('binary'),
                          status=model.UNKNOWN, state=model.UNKNOWN)

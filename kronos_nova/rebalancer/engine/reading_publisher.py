@@ -67,7 +67,9 @@ class ReadingPublisher:
             before.
         """
         self._scopes = {scope: reading for scope, reading in {**self._scopes, **{
-            outcome.cluster.scope: readings.ScopeReading(outcome.scores, outcome.request.history)
+            outcome.cluster.scope: readings.ScopeReading(
+                outcome.scores, outcome.request.history, engine_conf.count_needed_approvals(
+                    self._conf, outcome.cluster.scope))
             for outcome in outcomes}}.items() if scope in scopes}
         interval, now = self._conf.engine.publish_interval, self._monotonic()
         # Cycles begin at about their interval: half of one is no reason to wait for another.

@@ -172,7 +172,7 @@ class MoveHandler:
             plan_decisions.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED, signer=self._signer, person=None,
-            adjust=task_settings.make_adjuster(task, request_plan.partner),
+            needed=0, adjust=task_settings.make_adjuster(task, request_plan.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %s; refused: %s',
                  request.request_id, task.task, request.host, tasks[0].plan_id,

@@ -310,6 +310,8 @@ class Session(sessions.DatabaseSession):
     def __init__(self, *files: str, snapshot: str | None = None, **more: Any) -> None:
         super().__init__(*files, **more)
         self.snapshot = snapshot
+        #: By host, services that are newer than the cloud.
+        self.present_services: Mapping[str, model.Service] = {}
 
     @functools.cached_property
     def connection(self) -> Any:
@@ -353,7 +355,9 @@ class Session(sessions.DatabaseSession):
 
         :raises KronosException: a part cannot be read.
         """
-        return self.read_cloud(self.policies)
+        cloud = self.read_cloud(self.policies)
+        return dataclasses.replace(cloud, cluster=cloud.cluster.replace_services(
+            self.present_services))
 
     def forget_cloud(self) -> None:
         """Read the cloud again at its next use, for a function that changes it.

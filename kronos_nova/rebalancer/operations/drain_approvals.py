@@ -17,7 +17,7 @@ has ordered: an engine would plan them in its next cycle, and that plan would wa
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -25,7 +25,6 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
@@ -37,8 +36,11 @@ from kronos_nova.rebalancer.store import plan_decisions
 
 #: Tries to store a plan while engines store theirs.
 TRIES = 3
+#: The last sentence of a problem.
+NEXT_STEP = ('The host is disabled: order the approval of its drain again, or approve the plan of '
+             'the drain when an engine has stored it.')
 #: Returns a context in which a whole scope is calculated.
-TakeTurn = Callable[[], AbstractContextManager[Any]]
+TakeTurn = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,67 +48,99 @@ class DrainApproval:
     """The effect of an approval of a drain.
 
     ``plan_ids``: the plans with its moves. ``missing``: the number of other people who must approve
-    them. ``problem``: why some moves wait for another approval; None: they do not.
+    them. ``problems``: why some moves wait for another approval; empty: they do not.
     """
 
     plan_ids: tuple[str, ...] = ()
     missing: int = 0
-    problem: str | None = None
+    problems: tuple[exception.KronosException, ...] = ()
+
+    def describe_problem(self, describe: Callable[[exception.KronosException], str] = str,
+                         ) -> str | None:
+        """Return why some moves wait for another approval, and the next step; None: they do not.
+
+        :param describe: returns the text of an error for the reader.
+        """
+        if not self.problems:
+            return None
+        sentences = dict.fromkeys(exception.format_sentence(describe(error))
+                                  for error in self.problems)
+        return ' '.join((*sentences, NEXT_STEP))
 
 
 def approve_drain(session: cloud_state.Session, host: str, *, reason: str,
                   take_turn: TakeTurn) -> DrainApproval:
     """Approve the moves of a host's drain, where plans of its scope wait for approval.
 
-    The host is disabled. Moves for balance that wait for approval give way to the drain.
+    The host is disabled: so an error is a part of the result. Moves for balance that wait for
+    approval give way to the drain.
 
     :param reason: kept with the person's name.
     :param take_turn: returns a context in which the drain is calculated.
-    :raises KronosException: an input cannot be read.
     """
-    plan_ids: list[str] = []
-    missing, problem = 0, None
+    missing: dict[str, int] = {}
+    problems: list[exception.KronosException] = []
     try:
         for left in reversed(range(TRIES)):
             session.forget_cloud()
             cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
-            if not engine_conf.count_needed_approvals(session.conf, cluster.scope):
+            if not session.count_needed_approvals(cluster.scope):
                 return DrainApproval()
-            for result in _approve_waiting_moves(session, cluster.scope, host, reason):
-                missing = max(missing, result.missing)
-                plan_ids += {task.plan_id for task in (*result.tasks, *result.waiting)}
+            problems.clear()
+            for plan_id, instances in _list_waiting_moves(session, cluster.scope, host):
+                try:
+                    missing[plan_id] = _approve_moves(session, plan_id, instances, host, reason)
+                except exception.KronosException as e:
+                    problems.append(e)
             try:
                 tasks = _order_moves(session, host, reason, take_turn)
             except exception.PlanConflict:
                 if not left:
                     raise
                 continue
-            plan_ids += {task.plan_id for task in tasks}
-            missing = max(missing, plan_requests.count_missing(tasks))
+            missing.update({task.plan_id: plan_requests.count_missing(tasks) for task in tasks})
             break
-    except (exception.ConflictError, exception.DecisionRefused, exception.PlanConflict) as e:
-        problem = str(e)
-    return DrainApproval(tuple(dict.fromkeys(plan_ids)), missing, problem)
+    except exception.KronosException as e:
+        problems.append(e)
+    return DrainApproval(tuple(missing), max(missing.values(), default=0), tuple(problems))
 
 
-def _approve_waiting_moves(session: cloud_state.Session, scope: str, host: str,
-                           reason: str) -> list[operator_decisions.ApprovalResult]:
-    """Approve the moves of the drain that wait for approval, and those that they require."""
+def _list_waiting_moves(session: cloud_state.Session, scope: str,
+                        host: str) -> list[tuple[str, frozenset[str]]]:
+    """Return the plans with moves of the drain that wait for approval.
+
+    :returns: the UUID of each plan, with the instances that the drain moves and those whose moves
+        it requires.
+    """
     plans: dict[str, list[model.Task]] = {}
     for row in session.existing_store.tasks.list_tasks_in_states(
             (model.TaskState.PENDING,), [scope]):
         plans.setdefault(row.task.plan_id, []).append(row.task)
-    results = []
+    waiting_moves = []
     for plan_id, tasks in plans.items():
         leaving = {task.instance_uuid for task in tasks
                    if task.phase is model.Phase.EVACUATE and task.from_host == host}
         waiting = {task.instance_uuid for task in tasks}
         meant = leaving | drain_precedence.list_required_instances(tasks, leaving) & waiting
         if meant:
-            results.append(operator_decisions.approve_plan(
-                session, plan_id, reason=f'drain of host {host}: {reason}',
-                instances=sorted(meant)))
-    return results
+            waiting_moves.append((plan_id, frozenset(meant)))
+    return waiting_moves
+
+
+def _approve_moves(session: cloud_state.Session, plan_id: str, instances: frozenset[str],
+                   host: str, reason: str) -> int:
+    """Approve the moves of some instances; return how many other people must do the same.
+
+    Moves that this person has approved before stay as they are.
+
+    :raises KronosException: nothing was approved.
+    """
+    with contextlib.suppress(plan_approvals.ApprovedAlready):
+        operator_decisions.approve_plan(session, plan_id, reason=f'drain of host {host}: {reason}',
+                                        instances=sorted(instances))
+    return plan_requests.count_missing([
+        row.task for row in session.existing_store.tasks.list_plan_tasks(plan_id)
+        if row.task.instance_uuid in instances and row.task.state is model.TaskState.PENDING])
 
 
 def _order_moves(session: cloud_state.Session, host: str, reason: str,
@@ -130,7 +164,7 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
     if problems and drains.has_instances(cluster, host):
         raise exception.ConflictError(
             path='request', field=host, problem='; '.join(problems),
-            remedy='The host is disabled. Approve the plan of its drain when that is over')
+            remedy='No more moves are ordered')
     if not plan.moves:
         return []
     decision = plan_decisions.OperatorDecision(session.operator, f'drain of host {host}: {reason}')
@@ -147,4 +181,5 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
 
     return plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark, decision, 'drained',
-        signer=session.signer, person=session.person, before=supersede_tasks)
+        signer=session.signer, person=session.person,
+        needed=session.count_needed_approvals(cluster.scope), before=supersede_tasks)

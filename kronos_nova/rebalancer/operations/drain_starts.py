@@ -52,13 +52,17 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     :param reason: Nova's disabled_reason of the host.
     :param force: also when instances would stay, or the host is disabled for another reason.
     :param approve: approve the moves of the drain, where plans wait for approval.
-    :param service: the host's nova-compute for the person who asks; None: for the user of [nova].
+    :param service: the host's nova-compute for the person who asks; None: for the user of [nova],
+        and the session reads the services with the cloud.
     :param take_turn: returns a context in which the drain is calculated.
     :raises KronosException: the host cannot be emptied, engines would not empty it, it is disabled
         for another reason, the database cannot be written, or Nova refused. Nothing is changed
         then, unless only Nova's answer was lost.
     """
     session.forget_cloud()
+    if service is not None:
+        # Other hosts may have been disabled since the cloud was read.
+        session.present_services = _list_services(service, reason)
     options = session.cloud_for_requests.options or engine_conf.build_options(session.conf)
     _require_draining_engines(options, reason)
     with take_turn():
@@ -68,18 +72,34 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
         lambda command, text: store.audit.record_command(
-            session.operator, command, f'host {host}', text))
+            session.operator, command, f'host {host}', text), approve)
+    session.present_services = {**session.present_services, host: model.Service(
+        host, status='disabled', disabled_reason=reason)}
     return StartedDrain(check, changed, drain_approvals.approve_drain(
         session, host, reason=reason, take_turn=take_turn) if approve else None)
 
 
+def _list_services(service: compute_service.ComputeService,
+                   reason: str) -> dict[str, model.Service]:
+    """Return all nova-computes by host, as Nova shows them now.
+
+    :raises ConfigError: Nova refused, or cannot be read.
+    """
+    try:
+        return service.list_services()
+    except api.ApiError as e:
+        raise nova_users.make_error(e, service.host, _format_manual_steps(
+            service.host, reason, changed=False)) from None
+
+
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
-                  record: Callable[[str, str], None]) -> bool:
+                  record: Callable[[str, str], None], approve: bool = False) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
         is disabled; a second one follows when Nova refuses or does not answer.
+    :param approve: the audit row says that the moves are to be approved.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
@@ -89,7 +109,7 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
             return False
         if not force:
             _refuse_without_force(host, check, present, options)
-        record(audits.DRAIN_STARTED, reason)
+        record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:

@@ -72,7 +72,7 @@ def stop_drain(session: sessions.DatabaseSession, service: compute_service.Compu
         if not present.enabled:
             if not force:
                 _refuse_without_force(host, present, options)
-            record(audits.DRAIN_STOPPED, reason)
+            record(audits.DRAIN_STOPPED, audits.append_flags(reason, force=force))
             try:
                 service.enable(uuid)
             except api.ApiError as e:

@@ -56,7 +56,8 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
     tasks = [] if dry_run else plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark,
         plan_decisions.OperatorDecision(session.operator, reason), 'swapped',
-        signer=session.signer, person=session.person)
+        signer=session.signer, person=session.person,
+        needed=session.count_needed_approvals(cluster.scope))
     return plan_requests.RepeatResult(_build_swap_rows(plan, tasks),
                                       tasks[0].plan_id if tasks else '',
                                       plan_requests.count_missing(tasks))

@@ -146,7 +146,8 @@ def _request_moves(session: cloud_state.Session, plan_id: str,
     return _build_result(answer, wishes, cluster, store_requested_plan(
         session.conf, session.policies, store, answer.plan, cluster, mark,
         plan_decisions.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb,
-        signer=session.signer, person=session.person))
+        signer=session.signer, person=session.person,
+        needed=session.count_needed_approvals(scope)))
 
 
 def refuse_dry_run(session: cloud_state.Session, path: str) -> None:
@@ -213,7 +214,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
                          cluster: model.Cluster, mark: plans.LiveWork,
                          decision: plan_decisions.OperatorDecision,
                          verb: str, *, signer: task_authorization.TaskSigner,
-                         person: str | None,
+                         person: str | None, needed: int,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,
                          plan_id: None,
@@ -226,6 +227,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
     :param mark: state of the database before the cloud was read.
     :param person: the operator; where the scope wants several approvals, the request is one of
         them, and the tasks wait for the others. None: a program with permits of its own.
+    :param needed: how many people must approve the plan; 0 for such a program.
     :param adjust: turns a task into the requested form.
     :param also: writes more in the same transaction; gets its connection and the plan's UUID.
     :param before: the same, before the plan is written.
@@ -233,7 +235,6 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
         written.
     """
     now, plan_id = store.now(), uuidutils.generate_uuid()
-    needed = engine_conf.count_needed_approvals(conf, plan.scope) if person is not None else 0
     waits = needed > 1
     rows = [adjust(task) for task in planned_tasks.from_plan(
         plan, cluster, tuple(p.name for p in policy_set.enabled_policies), plan_id=plan_id, now=now,

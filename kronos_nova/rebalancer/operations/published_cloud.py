@@ -120,7 +120,6 @@ class PublishedReading:
             {}, self.scopes, histories, now, named=content.named, options=content.options,
             scores={scope: content.scopes[scope].scores for scope in self.scopes})
 
-
     def find_recent_request(self, conf: cfg.ConfigOpts, store: store_api.Store, scope: str,
                             now: float) -> planner.PlanningInput:
         """Return the request of a scope with the state of the database of about now, for a view.
@@ -215,6 +214,12 @@ class PublishedSession(cloud_state.Session):
         :raises StoreError: the database cannot be read.
         """
         return read_published_cloud(self.conf, self.store, self.reading, self._clock())
+
+    def count_needed_approvals(self, scope: str) -> int:
+        """Return the number of the engine; without one in the reading, that of kronos.conf."""
+        published = self.reading.content.scopes.get(scope)
+        needed = None if published is None else published.needed_approvals
+        return super().count_needed_approvals(scope) if needed is None else needed
 
 
 def keep_from_collector() -> None:

@@ -21,6 +21,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova.conf import config_sessions
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
@@ -86,6 +87,10 @@ class DatabaseSession(config_sessions.ConfigSession):
     def person(self) -> str:
         """The person who decides, as approvals name them."""
         return self._person or self._operator or process_identity.name_local_person()
+
+    def count_needed_approvals(self, scope: str) -> int:
+        """Return how many people must approve a plan of the scope; 0: its plans wait for no one."""
+        return engine_conf.count_needed_approvals(self.conf, scope)
 
     @functools.cached_property
     def signer(self) -> task_authorization.TaskSigner:

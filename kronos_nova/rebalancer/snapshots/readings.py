@@ -47,10 +47,15 @@ _CLOUD, _HEADER = 'cloud', 'header'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopeReading:
-    """A scope with the scores and the history from which its cycle planned."""
+    """A scope with the scores and the history from which its cycle planned.
+
+    ``needed_approvals``: how many people must approve its plans, 0: its plans wait for no one;
+    None: an engine of an earlier release has published it.
+    """
 
     scores: model.ClusterScores
     history: model.MoveHistory
+    needed_approvals: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ class _ScopePart:
     taken_at: float
     history: model.MoveHistory
     policies: tuple[_ScorePart, ...]
+    needed_approvals: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,7 +245,7 @@ def _build_scope(name: str, scope: ScopeReading, arrays: _ArrayParts) -> _ScopeP
     # The database has the rest, and instances tell by themselves when they were booted.
     history = dataclasses.replace(scope.history, fresh={}, completed=(), measured=(),
                                   move_times={})
-    return _ScopePart(name, scope.scores.taken_at, history, tuple(parts))
+    return _ScopePart(name, scope.scores.taken_at, history, tuple(parts), scope.needed_approvals)
 
 
 class ReadingDecoder:
@@ -336,7 +342,7 @@ class ReadingDecoder:
             part.scores.policy: _replace_numbers(part.scores, {
                 field: read_mapping(pair) for field, pair in part.numbers.items()
                 if field in _NUMBERS})
-            for part in scope.policies}, scope.taken_at), scope.history)
+            for part in scope.policies}, scope.taken_at), scope.history, scope.needed_approvals)
             for scope in header.scopes}
         cluster = model.Cluster(
             hosts=hosts, instances=instances, services=cloud.services, groups=cloud.groups,

@@ -40,6 +40,12 @@ class AuditEntry:
     reason: str
 
 
+def append_flags(reason: str, **flags: bool) -> str:
+    """Return the reason of an audit row with the names of the flags that are set."""
+    names = [name for name, is_set in flags.items() if is_set]
+    return f'{reason} ({", ".join(names)})'.lstrip() if names else reason
+
+
 def add_audit(connection: sa.Connection, entry: AuditEntry) -> None:
     """Write an audit row in the transaction of the change itself."""
     connection.execute(sa.insert(_audit).values(

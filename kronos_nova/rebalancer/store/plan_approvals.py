@@ -43,6 +43,10 @@ from kronos_nova.rebalancer.store import transactions
 _task = tables.task
 
 
+class ApprovedAlready(exception.DecisionRefused):
+    """This person has approved all named moves before: they wait for other people."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskApproval:
     """The effect of an approval on a task: its new authorization, and how many are ``missing``."""
@@ -124,8 +128,9 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float,
 
     :param begin_within: seconds, by phase; others, and second halves of swaps, have
         rows.BEGIN_WITHIN.
-    :raises DecisionRefused: a move requires one that still waits, its swap has another that still
-        waits, or the person has approved all moves before; nothing was written.
+    :raises DecisionRefused: a move requires one that still waits, or its swap has another that
+        still waits; nothing was written.
+    :raises ApprovedAlready: the person has approved all moves before; nothing was written.
     """
     # First of all: of two people who approve at once, the later one counts the earlier one.
     connection.execute(*task_claims.build_gate_update())
@@ -176,7 +181,7 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float,
             plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid,
                                   now + instance_cooldown)
     if repeated and not (approved or waiting):
-        raise exception.DecisionRefused(
+        raise ApprovedAlready(
             problem=f'has your approval of {plurals.count_noun(len(repeated), "move")} already',
             remedy='Nothing was written. Another person must approve; all local users of '
                    'controllers count as one person.')

@@ -12,17 +12,23 @@
 
 """Drains are started, approved and stopped for a user; Nova may refuse that."""
 
+import contextlib
 import dataclasses
 import time
 import types
 
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import connection
+from kronos_nova.rebalancer.operations import calculation_turns
+from kronos_nova.rebalancer.operations import operator_decisions
+from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
+from tests.unit.api import test_cloud
 from tests.unit.api import test_verdicts
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
@@ -119,6 +125,44 @@ def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
     assert 'os_compute_api:os-services:list' in start(person)[1]['errors'][0]['detail']
 
 
+@pytest.fixture
+def restrict(conf, client, tmp_path):
+    """Return a function that lets no one pass a policy rule."""
+    def write_policy(rule):
+        (tmp_path / 'policy.yaml').write_text(f'{rule}: "!"\n')
+
+    conf.set_override('policy_file', str(tmp_path / 'policy.yaml'), 'oslo_policy')
+    return write_policy
+
+
+def test_approval_of_a_drain_needs_the_right_to_approve(
+        conf, restrict, person, nova, store, publisher):
+    restrict('kronos:plan:approve')
+    balance = approving(conf, publisher)
+    status, document = start(person, approve=True)
+    (error,) = document['errors']
+    assert (status, error['code']) == (403, 'kronos.api.forbidden')
+    assert 'Policy rule kronos:plan:approve ' in error['detail']
+    assert nova.asked == [] and list_commands(store) == []
+    assert {row.task.state for row in store.tasks.list_plan_tasks(balance.plan_id)} == {
+        TaskState.PENDING}
+    assert start(person)[0] == 200
+
+
+def test_stop_needs_the_right_to_cancel(conf, restrict, person, nova, store, publisher):
+    approving(conf, publisher)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    asked, commands = len(nova.asked), list_commands(store)
+    restrict('kronos:plan:cancel')
+    nova.answers[LIST] = [disabled('new memory')]
+    status, document = person.send('DELETE', '/v1/drains?host=a')
+    (error,) = document['errors']
+    assert (status, error['code']) == (403, 'kronos.api.forbidden')
+    assert 'Policy rule kronos:plan:cancel ' in error['detail']
+    assert len(nova.asked) == asked and list_commands(store) == commands
+    assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
+
+
 @pytest.mark.parametrize(('lists', 'put'), [
     ((503, b''), {}), (ENABLED, (500, {})), (ENABLED, None), (b'<html>', {})])
 def test_failure_of_nova_is_503_and_names_it(person, nova, store, publisher, lists, put):
@@ -172,6 +216,49 @@ def test_reading_that_is_too_old_starts_no_drain(conf, person, nova, publisher):
     assert person.send('DELETE', '/v1/drains?host=a')[0] == 200, 'a stop needs no reading'
 
 
+def list_services(**reasons):
+    """Return an answer of Nova with hosts that are disabled for these reasons."""
+    return {'services': [
+        {**served.service(host, 'disabled' if host in reasons else 'enabled', reasons.get(host)),
+         'id': f'id-{host}'} for host in published.HOSTS]}
+
+
+def test_host_disabled_since_the_reading_counts_for_max_drain_fraction(person, nova, publisher):
+    publisher.conf.set_override('max_drain_fraction', 0.5, 'engine')
+    publisher.run_cycle()
+    nova.answers[LIST] = [list_services(d='new disks')]
+    assert start(person)[0] == 200
+    nova.answers[LIST] = [list_services(d='new disks', a='new memory')]
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'b', 'reason': 'x'})
+    assert status == 409 and '3 of 4 hosts are disabled' in detail, detail
+    assert nova.number('PUT') == 1
+
+
+def test_destinations_of_a_drain_are_those_enabled_now(conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    nova.answers[LIST] = [list_services(b='broken')]
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    tasks = [row.task for row in store.tasks.list_plan_tasks(plan_id)]
+    assert {host for task in tasks for host in (task.to_host, *task.alternates)} == {'c', 'd'}
+
+
+def test_drain_is_refused_where_its_destination_was_disabled_since_the_reading(
+        person, nova, publisher):
+    nova.answers[LIST] = [list_services(b='broken', d='new disks')]
+    status, detail = person.fail('POST', '/v1/drains', json={'host': 'a', 'reason': 'x'})
+    assert status == 409 and 'service-disabled (2 hosts)' in detail, detail
+    assert nova.number('PUT') == 0
+
+
+def test_drain_by_force_in_place_of_another_reason_is_approved(
+        conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    nova.answers[LIST] = [list_services(a='AUTO: libvirt', d='new disks')]
+    drain = start(person, approve=True, force=True)[1]
+    assert drain['changed'] and drain['approval_problem'] is None, drain
+    assert len(drain['plan_ids']) == 1
+
+
 def test_approved_drain_is_ordered_and_the_plan_for_balance_gives_way(
         conf, person, nova, store, publisher):
     balance = approving(conf, publisher)
@@ -206,6 +293,16 @@ def test_approved_drain_waits_for_the_other_people(conf, person, nova, store, pu
     assert {row.task.state for row in store.tasks.list_plan_tasks(plan_id)} == {TaskState.QUEUED}
 
 
+@pytest.mark.parametrize(('ours', 'engines', 'missing'), [(0, 2, 1), (2, 1, 0)])
+def test_the_engine_decides_how_many_people_must_approve(
+        conf, person, nova, store, publisher, ours, engines, missing):
+    approving(conf, publisher, people=engines)
+    conf.set_override('mode', 'approve' if ours else 'auto', 'engine')
+    conf.set_override('min_approvals', ours or 1, 'engine')
+    drain = start(person, approve=True)[1]
+    assert (len(drain['plan_ids']), drain['approvals_missing']) == (1, missing), drain
+
+
 def test_plan_of_the_drain_that_waits_is_approved(conf, person, nova, store, publisher):
     approving(conf, publisher)
     cluster = publisher.collector.cluster
@@ -232,6 +329,73 @@ def test_held_scope_gets_no_order_and_says_so(conf, person, nova, store, publish
     store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='storm')
     drain = start(person, approve=True, force=True)[1]
     assert drain['changed'] and drain['plan_ids'] == [] and 'storm' in drain['approval_problem']
+    assert list_commands(store)[-1] == ('drain started', 'host a', 'new memory (force, approve)')
+
+
+@pytest.mark.parametrize(('error', 'words'), [
+    (exception.BusyError(path='kronos-api', field='request', problem='another calculation is '
+                         'under way', remedy='Try again later'), 'another calculation'),
+    (exception.StoreError(problem='mysql://secret does not answer', remedy='See it.'),
+     'its log has the reason'),
+    (exception.PlanRefused(scope='blue', problem='x'), 'its log has the reason')])
+def test_failed_approval_of_a_started_drain_is_no_failed_start(
+        conf, person, nova, store, publisher, monkeypatch, error, words):
+    approving(conf, publisher)
+    turns = iter([contextlib.nullcontext()])
+
+    def take_turn(self):
+        for turn in turns:
+            return turn
+        raise error
+
+    monkeypatch.setattr(calculation_turns.CalculationTurns, 'take_turn', take_turn)
+    status, drain = start(person, approve=True)
+    assert status == 200 and drain['changed'] is True, drain
+    assert drain['plan_ids'] == []
+    assert words in drain['approval_problem'] and 'secret' not in drain['approval_problem']
+    assert 'The host is disabled: order the approval' in drain['approval_problem']
+
+
+def test_second_approval_by_one_person_is_no_problem(conf, person, nova, store, publisher):
+    approving(conf, publisher, people=2)
+    (plan_id,) = start(person, approve=True)[1]['plan_ids']
+    nova.answers[LIST] = [disabled('new memory')]
+    drain = start(person, approve=True)[1]
+    assert drain['approval_problem'] is None, drain
+    assert (drain['plan_ids'], drain['approvals_missing']) == ([plan_id], 1)
+
+
+def add_instance(client, publisher, name):
+    """Publish another instance on host a, and wait until it is shown; return its UUID."""
+    cluster = publisher.collector.cluster
+    before = cluster.instances[A1]
+    uuid = loader.uuid_of(name)
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuid: dataclasses.replace(before, uuid=uuid, name=name)})
+    publisher.run_cycle()
+    test_cloud.wait_for(client, '/v1/instances?host=a', lambda _status, shown: uuid in {
+        instance['id'] for instance in shown['instances']})
+    return uuid
+
+
+@pytest.mark.parametrize('refused', [False, True])
+def test_moves_that_no_plan_has_yet_are_ordered_beside_those_that_wait(
+        conf, person, nova, store, publisher, monkeypatch, refused):
+    approving(conf, publisher, people=2)
+    (first,) = start(person, approve=True)[1]['plan_ids']
+    uuid = add_instance(person, publisher, 'a2')
+    nova.answers[LIST] = [disabled('new memory')]
+    if refused:
+        def approve_plan(*_args, **_more):
+            raise exception.DecisionRefused(problem='says no', remedy='Nothing was approved.')
+
+        monkeypatch.setattr(operator_decisions, 'approve_plan', approve_plan)
+    drain = start(person, approve=True)[1]
+    second = drain['plan_ids'][-1]
+    assert drain['plan_ids'] == ([second] if refused else [first, second])
+    assert [row.task.instance_uuid for row in store.tasks.list_plan_tasks(second)] == [uuid]
+    assert drain['approvals_missing'] == 1
+    assert ('says no' in (drain['approval_problem'] or '')) is refused
 
 
 def test_stop_enables_the_host_and_cancels_unbegun_moves(
@@ -268,6 +432,7 @@ def test_stop_leaves_a_host_alone_that_no_drain_has_disabled(
     assert status == 409 and 'that is no drain: ' in detail and repr(reason) in detail
     assert nova.number('PUT') == 0 and list_commands(store) == []
     assert person.send('DELETE', '/v1/drains?host=a&force=true')[1]['changed'] is True
+    assert list_commands(store) == [('drain stopped', 'host a', '(force)')]
 
 
 def test_stop_that_nova_refuses_cancels_nothing(conf, person, nova, store, publisher):

@@ -35,6 +35,8 @@ from tests.unit.rebalancer.store import cases
 HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
            'X-Project-Id': 'p', 'X-Roles': 'admin'}
 OPERATIONS = 33
+#: These ask Nova with the token of the user; test_drains has one.
+NEED_NOVA = {'start_drain', 'stop_drain'}
 #: Operations that succeed only in some states of tasks, which depend on the requests before.
 RARE = {'approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine', 'reject_plan',
         'resolve_task', 'resume_scope', 'retry_plan', 'revert_plan'}
@@ -123,7 +125,7 @@ def check_statuses(statuses, number):
     assert len(statuses) == OPERATIONS
     never = {name for name, of_operation in statuses.items()
              if not {200, 204} & set(of_operation)}
-    assert never <= RARE
+    assert never <= RARE | NEED_NOVA
 
 
 def test_answers_to_generated_requests_fit_the_schema(known):

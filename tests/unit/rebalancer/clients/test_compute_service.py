@@ -133,6 +133,16 @@ def test_a_look_is_at_the_one_host() -> None:
     assert nova.asked[0][2] == {'binary': 'nova-compute', 'host': 'h1'}
 
 
+def test_services_of_all_hosts_are_listed_also_those_of_a_silent_cell() -> None:
+    silent = {'binary': 'nova-compute', 'host': 'h3', 'status': 'UNKNOWN'}
+    with served.serving({LIST: [listed(service('h1'), service('h2', 'disabled', 'x'),
+                                       silent)]}) as nova:
+        services = compute_service.ComputeService(nova.connection, 'h1').list_services()
+    assert {host: (s.status, s.up) for host, s in services.items()} == {
+        'h1': ('enabled', True), 'h2': ('disabled', True), 'h3': ('UNKNOWN', False)}
+    assert nova.asked[0][2] == {'binary': 'nova-compute'}
+
+
 @pytest.mark.parametrize(('answer', 'said'), [
     (listed(service('h10')), 'it is not listed'),
     (listed({'binary': 'nova-compute', 'host': 'h1', 'status': 'UNKNOWN'}),
