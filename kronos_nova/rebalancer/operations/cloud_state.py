@@ -310,7 +310,7 @@ class Session(sessions.DatabaseSession):
     def __init__(self, *files: str, snapshot: str | None = None, **more: Any) -> None:
         super().__init__(*files, **more)
         self.snapshot = snapshot
-        #: By host, services that are newer than the cloud.
+        #: By host, services that are newer than a published cloud.
         self.present_services: Mapping[str, model.Service] = {}
 
     @functools.cached_property
@@ -355,9 +355,7 @@ class Session(sessions.DatabaseSession):
 
         :raises KronosException: a part cannot be read.
         """
-        cloud = self.read_cloud(self.policies)
-        return dataclasses.replace(cloud, cluster=cloud.cluster.replace_services(
-            self.present_services))
+        return self.read_cloud(self.policies)
 
     def forget_cloud(self) -> None:
         """Read the cloud again at its next use, for a function that changes it.

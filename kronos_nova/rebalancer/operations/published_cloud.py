@@ -213,7 +213,9 @@ class PublishedSession(cloud_state.Session):
 
         :raises StoreError: the database cannot be read.
         """
-        return read_published_cloud(self.conf, self.store, self.reading, self._clock())
+        cloud = read_published_cloud(self.conf, self.store, self.reading, self._clock())
+        return dataclasses.replace(cloud, cluster=cloud.cluster.replace_services(
+            self.present_services))
 
     def count_needed_approvals(self, scope: str) -> int:
         """Return the number of the engine; without one in the reading, that of kronos.conf."""
