@@ -178,7 +178,7 @@ class StopDrain(command.BaseCommand):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--reason', default='', type=_parse_reason, metavar='TEXT',
+        parser.add_argument('--reason', type=_parse_reason, metavar='TEXT',
                             help='Why; it is kept with your name.')
         parser.add_argument('--force', action='store_true',
                             help='Enable the host also when it is disabled for a reason for which '
@@ -191,7 +191,7 @@ class StopDrain(command.BaseCommand):
     def _stop(self, args: argparse.Namespace) -> None:
         with self.open_session(cloud_state.Session, args) as session:
             stopped = drain_stops.stop_drain(session, session.find_service(args.host),
-                                             reason=args.reason, force=args.force)
+                                             reason=args.reason or '', force=args.force)
         sys.stdout.write(tools.format_printable(drain_lines.format_stop(
             args.host, stopped.changed, len(stopped.cancelled), len(stopped.running))) + '\n')
 

@@ -69,12 +69,9 @@ class DrainEnd(values.RequestModel):
 @endpoints.register_endpoint('GET', '/v1/drains', 'drain:list', endpoints.Access.READER)
 def list_drains(call: calls.Call) -> DrainList:
     """List the hosts that are disabled or that pack empties, and why instances stay on them."""
-    def render() -> DrainList:
-        with call.calculations.take_turn():
-            return DrainList(drains=[cloud_resources.Drain.from_listed(drain) for drain
-                                     in published_views.list_drains(call.session, call.cloud)])
-
-    return call.views.render('drains', render)
+    with call.calculations.take_turn():
+        return DrainList(drains=[cloud_resources.Drain.from_listed(drain) for drain
+                                 in published_views.list_drains(call.session, call.cloud)])
 
 
 @endpoints.register_endpoint('GET', '/v1/drains/check', 'drain:check', endpoints.Access.READER)

@@ -17,6 +17,8 @@ import { count, formatSeconds, formatTime, make, openDialog } from './parts.js';
 
 /** Drains whose forecast is asked for without a click, and the milliseconds for which it holds. */
 const FORECAST = 3, FRESH = 600_000;
+/** Milliseconds between two questions for the list, at least. */
+const LIST = 5_000;
 const HEAD = ['Host', 'Scope', 'Instances left', 'State', 'Forecast'];
 
 export class Drains {
@@ -34,9 +36,19 @@ export class Drains {
     this.forecasts = new Map();
     this.busy = false;
     this.asked = 0;
+    this.listedAt = 0;
+    this.timer = null;
   }
 
+  /** Ask for the list, unless it has come lately: the service calculates it for each page. */
   async refresh(signal) {
+    clearTimeout(this.timer);
+    const left = this.listedAt + LIST - Date.now();
+    if (left > 0) {
+      this.timer = setTimeout(() => this.refresh(signal).catch(() => {}), left);
+      return;
+    }
+    this.listedAt = Date.now();
     this.drains = (await send('GET', 'drains', { signal })).drains;
     this.render();
     if (!this.busy) {

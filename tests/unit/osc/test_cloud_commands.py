@@ -258,8 +258,10 @@ def test_retry_orders_moves_and_says_when_it_orders_none(openstack, store, publi
 
 
 def test_revert_says_who_must_approve_the_plan(openstack, conf, store, publisher):
-    conf.set_override('mode', 'approve', group='engine')
-    conf.set_override('min_approvals', 2, group='engine')
+    for of in (conf, publisher.conf):
+        of.set_override('mode', 'approve', group='engine')
+        of.set_override('min_approvals', 2, group='engine')
+    publisher.run_cycle()
     plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
     status, _output, error = openstack.run('plan', 'revert', plan_id, '--reason', 'worse')
     assert status == 0

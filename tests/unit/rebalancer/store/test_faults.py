@@ -279,6 +279,8 @@ UNDER_A_LEASE = {
                                                                                       NOW),
     'approvals.cancel_lapsed_tasks': lambda store, lease:
         store.approvals.cancel_lapsed_tasks(lease, NOW + 3600),
+    'approvals.supersede_tasks': lambda store, lease: store.approvals.supersede_tasks(
+        lease, [cases.new_id()], NOW, plan_decisions.OperatorDecision('me', 'a drain')),
     'outcomes.open_breaker': lambda store, lease: store.outcomes.open_breaker(lease, NOW,
                                                                               seconds=None,
                                                              paused_by='it',
