@@ -143,6 +143,6 @@ def parse_quota(text: str, longest: float = math.inf) -> MoveQuota:
         raise ValueError('it is no number of moves and time, such as 2/7d (m, h, d)')
     quota = MoveQuota(int(match[1]), int(match[2]) * _UNITS[match[3]])
     if quota.seconds > longest:
-        raise ValueError(f'it counts moves for more than the {longest / 86400:g} days of [engine] '
-                         'keep_days')
+        raise ValueError('it counts moves for longer than [engine] keep_days keeps them: '
+                         f'{longest / 86400:g}')
     return quota

@@ -508,6 +508,22 @@ class TestAgain(ToolsCase):
         self.assertEqual(self.host_of(self.server), row['To'])
 
     @marks.long
+    def test_drain_stop_enables_host_and_keeps_foreign_reason(self) -> None:
+        self.engine_options('evacuate_disabled_hosts = true', 'drain_reason_regex = ^change')
+        done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(('disabled', 'change 7'), self.status('host1'))
+        done = self.drain('stop', 'host1', '--reason', 'it is over')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual('enabled', self.status('host1')[0])
+        service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
+                       if s['host'] == 'host1')
+        self.admin_api.put_service(service, {
+            'status': 'disabled', 'disabled_reason': 'disk broken'})
+        done = self.drain('stop', 'host1')
+        self.assertEqual(1, done.returncode)
+        self.assertEqual(('disabled', 'disk broken'), self.status('host1'))
+
     def test_disabled_host_keeps_reason_without_force(self) -> None:
         self.engine_options('evacuate_disabled_hosts = true')
         service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')

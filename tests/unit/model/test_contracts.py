@@ -40,7 +40,7 @@ def test_other_texts_are_no_quota(text):
 
 def test_a_quota_counts_no_moves_that_are_forgotten():
     assert contracts.parse_quota('1/2d', 172800).seconds == 172800
-    with pytest.raises(ValueError, match='more than the 1 days of .engine. keep_days'):
+    with pytest.raises(ValueError, match='keep_days keeps them: 1'):
         contracts.parse_quota('1/2d', 86400)
 
 
