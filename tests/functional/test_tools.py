@@ -513,8 +513,8 @@ class TestAgain(ToolsCase):
         done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(('disabled', 'change 7'), self.status('host1'))
-        done = self.drain('stop', 'host1', '--reason', 'it is over')
-        self.assertEqual(0, done.returncode, done.stderr)
+        for _name, done in self.documented(['drain stop'], {'compute-07': 'host1'}):
+            self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual('enabled', self.status('host1')[0])
         service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
                        if s['host'] == 'host1')
