@@ -109,7 +109,8 @@ class ContractStatement(values.Resource):
 
     @classmethod
     def from_model(cls, stated: model.Contract) -> Self:
-        return cls(source=stated.source, disruption=stated.disruption, hours=stated.hours,
+        return cls(source=stated.source, disruption=stated.disruption,
+                   hours=None if stated.hours is None else str(stated.hours),
                    max_moves=None if stated.max_moves is None else str(stated.max_moves),
                    unreadable=list(stated.unreadable))
 

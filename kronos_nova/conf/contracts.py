@@ -36,6 +36,9 @@ MAX_DEPTH = 5
 #: Keys and values: about 20,000 projects.
 MAX_NODES = 200_000
 _PROJECT = re.compile(r'[0-9A-Za-z_.-]{1,64}')
+_DASHED_UUID = re.compile(r'[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}')
+#: Value of a key.
+Value = model.Disruption | model.MoveQuota | movement_hours.MovementHours
 _FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)
 
 
@@ -65,11 +68,12 @@ _GRADES = {
     model.Disruption.NEVER: 'They also forbid drains and requested moves.'}
 
 OPTS: list[cfg.Opt] = [
-    cfg.StrOpt('strongest_for_tenants', default=model.Disruption.DRAIN_ONLY.value,
+    cfg.StrOpt('strongest_for_tenants', default=model.Disruption.POWEROFF_OK.value,
                choices=[(grade.value, text) for grade, text in _GRADES.items()],
                help='The most that metadata and tags of an instance may forbid (kronos:disruption, '
                     'kronos:hours, kronos:max_moves). Outside its hours, and with all its moves '
                     'used up, an instance asks for never, so the value counts for these as well. '
+                    'By default they forbid nothing; drain-only is recommended. '
                     'Extra specs of flavors and the file are the operator\'s and have no limit. '
                     'Give it to executors as well.'),
     cfg.Opt('ignore_after', type=TimeType(),
@@ -138,11 +142,16 @@ def parse_project_contracts(document: Any, path: str, remembered: int) -> Projec
     sections = _require_mapping(document, path, 'document')
     _refuse_unknown(sections, ('default', 'projects'), path, '')
     default = sections.get('default')
+    by_project = sections.get('projects')
     projects = {}
-    for name, entry in _require_mapping(sections.get('projects') or {}, path, 'projects').items():
+    for name, entry in _require_mapping(
+            {} if by_project is None else by_project, path, 'projects').items():
         if not isinstance(name, str) or not _PROJECT.fullmatch(name):
             raise _make_error(path, 'projects', f'{str(name)[:64]!r} is no ID of a project',
                               'Write the ID as Keystone shows it, in quotes.')
+        if _DASHED_UUID.fullmatch(name):
+            raise _make_error(path, 'projects', f'{name!r} has dashes, which no ID of Keystone has',
+                              f'Write "{name.replace("-", "").lower()}".')
         projects[name] = _parse_contract(entry, path, f'projects.{name}', remembered)
     return ProjectContracts(projects, None if default is None else _parse_contract(
         default, path, 'default', remembered))
@@ -171,7 +180,7 @@ _REMEDIES = {
     contracts.MAX_MOVES: 'Write a number of moves, a slash and a time, such as 2/7d.'}
 
 
-def parse_value(key: str, text: str, remembered: int) -> model.Disruption | model.MoveQuota | str:
+def parse_value(key: str, text: str, remembered: int) -> Value:
     """Read the value of a key, given without its prefix.
 
     :raises ValueError: the text is wrong; the message does not repeat it.
@@ -181,7 +190,7 @@ def parse_value(key: str, text: str, remembered: int) -> model.Disruption | mode
     if key == contracts.DISRUPTION:
         return contracts.parse_disruption(text)
     if key == contracts.HOURS:
-        return movement_hours.normalise_expression(text)
+        return movement_hours.parse_hours(text)
     return contracts.parse_quota(text, remembered)
 
 

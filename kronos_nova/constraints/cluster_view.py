@@ -42,11 +42,12 @@ class ClusterView:
                  history: model.MoveHistory | None = None,
                  scores: model.ClusterScores | None = None,
                  ceilings: Mapping[str, float] | None = None,
-                 draining: Collection[str] = ()) -> None:
+                 draining: Collection[str] = (), returning: Collection[str] = ()) -> None:
         self.cluster = cluster
         self.options = options
         self.history = history or model.MoveHistory()
         self.draining = set(draining)
+        self.returning = frozenset(returning)
         self.placement = placement_overlay.PlacementOverlay(cluster, options)
         self.load = load_view.LoadView(self.placement, options, self.history, scores,
                                        ceilings or {})
@@ -111,6 +112,9 @@ class ClusterView:
 
     def list_move_times(self, uuid: str) -> Collection[float]:
         return self.history.move_times.get(uuid, ())
+
+    def is_returning(self, uuid: str) -> bool:
+        return uuid in self.returning
 
     def judge_history(self, uuid: str) -> model.Rejection | None:
         return next(history_holds.list_hold_reasons(self.history, uuid), None)

@@ -18,15 +18,29 @@ holds, or blocks a drain beyond the cap.
 """
 
 from collections.abc import Iterator
+import dataclasses
 
 from kronos_nova import model
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import view as views
-from kronos_nova.model import movement_hours
 
-#: The grade of a statement at one time, and the rejection of the moves that it forbids.
-Hold = tuple[model.Disruption, model.Rejection]
+#: Codes of limits that hold at some times alone.
+_PASSING = ('contract-hours', 'contract-max-moves')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of the moves of an instance, after the operator's cap and deadline.
+
+    ``grade``: what it forbids while it ``holds``: hours may be open, and moves be left.
+    ``stated``: its contract; None: it is an opt-out.
+    """
+
+    grade: model.Disruption
+    rejection: model.Rejection
+    stated: model.Contract | None = None
+    holds: bool = True
 
 
 def contract(view: views.CloudView, move: model.Move) -> model.Rejection | None:
@@ -34,29 +48,35 @@ def contract(view: views.CloudView, move: model.Move) -> model.Rejection | None:
 
     A grade of ``drain-only`` forbids moves for balance, packing and repairs. Grade ``never`` also
     forbids drains and requested moves. An instance outside its hours, or with all its moves used
-    up, has grade ``never`` for as long.
+    up, has grade ``never`` for as long, but for the way back of a swap.
     """
+    return next((limit.rejection for limit in list_limits(view, move)
+                 if limit.holds and _is_forbidden(limit.grade, move.phase)), None)
+
+
+def find_method_obstacle(view: views.CloudView, move: model.Move,
+                         method: model.MoveMethod) -> str | None:
+    """Return why a contract forbids to shut down and move a running instance; None: it does not."""
     instance = view.find_instance(move.instance_uuid)
-    if instance is None:
+    if method is not model.MoveMethod.OFFLINE or instance is None or instance.status != 'ACTIVE':
         return None
-    return next((rejection for grade, rejection in _list_holds(view, instance, move)
-                 if _is_forbidden(grade, move.phase)), None)
+    return next((
+        f'{method}: {limit.rejection.detail}' if limit.stated is None
+        else f'{method}: its contract says {limit.stated}' for limit in list_limits(view, move)
+        if limit.holds and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
 
 
-def find_method_obstacle(instance: model.Instance, method: model.MoveMethod,
-                         options: model.ContractOptions, now: float) -> str | None:
-    """Return why a contract forbids to shut down and move a running instance; None: it does not.
+def find_parking_obstacle(view: views.CloudView, move: model.Move) -> model.Rejection | None:
+    """Return why an instance may not move twice in a swap, by a parking host; None: it may.
 
-    :param now: seconds since the epoch.
+    The second move may be forbidden when its turn comes.
     """
-    if method is not model.MoveMethod.OFFLINE or instance.status != 'ACTIVE':
-        return None
-    ignored = _ignores_tenants(options, now)
-    return next(
-        (f'{method}: its contract says {stated}' for stated in instance.contracts
-         if stated.disruption is not None and not (ignored and stated.source.is_tenants)
-         and _cap_grade(stated, stated.disruption, options).rank
-         > model.Disruption.COLD_OK.rank), None)
+    return next((
+        model.Rejection(limit.rejection.rule,
+                        f'instance {move.instance_uuid} waits on no parking host, as its contract '
+                        f'limits moves: {limit.stated}')
+        for limit in list_limits(view, move)
+        if limit.rejection.rule in _PASSING and _is_forbidden(limit.grade, move.phase)), None)
 
 
 def may_hold_moves(instance: model.Instance) -> bool:
@@ -91,49 +111,52 @@ def describe_unreadable(cluster: model.Cluster, shown: int = 10) -> list[str]:
                                if more > 0 else [])
 
 
-def _list_holds(view: views.CloudView, instance: model.Instance,
-                move: model.Move) -> Iterator[Hold]:
+def list_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
+    """Yield all that limits the moves of an instance, as far as the operator lets it count."""
+    instance = view.find_instance(move.instance_uuid)
+    if instance is None:
+        return
     options = view.options.contracts
     if instance.project_id and instance.project_id in view.options.opted_out_projects:
-        yield options.opt_out, model.Rejection(
+        yield Limit(options.opt_out, model.Rejection(
             'project-opted-out', f'the project of instance {instance.uuid} is in '
-                                 'opted_out_projects')
+                                 'opted_out_projects'))
     ignored = move.phase in service_state.LEAVING and _ignores_tenants(options, view.taken_at)
     if instance.opted_out is not None and not ignored:
-        yield options.opt_out, model.Rejection(
+        yield Limit(options.opt_out, model.Rejection(
             'owner-opted-out', f'instance {instance.uuid} was opted out by its owner '
-                               f'({instance.opted_out})')
+                               f'({instance.opted_out})'))
     for stated in instance.contracts:
-        if ignored and stated.source.is_tenants:
-            continue
-        for grade, rejection in _list_grades(view, instance, stated):
-            yield _cap_grade(stated, grade, options), rejection
+        if not (ignored and stated.source.is_tenants):
+            yield from _list_stated_limits(view, instance, stated)
 
 
-def _list_grades(view: views.CloudView, instance: model.Instance,
-                 stated: model.Contract) -> Iterator[Hold]:
-    never, who = model.Disruption.NEVER, f'instance {instance.uuid}'
+def _list_stated_limits(view: views.CloudView, instance: model.Instance,
+                        stated: model.Contract) -> Iterator[Limit]:
+    options, who = view.options.contracts, f'instance {instance.uuid}'
+    never = _cap_grade(stated, model.Disruption.NEVER, options)
     if stated.disruption is not None:
-        yield stated.disruption, model.Rejection(
+        yield Limit(_cap_grade(stated, stated.disruption, options), model.Rejection(
             'contract-disruption', f'{who} has the contract disruption {stated.disruption} '
-                                   f'({stated.source})')
+                                   f'({stated.source})'), stated)
+    returns = view.is_returning(instance.uuid)
     if stated.hours is not None:
-        zone = view.options.contracts.timezone
-        if not movement_hours.is_open(stated.hours, view.taken_at, zone):
-            yield never, model.Rejection(
-                'contract-hours', f'{who} begins to move only in its hours "{stated.hours}" '
-                                  f'{zone} ({stated.source})')
+        zone = options.timezone
+        yield Limit(never, model.Rejection(
+            'contract-hours', f'{who} begins to move only in its hours "{stated.hours}" {zone} '
+                              f'({stated.source})'), stated,
+            holds=not returns and not stated.hours.is_open(view.taken_at, zone))
     if stated.max_moves is not None:
         since = view.taken_at - stated.max_moves.seconds
         times = [at for at in view.list_move_times(instance.uuid) if at > since]
-        if len(times) >= stated.max_moves.moves:
-            yield never, model.Rejection(
-                'contract-max-moves', f'{who} has used up its moves, {stated.max_moves} '
-                                      f'({stated.source})')
+        yield Limit(never, model.Rejection(
+            'contract-max-moves', f'{who} has used up its moves, {stated.max_moves} '
+                                  f'({stated.source})'), stated,
+            holds=not returns and len(times) >= stated.max_moves.moves)
     if stated.unreadable:
-        yield never, model.Rejection(
+        yield Limit(never, model.Rejection(
             'contract-unreadable', f'{who} has a contract that cannot be read: '
-                                   f'{", ".join(stated.unreadable)} ({stated.source})')
+                                   f'{", ".join(stated.unreadable)} ({stated.source})'), stated)
 
 
 def _cap_grade(stated: model.Contract, grade: model.Disruption,
@@ -167,8 +190,9 @@ CONTRACT_RULE = rules.Rule(
             retry=rules.RetryClass.FINAL),
         'contract-disruption': rules.RejectionCode(
             meaning='Its contract does not allow moves of this phase.',
-            remedy='who wrote kronos:disruption there weakens it, or [contracts] '
-                   'strongest_for_tenants or ignore_after does',
+            remedy='metadata or tag: its owner weakens kronos:disruption, or [contracts] '
+                   'strongest_for_tenants or ignore_after does; flavor: it is resized to another '
+                   'one, or moved by hand; project: [contracts] file changes',
             retry=rules.RetryClass.FINAL),
         'contract-hours': rules.RejectionCode(
             meaning='Its contract allows moves at other hours.',
@@ -180,5 +204,6 @@ CONTRACT_RULE = rules.Rule(
             retry=rules.RetryClass.FINAL),
         'contract-unreadable': rules.RejectionCode(
             meaning='A value of its contract cannot be read, so the most careful one counts.',
-            remedy='the value is corrected where the text says',
+            remedy='the value is corrected where the text says; flavor: it is resized to another '
+                   'one, or moved by hand',
             retry=rules.RetryClass.FINAL)})

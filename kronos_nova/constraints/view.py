@@ -89,6 +89,9 @@ class CloudView(Protocol):
     def list_move_times(self, uuid: str) -> Collection[float]:
         """Return when moves of the instance completed; counted where a contract limits them."""
 
+    def is_returning(self, uuid: str) -> bool:
+        """Return True for the way back of a swap, to a state that contracts accepted before."""
+
     def judge_history(self, uuid: str) -> model.Rejection | None:
         """Return the reason in the history that forbids moving the instance.
 

@@ -21,6 +21,8 @@ import enum
 import math
 import re
 
+from kronos_nova.model import movement_hours
+
 #: Most characters of a value.
 LONGEST = 128
 DISRUPTION, HOURS, MAX_MOVES = 'disruption', 'hours', 'max_moves'
@@ -87,13 +89,12 @@ class MoveQuota:
 class Contract:
     """What one source states about an instance; None: it does not say.
 
-    ``hours``: a cron expression (``movement_hours.normalise_expression``). ``unreadable``: those of
-    the keys, without their prefix, whose values cannot be read.
+    ``unreadable``: those of the keys, without their prefix, whose values cannot be read.
     """
 
     source: ContractSource
     disruption: Disruption | None = None
-    hours: str | None = None
+    hours: movement_hours.MovementHours | None = None
     max_moves: MoveQuota | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -115,7 +116,7 @@ class ContractOptions:
     whose clocks hours count.
     """
 
-    strongest_for_tenants: Disruption = Disruption.DRAIN_ONLY
+    strongest_for_tenants: Disruption = Disruption.POWEROFF_OK
     ignore_after: float | None = None
     opt_out: Disruption = Disruption.NEVER
     timezone: str = 'UTC'

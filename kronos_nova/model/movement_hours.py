@@ -13,9 +13,11 @@
 """Hours in which an instance may begin to move, written as cron writes times.
 
 A cron expression matches minutes; an instance may begin to move in each minute that matches.
-Tenants write expressions: their length is bounded, and a match looks at five sets.
+Tenants write expressions: their length is bounded, each is parsed once, and a match looks at five
+numbers.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import datetime
 import functools
@@ -29,105 +31,110 @@ _WEEKDAYS = ('sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat')
 #: Values of each field: minute, hour, day of the month, month, weekday.
 _FIELDS = (range(60), range(24), range(1, 32), range(1, 13), range(7))
 _NAMES: tuple[tuple[str, ...], ...] = ((), (), (), _MONTHS, _WEEKDAYS)
-_ITEM = re.compile(r'(?:\*|([0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?)(?:/[0-9]{1,2})?')
+_WEEKDAY = 4
+_ITEM = re.compile(r'(?:\*|([0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?)(?:/([0-9]{1,2}))?')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MovementHours:
-    """The minutes that a cron expression matches, as a set of values for each field.
+    """The minutes that a cron expression matches, as a bit mask of values for each field.
 
-    ``either_day``: a day matches by its number or by its weekday, since the expression limits both
-    (crontab(5)).
+    ``expression``: its five fields in lower case, with single spaces. ``either_day``: a day matches
+    by its number or by its weekday, since the expression limits both (crontab(5)).
     """
 
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]
+    expression: str
+    minutes: int
+    hours: int
+    days: int
+    months: int
+    weekdays: int
     either_day: bool
+
+    def __str__(self) -> str:
+        return self.expression
 
     def includes_time(self, local: datetime.datetime) -> bool:
         """Return whether the minute of a local time matches."""
-        by_number = local.day in self.days
-        by_weekday = local.isoweekday() % 7 in self.weekdays
-        day = by_number or by_weekday if self.either_day else by_number and by_weekday
-        return (day and local.minute in self.minutes and local.hour in self.hours
-                and local.month in self.months)
+        by_number = self.days >> local.day & 1
+        by_weekday = self.weekdays >> local.isoweekday() % 7 & 1
+        day = by_number | by_weekday if self.either_day else by_number & by_weekday
+        return bool(day & self.minutes >> local.minute & self.hours >> local.hour
+                    & self.months >> local.month)
+
+    def is_open(self, now: float, zone: str) -> bool:
+        """Return whether an instance with these hours may begin to move now.
+
+        :param now: seconds since the epoch.
+        :param zone: name of the time zone whose clocks count.
+        """
+        return self.includes_time(datetime.datetime.fromtimestamp(now, _find_zone(zone)))
 
 
-def normalise_expression(text: str) -> str:
-    """Return the five fields of a cron expression in lower case, with single spaces.
+def parse_hours(text: str) -> MovementHours:
+    """Read a cron expression of five fields.
 
     :raises ValueError: the text is no such expression. The message does not repeat the text.
     """
     if len(text) > LONGEST:
         raise ValueError(f'it has more than {LONGEST} characters')
-    expression = ' '.join(text.lower().split())
-    parse_expression(expression)
-    return expression
-
-
-@functools.lru_cache(maxsize=1024)
-def parse_expression(expression: str) -> MovementHours:
-    """Return the minutes that a normalised expression matches.
-
-    :raises ValueError: it is no cron expression of five fields.
-    """
-    import croniter  # noqa: PLC0415 (nova-scheduler may lack the extra "rebalancer")
-
-    fields = expression.split(' ')
+    fields = text.lower().split()
     if len(fields) != len(_FIELDS):
         raise ValueError('it does not have the five fields of cron')
-    for number, field in enumerate(fields):
-        for item in field.split(','):
-            _check_item(item, number)
-    try:
-        expanded, _nth = croniter.croniter.expand(expression)
-    except (croniter.CroniterError, ValueError, LookupError):
-        raise ValueError('a field has a value that cron does not know') from None
     minutes, hours, days, months, weekdays = (
-        frozenset(possible) if '*' in chosen else frozenset(map(int, chosen))
-        for chosen, possible in zip(expanded, _FIELDS, strict=True))
-    return MovementHours(minutes, hours, days, months, weekdays,
-                         either_day='*' not in (fields[2][0], fields[4][0]))
+        functools.reduce(lambda mask, value: mask | 1 << value, (
+            value for item in field.split(',') for value in _parse_item(item, number)), 0)
+        for number, field in enumerate(fields))
+    return MovementHours(' '.join(fields), minutes, hours, days, months, weekdays,
+                         either_day='*' not in (fields[2][0], fields[_WEEKDAY][0]))
 
 
-def _check_item(item: str, number: int) -> None:
-    """Refuse what only some programs know, and a range from a value to itself.
+def _parse_item(item: str, number: int) -> Iterable[int]:
+    """Return the values of an item; refuse what programs read in different ways.
 
-    croniter takes such a range for all values.
+    Such are a range from a value to itself, which croniter takes for all values, and a step in a
+    range past the end of the field.
 
     :raises ValueError: the item is no number, name, range or step.
     """
     match = _ITEM.fullmatch(item)
     if match is None:
         raise ValueError(f'field {number + 1} has an item that is no number, range or step')
-    for end in match.groups():
-        if end is not None and end.isalpha() and end not in _NAMES[number]:
-            raise ValueError(f'field {number + 1} has a name that cron does not know there')
-    first, last = (None if end is None else _read_value(end, number) for end in match.groups())
-    if last is not None and first == last and item not in ('0-7', '7-0'):
+    values, step = _FIELDS[number], int(match[3] or 1)
+    if not step:
+        raise ValueError(f'field {number + 1} has the step 0')
+    if match[1] is None or item in ('0-7', '7-0') and number == _WEEKDAY:
+        return values[::step]
+    first = _read_value(match[1], number)
+    if match[2] is None:
+        return range(first, values.stop if match[3] else first + 1, step)
+    last = _read_value(match[2], number)
+    if first == last:
         raise ValueError(f'field {number + 1} has a range from a value to itself')
+    if number == _WEEKDAY and last == 0:  # Sunday ends the week as well
+        return [value % 7 for value in range(first, 8, step)]
+    if first < last:
+        return range(first, last + 1, step)
+    if match[3]:
+        raise ValueError(f'field {number + 1} has a step in a range past its end')
+    return [*range(first, values.stop), *range(values.start, last + 1)]
 
 
 def _read_value(text: str, number: int) -> int:
+    """Return the value of a number or a name in a field.
+
+    :raises ValueError: the field does not have it.
+    """
     if text.isalpha():
+        if text not in _NAMES[number]:
+            raise ValueError(f'field {number + 1} has a name that cron does not know there')
         return _NAMES[number].index(text) + _FIELDS[number].start
-    return int(text) % 7 if number == 4 else int(text)
+    value = 0 if number == _WEEKDAY and int(text) == 7 else int(text)
+    if value not in _FIELDS[number]:
+        raise ValueError(f'field {number + 1} has a value that cron does not know')
+    return value
 
 
 @functools.lru_cache(maxsize=16)
 def _find_zone(name: str) -> datetime.tzinfo:
     return datetime.UTC if name == 'UTC' else zoneinfo.ZoneInfo(name)
-
-
-def is_open(expression: str, now: float, zone: str) -> bool:
-    """Return whether an instance with these hours may begin to move now.
-
-    :param expression: normalised.
-    :param now: seconds since the epoch.
-    :param zone: name of the time zone whose clocks count.
-    """
-    return parse_expression(expression).includes_time(
-        datetime.datetime.fromtimestamp(now, _find_zone(zone)))

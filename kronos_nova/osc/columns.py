@@ -114,8 +114,12 @@ def read_counts(field: str, width: int) -> Make:
 
 
 def read_lines(field: str, format_line: Callable[[Any], str] = str) -> Make:
-    """Return a maker of cells with a list, one line for each part."""
-    return lambda row, style: Cell(row[field], '\n'.join(map(format_line, row[field])))
+    """Return a maker of cells with a list, one line for each part.
+
+    An older kronos-api does not send each field: the cell is then empty.
+    """
+    return lambda row, style: Cell(row.get(field), '\n'.join(
+        map(format_line, row.get(field) or ())))
 
 
 def format_counts(numbers: Mapping[str, int]) -> str:

@@ -30,6 +30,7 @@ from kronos_nova import policy
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import prefilters
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
@@ -170,7 +171,7 @@ def _contracts(k, uuid):
     return tuple(model.Contract(
         source, rng.choice([None, *model.Disruption]),
         # The clock of the clouds is inside the first hours and outside the second ones.
-        rng.choice([None, None, '* 13 * * *', '* 14 * * *']),
+        rng.choice([None, None, *map(movement_hours.parse_hours, ('* 13 * * *', '* 14 * * *'))]),
         rng.choice([None, None, model.MoveQuota(1, 86400), model.MoveQuota(2, 86400)]),
         rng.choice([(), (), (), ('hours',)]))
         for source in model.ContractSource if rng.random() < 0.05)

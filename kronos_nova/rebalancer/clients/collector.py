@@ -315,8 +315,9 @@ def warn_about_extra_specs(servers: Iterable[model.Instance]) -> list[str]:
     if all(s.extra_specs is not None for s in servers):
         return []
     return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
-            'which then refuses some moves. Give the user of [nova] a role that policy '
-            'os_compute_api:servers:show:flavor-extra-specs allows.']
+            'which then refuses some moves, and contracts of flavors (kronos:disruption, '
+            'kronos:hours, kronos:max_moves) have no effect. Give the user of [nova] a role that '
+            'policy os_compute_api:servers:show:flavor-extra-specs allows.']
 
 
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:

@@ -30,14 +30,37 @@ _KEYS = {f'{contracts.PREFIX}{name}': name
          for name in (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)}
 
 
+class StatementValues:
+    """The values of a reading's texts: each text is parsed once, also one that cannot be read.
+
+    Tenants write the texts, so each instance may have its own.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, int], contracts_conf.Value | None] = {}
+
+    def read_value(self, name: str, text: str, remembered: int) -> contracts_conf.Value | None:
+        """Return the value of a key; None: it cannot be read."""
+        if len(text) > contracts.LONGEST:
+            return None
+        key = name, text, remembered
+        if key not in self._known:
+            try:
+                self._known[key] = contracts_conf.parse_value(name, text, remembered)
+            except ValueError:
+                self._known[key] = None
+        return self._known[key]
+
+
 def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | None,
                    project_id: str, projects: contracts_conf.ProjectContracts,
-                   remembered: int) -> tuple[model.Contract, ...]:
+                   remembered: int, known: StatementValues) -> tuple[model.Contract, ...]:
     """Return each source that states something about a server, with its statements.
 
     :param record: of /servers.
     :param extra_specs: of its flavor.
     :param remembered: seconds for which moves are kept.
+    :param known: values of the reading.
     """
     sources: list[tuple[model.ContractSource, list[tuple[str, str]]]] = [
         (model.ContractSource.METADATA, _list_items(
@@ -45,7 +68,7 @@ def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | 
         (model.ContractSource.TAG, list(_split_tags(
             record.read_texts('tags') if record.has_key('tags') else ()))),
         (model.ContractSource.FLAVOR, _list_items(extra_specs or {}))]
-    stated = [_parse_source(source, items, remembered) for source, items in sources if items]
+    stated = [_parse_source(source, items, remembered, known) for source, items in sources if items]
     of_project = projects.find_contract(project_id)
     return (*stated, *(() if of_project is None else (of_project,)))
 
@@ -64,18 +87,14 @@ def _split_tags(tags: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parse_source(source: model.ContractSource, items: Iterable[tuple[str, str]],
-                  remembered: int) -> model.Contract:
+                  remembered: int, known: StatementValues) -> model.Contract:
     """Return the statements of a source; two different tags of one key cannot be read."""
     values: dict[str, object] = {}
     unreadable: set[str] = set()
     for key, text in items:
         name = _KEYS[key]
-        try:
-            value = contracts_conf.parse_value(name, text, remembered)
-        except ValueError:
-            unreadable.add(name)
-            continue
-        if values.setdefault(name, value) != value:
+        value = known.read_value(name, text, remembered)
+        if value is None or values.setdefault(name, value) != value:
             unreadable.add(name)
     return model.Contract(source, unreadable=tuple(sorted(unreadable)), **{  # type: ignore[arg-type]
         name: value for name, value in values.items() if name not in unreadable})

@@ -192,9 +192,9 @@ def parse_instance(data: Mapping[str, Any],
             f'{POLICY}os-extended-server-attributes allows')
     flavor = record.read_part('flavor')
     pinned = 'pinned_availability_zone'
-    own = (shared
-           or server_constraints.SharedMappings()).share_mappings(
-               server_constraints.read_constraints(record, disruption))
+    shared = shared or server_constraints.SharedMappings()
+    own = shared.share_mappings(
+        server_constraints.read_constraints(record, disruption, shared.statements))
     swap_gb = -(-flavor.read_amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,

@@ -64,7 +64,8 @@ def make_disruption_settings(conf: cfg.ConfigOpts) -> DisruptionSettings:
         contracts_conf.load_project_contracts(conf), contracts_conf.count_remembered_seconds(conf))
 
 
-def read_constraints(record: records.JsonRecord, where: DisruptionSettings) -> dict[str, Any]:
+def read_constraints(record: records.JsonRecord, where: DisruptionSettings,
+                     statements: contract_statements.StatementValues) -> dict[str, Any]:
     """Return the fields of an Instance that a server's record holds.
 
     :raises ApiError: a field does not have the type that Nova's API promises.
@@ -76,7 +77,7 @@ def read_constraints(record: records.JsonRecord, where: DisruptionSettings) -> d
             'opted_out': _opted_out(record, where),
             'contracts': contract_statements.read_contracts(
                 record, extra_specs, record.optional_text('tenant_id') or '', where.projects,
-                where.remembered)}
+                where.remembered, statements)}
 
 
 def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:
@@ -131,9 +132,13 @@ def _opted_out(record: records.JsonRecord, where: DisruptionSettings) -> str | N
 
 
 class SharedMappings:
-    """A pool with one object for equal mappings and contracts: many instances have one flavor."""
+    """A pool with one object for equal mappings and contracts: many instances have one flavor.
+
+    ``statements``: the values of contracts' texts.
+    """
 
     def __init__(self) -> None:
+        self.statements = contract_statements.StatementValues()
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
         self._contracts: dict[tuple[model.Contract, ...], tuple[model.Contract, ...]] = {}
 

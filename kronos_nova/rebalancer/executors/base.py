@@ -130,7 +130,8 @@ class StoredFacts:
     cooldowns: the task's own planning has set one. ``draining``: hosts that are being emptied.
     ``flights``: other tasks that have begun or are about to. ``scopes``: those that an engine plans
     now. ``slotless``: instances whose task has lost its slots, because Nova has not changed its
-    migration for a long time.
+    migration for a long time. ``returning``: the task takes its instance back in a swap that
+    failed.
     """
 
     now: float
@@ -139,6 +140,7 @@ class StoredFacts:
     flights: tuple[model.InFlightMove, ...] = ()
     scopes: frozenset[str] = frozenset()
     slotless: frozenset[str] = frozenset()
+    returning: bool = False
 
 
 class Executor(abc.ABC):

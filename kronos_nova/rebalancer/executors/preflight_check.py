@@ -79,8 +79,13 @@ class PreFlightCheck:
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
         reshapes.refuse_reshaped_trees(task, cluster)
-        self._check_rules(task, cluster, known)
-        _check_method(task, instance, engine_conf.build_options(self._conf).contracts, now)
+        move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
+        view = cluster_view.ClusterView(
+            dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights)),
+            engine_conf.build_options(self._conf), known.history, draining=known.draining,
+            returning=[task.instance_uuid] if known.returning else [])
+        _check_rules(view, move)
+        _check_method(view, move, task, instance)
         changed = {host: self._read_host_migrations(task, host, now)
                    for host in (task.from_host, task.to_host)}
         self._find_slots(task, known, changed, now)
@@ -101,21 +106,6 @@ class PreFlightCheck:
             return []
         named = [n for n in self._conf.engine.aggregates if n in known.scopes]
         return named if task.aggregate in named else []
-
-    def _check_rules(self, task: model.Task, cluster: model.Cluster,
-                     known: base.StoredFacts) -> None:
-        move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
-        cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
-        rejection = constraints.judge_move(
-            cluster_view.ClusterView(cluster, engine_conf.build_options(self._conf), known.history,
-                                     draining=known.draining), move, constraints.PRE_FLIGHT)
-        if rejection is None:
-            return
-        kind = (exception.PlacementRejected if rejection.rule in NO_ROOM
-                else exception.PreFlightError)
-        raise kind(instance_uuid=task.instance_uuid, rule=rejection.rule,
-                   problem=f'not moved to {task.to_host}, rule {rejection.rule}: '
-                           f'{rejection.detail}')
 
     def _read_host_migrations(self, task: model.Task, host: str,
                               now: float) -> list[nova_api.Migration]:
@@ -169,15 +159,25 @@ class PreFlightCheck:
             arrived={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
 
-def _check_method(task: model.Task, instance: model.Instance, options: model.ContractOptions,
-                  now: float) -> None:
+def _check_rules(view: cluster_view.ClusterView, move: model.Move) -> None:
+    rejection = constraints.judge_move(view, move, constraints.PRE_FLIGHT)
+    if rejection is None:
+        return
+    kind = (exception.PlacementRejected if rejection.rule in NO_ROOM
+            else exception.PreFlightError)
+    raise kind(instance_uuid=move.instance_uuid, rule=rejection.rule,
+               problem=f'not moved to {move.to_host}, rule {rejection.rule}: {rejection.detail}')
+
+
+def _check_method(view: cluster_view.ClusterView, move: model.Move, task: model.Task,
+                  instance: model.Instance) -> None:
     """Raise unless the planned method still fits the instance's status and contract.
 
     :raises PreFlightError: the instance was started or stopped since, or its contract forbids it.
     """
     if not statuses.is_method_accepted(task.method, instance.status):
         raise build_method_error(task, instance)
-    obstacle = contracts.find_method_obstacle(instance, task.method, options, now)
+    obstacle = contracts.find_method_obstacle(view, move, task.method)
     if obstacle is not None:
         raise exception.PreFlightError(instance_uuid=task.instance_uuid, rule='contract-method',
                                        problem=f'it is not moved {obstacle}')

@@ -124,7 +124,7 @@ class TaskSubmission:
         None: the move may not begin, and the row says so.
         """
         task = row.task
-        known = self._read_known_facts(task)
+        known = self._read_known_facts(row)
         try:
             with base.check_contract(task):
                 marker = self._driver.pre_flight(task, known)
@@ -154,8 +154,9 @@ class TaskSubmission:
             self._services.record_success(service_breakers.ALL, self._clock())
         self._outcomes.record_failure(row, error)
 
-    def _read_known_facts(self, task: model.Task) -> base.StoredFacts:
+    def _read_known_facts(self, row: rows.TaskRow) -> base.StoredFacts:
         """Read our database before Nova: a migration that ends in between still counts."""
+        task = row.task
         other_rows = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
                       if row.task.task_id != task.task_id]
         others, now = [row.task for row in other_rows], self._clock()
@@ -173,7 +174,8 @@ class TaskSubmission:
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
                                    t.aggregate)
                 for t in others),
-            scopes=self._store.leases.list_leased_scopes())
+            scopes=self._store.leases.list_leased_scopes(),
+            returning=self._store.tasks.is_way_back(row))
 
     def _request_migration(self, row: rows.TaskRow, marker: str) -> None:
         """Commit ``submitting``, then request the migration from Nova."""

@@ -25,6 +25,7 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
 
@@ -133,14 +134,10 @@ def _try_direct_swap(view: cluster_view.ClusterView, first: str,
 
 def _try_parking_swap(view: cluster_view.ClusterView, first: str, second: str,
                       host: str) -> Moves | model.Rejection:
-    instance = view.find_instance(first)
-    assert instance is not None
-    limits = [str(stated) for stated in instance.contracts if stated.hours or stated.max_moves]
-    if limits:
-        # It moves twice, and the second move may be forbidden when its turn comes.
-        return model.Rejection('contract-max-moves', f'instance {first} waits on no parking host, '
-                                                     f'as its contract limits moves: {limits[0]}')
     first_move = _make_requested_move(view, first, host)
+    obstacle = contracts.find_parking_obstacle(view, first_move)
+    if obstacle is not None:
+        return obstacle
     other = _order_after(first_move, _make_requested_move(view, second, first_move.from_host))
     onward = dataclasses.replace(first_move, from_host=host, to_host=other.from_host)
     return _find_rejection(view, [first_move, other, onward]) or (first_move, other)

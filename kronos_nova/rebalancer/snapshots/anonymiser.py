@@ -269,7 +269,7 @@ def _keep_value(value: Any) -> Any:
 
 def _keep_hours(text: str | None) -> str | None:
     try:
-        return None if text is None else movement_hours.normalise_expression(text)
+        return None if text is None else str(movement_hours.parse_hours(text))
     except ValueError:
         return REMOVED
 

@@ -304,7 +304,7 @@ def _build_contract(record: schema.ContractRecord) -> model.Contract:
     unreadable: set[str] = set(record.unreadable)
     hours = quota = None
     try:
-        hours = None if record.hours is None else movement_hours.normalise_expression(record.hours)
+        hours = None if record.hours is None else movement_hours.parse_hours(record.hours)
     except ValueError:
         unreadable.add(agreements.HOURS)
     try:

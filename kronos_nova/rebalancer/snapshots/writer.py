@@ -201,7 +201,7 @@ def _build_instance(instance: model.Instance, groups: list[str]) -> dict[str, An
 def _build_contract(stated: model.Contract) -> dict[str, Any]:
     return {'source': str(stated.source),
             'disruption': None if stated.disruption is None else str(stated.disruption),
-            'hours': stated.hours,
+            'hours': None if stated.hours is None else str(stated.hours),
             'max_moves': None if stated.max_moves is None else str(stated.max_moves),
             'unreadable': list(stated.unreadable)}
 

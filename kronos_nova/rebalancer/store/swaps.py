@@ -201,8 +201,9 @@ def _save_move_plan(connection: sa.Connection, swap: StoredSwap, member: SwapMem
                     why: str) -> str:
     """Write a plan of its own with the one move, which waits for nothing.
 
-    Pre-flight judges it as any other; a quarantine for the move of the swap that failed would keep
-    the instance where it should not stay, and ends.
+    Pre-flight judges it as any other, but neither hours nor counted moves hold a way back. A
+    quarantine for the move of the swap that failed would keep the instance where it should not
+    stay, and ends.
     """
     last = next(row for row in reversed(swap.tasks)
                 if row.task.instance_uuid == member.instance_uuid)
@@ -245,6 +246,12 @@ def _record_decision(connection: sa.Connection, swap: StoredSwap, verb: str, now
 def find_swap(connection: sa.Connection, swap_id: str) -> StoredSwap | None:
     stored_swaps = list_swaps(connection, _swap.c.swap_id == swap_id)
     return stored_swaps[0] if stored_swaps else None
+
+
+def is_undo(connection: sa.Connection, swap_id: str | None, plan_id: str) -> bool:
+    """Return whether the plan is a way back of the swap."""
+    undos = connection.scalar(sa.select(_swap.c.undos).where(_swap.c.swap_id == swap_id))
+    return undos is not None and plan_id in json.loads(undos)
 
 
 def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[StoredSwap]:

@@ -246,6 +246,11 @@ class TaskRepository(transactions.Repository):
         return self._runner.run_read(
             lambda c: swaps.list_swaps(c, tables.swap.c.plan_id == plan_id))
 
+    def is_way_back(self, row: rows.TaskRow) -> bool:
+        """Return True for a task that takes an instance home, since its swap or pair failed."""
+        return row.swap_id is not None and self._runner.run_read(
+            lambda c: swaps.is_undo(c, row.swap_id, row.task.plan_id))
+
     def settle_swaps(self, now: float) -> list[swaps.StoredSwap]:
         """Do the next step of swaps that the end of their last task did not settle; most do.
 

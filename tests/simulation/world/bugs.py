@@ -349,7 +349,7 @@ def dependents_stay(patch: Patch) -> None:
 def post_first(patch: Patch) -> None:
     """An executor sends the request before it commits submitting."""
     def start(self: Any, row: rows.TaskRow) -> None:
-        marker = self._driver.pre_flight(row.task, self._read_known_facts(row.task))
+        marker = self._driver.pre_flight(row.task, self._read_known_facts(row))
         self._driver.submit(row.task)
         now = self._clock()
         self._outcomes.update_task(row, TaskState.SUBMITTING, [TaskState.CLAIMED], marker=marker,

@@ -18,6 +18,7 @@ import yaml
 
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.model import movement_hours
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.engine import engine as engines
 from tests.scenarios import loader
@@ -31,7 +32,8 @@ PINNED = loader.uuid_of('c0')
 HOSTS = ('a', 'b', 'c', 'd')
 CONTRACTS = (model.Contract(model.ContractSource.FLAVOR, model.Disruption.DRAIN_ONLY,
                             max_moves=model.MoveQuota(2, 604800)),
-             model.Contract(model.ContractSource.TAG, hours='* 1-4 * * *',
+             model.Contract(model.ContractSource.TAG,
+                            hours=movement_hours.parse_hours('* 1-4 * * *'),
                             unreadable=('disruption',)))
 
 

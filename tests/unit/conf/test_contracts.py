@@ -19,6 +19,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import contracts
 from kronos_nova.conf import opts
+from kronos_nova.model import movement_hours
 
 FILE = """\
 default: {disruption: live}
@@ -48,7 +49,8 @@ def load(conf, text):
 def test_a_file_has_contracts_by_project_and_for_the_rest(conf):
     found = load(conf, FILE)
     assert found.find_contract('0e5b0d2f1f7c4a56a3f1a5f0d7c2b7aa') == model.Contract(
-        model.ContractSource.PROJECT, model.Disruption.DRAIN_ONLY, '* 22-23,0-5 * * *',
+        model.ContractSource.PROJECT, model.Disruption.DRAIN_ONLY,
+        movement_hours.parse_hours('* 22-23,0-5 * * *'),
         model.MoveQuota(2, 604800))
     assert found.find_contract('other') == model.Contract(
         model.ContractSource.PROJECT, model.Disruption.LIVE)
@@ -57,6 +59,7 @@ def test_a_file_has_contracts_by_project_and_for_the_rest(conf):
 
 def test_an_empty_file_and_no_file_state_nothing(conf):
     assert load(conf, '').find_contract('p') is None
+    assert load(conf, 'projects:').find_contract('p') is None
     conf.set_override('file', '', 'contracts')
     assert contracts.load_project_contracts(conf).find_contract('p') is None
 
@@ -73,6 +76,10 @@ def test_an_empty_file_and_no_file_state_nothing(conf):
     ('projects: {p: }', 'projects.p', 'it is not a mapping'),
     ('projects: {7: {disruption: live}}', 'projects', "'7' is no ID of a project. Write the ID"),
     ('projects: {"a b": {disruption: live}}', 'projects', "'a b' is no ID of a project"),
+    ('projects: []', 'projects', 'it is not a mapping'),
+    ('projects: false', 'projects', 'it is not a mapping'),
+    ('projects: {0e5b0d2f-1f7c-4a56-a3f1-a5f0d7c2b7aa: {disruption: live}}', 'projects',
+     'Write "0e5b0d2f1f7c4a56a3f1a5f0d7c2b7aa"'),
     ('default: {disruption: live, notify: 24h}', 'default.notify', 'no such field'),
     ('a: [', 'line 1', '.'), (b'\xff', 'file', 'it is not UTF-8 text'),
     (b'#' * (contracts.MAX_BYTES + 1), 'file', 'larger than 4 MiB')])

@@ -23,6 +23,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.model import movement_hours
 from tests.unit import clouds
 
 UUID = clouds.uuid_of('i')
@@ -31,16 +32,21 @@ NOON = 1793534400.0
 BALANCE = (model.Phase.SPREAD, model.Phase.PACK, model.Phase.AFFINITY)
 DRAINS = (model.Phase.EVACUATE, model.Phase.REQUESTED)
 METADATA, TAG, FLAVOR, PROJECT = model.ContractSource
+ONE_O_CLOCK = movement_hours.parse_hours('* 13 * * *')
 NO_CAP = model.ContractOptions(strongest_for_tenants=model.Disruption.NEVER)
+
+
+def make_view(instance, options, times=(), now=NOON, planning=None):
+    return cluster_view.ClusterView(
+        model.Cluster({}, {UUID: instance}, {}, taken_at=now),
+        dataclasses.replace(planning or model.PlanningOptions(), contracts=options),
+        model.MoveHistory(move_times={UUID: times}))
 
 
 def judge(phase, *stated, options=NO_CAP, times=(), now=NOON, planning=None, **instance):
     """Return the code of the rejection; None: the rule allows the move."""
-    cluster = model.Cluster({}, {UUID: model.Instance(UUID, 'a', contracts=stated, **instance)},
-                            {}, taken_at=now)
-    view = cluster_view.ClusterView(
-        cluster, dataclasses.replace(planning or model.PlanningOptions(), contracts=options),
-        model.MoveHistory(move_times={UUID: times}))
+    view = make_view(model.Instance(UUID, 'a', contracts=stated, **instance), options, times, now,
+                     planning)
     rejection = contracts.contract(view, model.Move(UUID, 'a', 'b', phase))
     return rejection and rejection.rule
 
@@ -62,7 +68,7 @@ def test_each_grade_forbids_its_phases(value, phases, source):
     ('poweroff-ok', ()), ('cold-ok', ()), ('live', ()), ('drain-only', BALANCE),
     ('never', BALANCE + DRAINS)])
 @pytest.mark.parametrize('stated', [
-    {'disruption': model.Disruption.NEVER}, {'hours': '* 13 * * *'},
+    {'disruption': model.Disruption.NEVER}, {'hours': ONE_O_CLOCK},
     {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)}])
 def test_tenants_forbid_no_more_than_the_cap(cap, phases, stated):
     options = model.ContractOptions(strongest_for_tenants=model.Disruption(cap))
@@ -76,7 +82,8 @@ def test_tenants_forbid_no_more_than_the_cap(cap, phases, stated):
 values = st.builds(
     model.Contract, st.sampled_from((METADATA, TAG)),
     disruption=st.none() | st.sampled_from(model.Disruption),
-    hours=st.none() | st.sampled_from(('* 13 * * *', '* 12 * * sun', '* * 31 2 *')),
+    hours=st.none() | st.sampled_from(list(map(movement_hours.parse_hours, (
+        '* 13 * * *', '* 12 * * sun', '* * 31 2 *')))),
     max_moves=st.none() | st.builds(model.MoveQuota, st.integers(1, 3), st.integers(1, 99999)),
     unreadable=st.lists(st.sampled_from(('disruption', 'hours')), unique=True).map(tuple))
 
@@ -108,7 +115,7 @@ def test_a_stronger_cap_allows_tenants_to_forbid_more(stated, phase, caps):
 
 
 def test_an_instance_outside_its_hours_stays():
-    hours = model.Contract(PROJECT, hours='* 12 * * sun')
+    hours = model.Contract(PROJECT, hours=movement_hours.parse_hours('* 12 * * sun'))
     assert refused(hours) == set()
     assert judge(model.Phase.EVACUATE, hours, now=NOON + 3600) == 'contract-hours'
     zone = dataclasses.replace(NO_CAP, timezone='Europe/Berlin')
@@ -154,7 +161,7 @@ def test_defaults_keep_opted_out_instances_where_they_are():
 def test_only_contracts_that_can_hold_a_live_move_are_looked_at():
     for stated, phase in itertools.product([
             model.Contract(source, **fields) for source in model.ContractSource for fields in (
-                *({'disruption': grade} for grade in model.Disruption), {'hours': '* 13 * * *'},
+                *({'disruption': grade} for grade in model.Disruption), {'hours': ONE_O_CLOCK},
                 {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)})], model.Phase):
         instance = model.Instance(UUID, 'a', contracts=(stated,))
         assert contracts.may_hold_moves(instance) or judge(phase, stated,
@@ -168,15 +175,46 @@ def test_shutting_down_needs_a_contract_that_allows_it(value, allowed):
     instance = model.Instance(UUID, 'a', contracts=(
         model.Contract(METADATA, model.Disruption(value)),))
 
-    def obstacle(method=model.MoveMethod.OFFLINE, instance=instance, now=NOON, **options):
+    def obstacle(method=model.MoveMethod.OFFLINE, instance=instance, **options):
+        view = make_view(instance, dataclasses.replace(NO_CAP, **options))
         return contracts.find_method_obstacle(
-            instance, method, dataclasses.replace(NO_CAP, **options), now)
+            view, model.Move(UUID, 'a', 'b', model.Phase.REQUESTED), method)
 
     assert (obstacle() is None) == allowed
     assert obstacle(model.MoveMethod.LIVE) is None
     assert obstacle(instance=dataclasses.replace(instance, status='SHUTOFF')) is None
     assert obstacle(strongest_for_tenants=model.Disruption.COLD_OK) is None
     assert obstacle(ignore_after=NOON) is None
+
+
+@pytest.mark.parametrize('stated', [
+    {'hours': ONE_O_CLOCK}, {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)}])
+def test_what_counts_as_never_forbids_to_shut_down_within_the_cap(stated):
+    for cap in model.Disruption:
+        view = make_view(
+            model.Instance(UUID, 'a', contracts=(model.Contract(TAG, **stated),)),
+            model.ContractOptions(strongest_for_tenants=cap), (NOON - 1,))
+        assert (contracts.find_method_obstacle(
+            view, model.Move(UUID, 'a', 'b', model.Phase.REQUESTED),
+            model.MoveMethod.OFFLINE) is None) == (cap.rank <= model.Disruption.COLD_OK.rank)
+
+
+@pytest.mark.parametrize(('stated', 'code'), [
+    ({'hours': movement_hours.parse_hours('* 12 * * *')}, 'contract-hours'),
+    ({'max_moves': model.MoveQuota(9, 60)}, 'contract-max-moves'),
+    ({'disruption': model.Disruption.DRAIN_ONLY}, None)])
+def test_limits_that_count_keep_an_instance_off_parking_hosts(stated, code):
+    def judge_parking(source, **options):
+        view = make_view(model.Instance(UUID, 'a', contracts=(model.Contract(source, **stated),)),
+                         model.ContractOptions(**options))
+        rejection = contracts.find_parking_obstacle(
+            view, model.Move(UUID, 'a', 'b', model.Phase.REQUESTED))
+        return rejection and rejection.rule
+
+    drain_only, never = model.Disruption.DRAIN_ONLY, model.Disruption.NEVER
+    assert judge_parking(FLAVOR) == judge_parking(METADATA, strongest_for_tenants=never) == code
+    assert judge_parking(METADATA, strongest_for_tenants=drain_only) is None
+    assert judge_parking(METADATA, strongest_for_tenants=never, ignore_after=NOON) is None
 
 
 def test_unreadable_contracts_of_the_scope_are_named_without_their_text():

@@ -15,6 +15,7 @@
 import pytest
 
 from kronos_nova.model import contracts
+from kronos_nova.model import movement_hours
 
 
 def test_grades_are_ordered_by_strictness():
@@ -46,7 +47,8 @@ def test_a_quota_counts_no_moves_that_are_forgotten():
 
 def test_a_contract_names_its_values_and_their_source():
     stated = contracts.Contract(
-        contracts.ContractSource.TAG, contracts.Disruption.LIVE, '* 1 * * *',
+        contracts.ContractSource.TAG, contracts.Disruption.LIVE,
+        movement_hours.parse_hours('* 1 * * *'),
         contracts.MoveQuota(2, 604800), ('hours',))
     assert str(stated) == ('disruption live, hours * 1 * * *, max_moves 2/7d, hours unreadable '
                            '(tag)')

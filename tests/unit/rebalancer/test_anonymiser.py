@@ -41,6 +41,7 @@ from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import prefilters
 from kronos_nova.constraints import rules
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.snapshots import anonymiser
@@ -93,7 +94,8 @@ def recording():
                 scheduler_hints={'same_host': (MEMBER,)}, power_state=1,
                 opted_out=f'metadata {NAMES["reason"]}',
                 contracts=(model.Contract(model.ContractSource.TAG, model.Disruption.LIVE,
-                                          '* 1 * * *', model.MoveQuota(1, 60), ('hours',)),)),
+                                          movement_hours.parse_hours('* 1 * * *'),
+                                          model.MoveQuota(1, 60), ('hours',)),)),
             MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
         services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
                                    NAMES['zone']),

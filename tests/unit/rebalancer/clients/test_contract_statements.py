@@ -12,16 +12,21 @@
 
 """Contracts in a server's record: each source read, and no text of a tenant kept."""
 
+import collections
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova import policy
 from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import server_constraints
+from kronos_nova.rebalancer.simulation import cluster_simulation
 from tests.unit.rebalancer.clients import answers
 
 PROJECT = model.Contract(model.ContractSource.PROJECT, model.Disruption.DRAIN_ONLY)
@@ -47,7 +52,8 @@ def test_each_source_states_its_own() -> None:
                 extra_specs={'kronos:hours': '*  1-4 * * SUN'}) == (
         model.Contract(model.ContractSource.METADATA, model.Disruption.NEVER),
         model.Contract(model.ContractSource.TAG, max_moves=model.MoveQuota(2, 604800)),
-        model.Contract(model.ContractSource.FLAVOR, hours='* 1-4 * * sun'))
+        model.Contract(model.ContractSource.FLAVOR,
+                       hours=movement_hours.parse_hours('* 1-4 * * sun')))
 
 
 def test_the_operators_file_states_the_rest() -> None:
@@ -84,6 +90,38 @@ def test_no_text_of_a_tenant_stops_the_reading(metadata: dict[str, str]) -> None
     assert len(found) == (2 if metadata else 0)
     for stated in found:
         assert str(stated).isascii() and len(str(stated)) < 400
+
+
+def test_each_text_is_parsed_once_for_all_ingests(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: collections.Counter[str] = collections.Counter()
+
+    def count_calls(text: str) -> movement_hours.MovementHours:
+        calls[text] += 1
+        return parse_hours(text)
+
+    parse_hours = movement_hours.parse_hours
+    monkeypatch.setattr(movement_hours, 'parse_hours', count_calls)
+    shared = server_constraints.SharedMappings()
+    # Every tenth text cannot be read.
+    texts = [f'{n % 60}{"-" * (n % 10 == 0)} {n // 60 % 24} {n // 1440 + 1} * *'
+             for n in range(5000)]
+    instances = [nova_records.parse_instance(answers.server(
+        f'vm{again}{n}', 'host1', metadata={'kronos:hours': text}), shared=shared)
+        for again in range(2) for n, text in enumerate(texts)]
+    cluster = model.Cluster({'host1': model.Host('host1')}, {i.uuid: i for i in instances}, {},
+                            scope_hosts=frozenset({'host1'}), taken_at=1793534400.0)
+    for _ingest in range(2):
+        simulation = cluster_simulation.Simulation(
+            cluster, model.ClusterScores({'cpu': model.PolicyScores('cpu')}, cluster.taken_at),
+            policy.PolicySet(policies=[{
+                'name': 'cpu', 'weight': 1.0, 'threshold': 0.01, 'imbalance_query': 'x',
+                'vm_profile_query': 'x'}]),
+            model.MoveHistory(), model.PlanningOptions())
+        for instance in instances:
+            constraints.check_alone(simulation.view, model.Move(
+                instance.uuid, 'host1', 'host2', model.Phase.REQUESTED))
+    assert calls == collections.Counter(texts)
+    assert sum(bool(i.contracts[0].unreadable) for i in instances) == 1000
 
 
 def test_servers_of_one_flavor_share_their_contracts() -> None:

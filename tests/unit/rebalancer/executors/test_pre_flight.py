@@ -22,6 +22,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
@@ -338,19 +339,52 @@ def test_a_same_host_partner_that_just_arrived_delays_the_move(ready: Ready) -> 
 
 @pytest.mark.parametrize(('stated', 'rule'), [
     ({'disruption': model.Disruption.NEVER}, 'contract-disruption'),
-    ({'hours': '* * 31 2 *'}, 'contract-hours'),
+    ({'hours': movement_hours.parse_hours('* * 31 2 *')}, 'contract-hours'),
     ({'max_moves': model.MoveQuota(1, 60)}, 'contract-max-moves'),
     ({'unreadable': ('hours',)}, 'contract-unreadable')])
 def test_pre_flight_judges_the_contract_again(ready: Ready, stated: dict[str, Any],
                                               rule: str) -> None:
     """The task may have waited for days."""
     assert ready.go()
+    ready.driver._conf.set_override('strongest_for_tenants', 'never', 'contracts')
     ready.set(contracts=(model.Contract(model.ContractSource.METADATA, **stated),))
     history = model.MoveHistory(move_times={'vm': (ready.cluster.taken_at - 1.0,)})
     known = base.StoredFacts(now=time.time(), history=history)
     assert ready.refused(known=known)[1] == rule
     ready.driver._conf.set_override('strongest_for_tenants', 'live', 'contracts')
     assert ready.go()
+
+
+@pytest.mark.parametrize(('stated', 'rule'), [
+    ({'disruption': model.Disruption.NEVER}, 'contract-disruption'),
+    ({'hours': movement_hours.parse_hours('* * 31 2 *')}, None),
+    ({'max_moves': model.MoveQuota(1, 7 * 86400)}, None),
+    ({'unreadable': ('hours',)}, 'contract-unreadable')])
+def test_neither_hours_nor_used_moves_hold_the_way_back_of_a_swap(
+        ready: Ready, stated: dict[str, Any], rule: str | None) -> None:
+    """The swap itself has used the move; without its way back it would be stuck."""
+    ready.set(contracts=(model.Contract(model.ContractSource.FLAVOR, **stated),))
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED)
+    history = model.MoveHistory(move_times={'vm': (ready.cluster.taken_at - 1.0,)})
+    known = base.StoredFacts(now=time.time(), history=history)
+    assert ready.refused(task, known)[1].startswith('contract-')
+    returning = dataclasses.replace(known, returning=True)
+    if rule is None:
+        assert ready.go(task, returning)
+    else:
+        assert ready.refused(task, returning)[1] == rule
+
+
+def test_an_unreadable_value_of_a_tenant_forbids_to_shut_down_within_the_cap(
+        ready: Ready) -> None:
+    ready.set(contracts=(model.Contract(model.ContractSource.METADATA, unreadable=('hours',)),))
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED,
+                               method=model.MoveMethod.OFFLINE)
+    ready.driver._conf.set_override('strongest_for_tenants', 'cold-ok', 'contracts')
+    assert ready.go(task)
+    ready.driver._conf.set_override('strongest_for_tenants', 'live', 'contracts')
+    assert ready.refused(task)[1] == 'contract-method'
+    assert ready.go(dataclasses.replace(task, method=model.MoveMethod.LIVE))
 
 
 def test_pre_flight_shuts_no_instance_down_against_its_contract(ready: Ready) -> None:

@@ -833,8 +833,8 @@ def test_a_defect_outside_the_driver_fails_its_task_alone(bench, caplog):
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0), elsewhere)
     broken, real = bench.tasks[0].task_id, bench.worker._submission._read_known_facts
 
-    def read(task):
-        return {}['id'] if task.task_id == broken else real(task)
+    def read(row):
+        return {}['id'] if row.task.task_id == broken else real(row)
     bench.worker._submission._read_known_facts = read
     bench.passes(2, seconds=0)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'UnexpectedError')

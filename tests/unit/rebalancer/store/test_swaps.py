@@ -105,6 +105,10 @@ def test_the_first_one_goes_back_when_the_second_one_fails(store):
     assert back.plan_id != plan_id, 'a plan has one move of each instance'
     assert back.plan_id in store.approvals.list_decisions(plan_id)[-1].reason
     assert plan_id in store.plans.find_plan(back.plan_id).plan.warnings[0]
+    rows_by_id = {row.task.task_id: row for row in store.tasks.list_tasks_of_plans(
+        [plan_id, back.plan_id])}
+    assert [store.tasks.is_way_back(rows_by_id[task.task_id]) for task in (a, b, back)] == [
+        False, False, True]
     swap, = store.tasks.settle_swaps(NOW)
     assert (swap.state, swap.undos) == (swaps.UNDOING, (back.plan_id,))
     assert store.tasks.settle_swaps(NOW) == [], 'told once'
@@ -206,6 +210,15 @@ def test_the_undo_of_a_parked_swap_moves_the_last_instance_first(store):
     ended(store, last, now=NOW + 50)
     swap, = store.tasks.list_swaps(plan_id)
     assert swap.state == swaps.UNDONE and len(swap.undos) == 2
+
+
+def test_the_way_on_from_a_parking_host_is_no_way_back(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a)
+    ended(store, b)
+    onward = follower(store, a)
+    row, = store.tasks.list_tasks_of_plans([onward.plan_id])
+    assert row.swap_id is not None and not store.tasks.is_way_back(row)
 
 
 def test_a_parked_one_goes_back_when_the_other_fails(store):
