@@ -33,7 +33,7 @@ _PASSING = ('contract-hours', 'contract-max-moves')
 class Limit:
     """A limit of the moves of an instance, after the operator's cap and deadline.
 
-    ``grade``: what it forbids while it ``holds``: hours may be open, and moves be left.
+    ``grade``: the moves that it forbids while it ``holds``: hours may be open, and moves be left.
     ``stated``: its contract; None: it is an opt-out.
     """
 

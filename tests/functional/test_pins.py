@@ -204,6 +204,6 @@ class HostsAndWishesTestCase(PinsCase):
             first: ['disruption never, hours * 22-23,0-5 * * * (metadata)'],
             second: ['max_moves 2/7d (tag)'],
             third: ['disruption drain-only, max_moves 1/1d (flavor)']}, stated)
-        self.assertEqual('contract-disruption', self.ours(first, 'host2'))
+        self.assertIsNone(self.ours(first, 'host2'), 'tenants forbid nothing by default')
         self.assertIsNone(self.ours(second, 'host2'))
         self.assertEqual('contract-disruption', self.ours(third, 'host2'))

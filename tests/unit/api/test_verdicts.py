@@ -160,8 +160,10 @@ def test_completed_move_is_reverted(client, store, publisher):
 
 
 def test_ordered_plan_waits_for_the_other_people_who_must_approve(client, conf, store, publisher):
-    conf.set_override('mode', 'approve', group='engine')
-    conf.set_override('min_approvals', 3, group='engine')
+    for of in (conf, publisher.conf):
+        of.set_override('mode', 'approve', group='engine')
+        of.set_override('min_approvals', 3, group='engine')
+    publisher.run_cycle()
     plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
     status, answer = client.send('POST', f'/v1/plans/{plan_id}/revert', json={'reason': 'worse'})
     assert status == 200 and answer['approvals_missing'] == 2
