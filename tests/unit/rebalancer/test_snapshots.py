@@ -25,6 +25,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.snapshots import reader
@@ -72,7 +73,8 @@ def cluster():
                                  scheduler_hints={'same_host': ('u2',)}, power_state=4,
                                  opted_out='tag stay', contracts=(
                                      model.Contract(model.ContractSource.TAG,
-                                                    model.Disruption.NEVER, '* 1-4 * * sun',
+                                                    model.Disruption.NEVER,
+                                                    movement_hours.parse_hours('* 1-4 * * sun'),
                                                     model.MoveQuota(2, 604800)),
                                      model.Contract(model.ContractSource.FLAVOR,
                                                     unreadable=('hours',)))),
