@@ -17,10 +17,10 @@ import inspect
 from tests.integration import test_api_role
 from tests.unit.api import test_drains
 
-for _name, _function in vars(test_drains).items():
-    if _name.startswith('test_') and inspect.isfunction(_function):
-        globals()[_name] = _function
+# The tests, and the fixtures that the module defines for them.
+for _name, _value in vars(test_drains).items():
+    if inspect.isfunction(_value) and _name.startswith('test_') or isinstance(
+            _value, type(test_drains.nova)):
+        globals()[_name] = _value
 urls, store = test_api_role.urls, test_api_role.store
 conf, client = test_api_role.conf, test_api_role.client
-nova, person, publisher = test_drains.nova, test_drains.person, test_drains.publisher
-host_c = test_drains.host_c

@@ -17,6 +17,7 @@ import dataclasses
 import time
 import types
 
+from oslo_policy import policy
 import pytest
 
 from kronos_nova import exception
@@ -126,13 +127,13 @@ def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
 
 
 @pytest.fixture
-def restrict(conf, client, tmp_path):
-    """Return a function that lets no one pass a policy rule."""
-    def write_policy(rule):
-        (tmp_path / 'policy.yaml').write_text(f'{rule}: "!"\n')
-
-    conf.set_override('policy_file', str(tmp_path / 'policy.yaml'), 'oslo_policy')
-    return write_policy
+def restrict(conf, tmp_path):
+    """Return a function that lets no one pass a policy rule; ask for it before the client."""
+    file = tmp_path / 'policy.yaml'
+    file.write_text('{}')
+    policy.Enforcer(conf)  # Registers the option.
+    conf.set_override('policy_file', str(file), 'oslo_policy')
+    return lambda rule: file.write_text(f'{rule}: "!"\n')
 
 
 def test_approval_of_a_drain_needs_the_right_to_approve(
