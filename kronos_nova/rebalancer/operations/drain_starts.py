@@ -30,6 +30,9 @@ from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
+#: A drain that started at most so long before the services were read may be in no service yet.
+RIVAL_SECONDS = 60.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartedDrain:
@@ -60,6 +63,9 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
         then, unless only Nova's answer was lost.
     """
     session.forget_cloud()
+    # Nothing is changed without an audit row.
+    store = session.existing_store
+    began = store.now()
     if service is not None:
         # Other hosts may have been disabled since the cloud was read.
         session.present_services = _list_services(service, reason)
@@ -67,12 +73,17 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     _require_draining_engines(options, reason)
     with take_turn():
         check = drain_checks.check_drain(session, host, beside_plans=approve)
-    # Nothing is changed without an audit row.
-    store = session.existing_store
+
+    def find_rival() -> str | None:
+        started = store.audit.list_started_drains(began - RIVAL_SECONDS)
+        clusters = session.cloud_for_requests.map_clusters().values()
+        return next((other for other in sorted(started) if other != host and any(
+            other in c.services and c.services[other].enabled for c in clusters)), None)
+
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
         lambda command, text: store.audit.record_command(
-            session.operator, command, f'host {host}', text), approve)
+            session.operator, command, f'host {host}', text), approve, find_rival)
     session.present_services = {**session.present_services, host: model.Service(
         host, status='disabled', disabled_reason=reason)}
     return StartedDrain(check, changed, drain_approvals.approve_drain(
@@ -94,12 +105,15 @@ def _list_services(service: compute_service.ComputeService,
 
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
-                  record: Callable[[str, str], None], approve: bool = False) -> bool:
+                  record: Callable[[str, str], None], approve: bool = False,
+                  find_rival: Callable[[], str | None] = lambda: None) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
         is disabled; a second one follows when Nova refuses or does not answer.
     :param approve: the audit row says that the moves are to be approved.
+    :param find_rival: returns a host whose drain begins at the same time, so that the check has
+        not seen it disabled. Two starts each write their row first, so at least one sees the other.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
@@ -110,10 +124,18 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
         if not force:
             _refuse_without_force(host, check, present, options)
         record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
+        rival = None if force else find_rival()
+        if rival is not None:
+            record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
+            raise exception.ConflictError(
+                path='request', field=host,
+                problem=f'another person starts the drain of {rival}, and the check of this one '
+                        'has not counted that',
+                remedy='Nothing is changed. Repeat the command in a minute')
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:
-            record('drain failed', str(e))
+            record(audits.DRAIN_FAILED, str(e))
             raise
     except api.ApiError as e:
         raise nova_users.make_error(

@@ -25,6 +25,8 @@ _audit = tables.audit
 DRAIN_STARTED = 'drain started'
 #: Command of the row that ``kronos drain stop`` writes.
 DRAIN_STOPPED = 'drain stopped'
+#: Command of the row that follows when the host could not be disabled.
+DRAIN_FAILED = 'drain failed'
 #: The name of a program that gives none.
 UNNAMED = 'unnamed'
 
@@ -68,6 +70,18 @@ def find_newest(connection: sa.Connection, command: str, target: str) -> float |
     return newest
 
 
+def list_started_drains(connection: sa.Connection, since: float) -> set[str]:
+    """Return the hosts whose drains have started since then, and neither failed nor stopped."""
+    newest: dict[str, str] = {
+        row.target: row.command for row in connection.execute(
+            sa.select(_audit.c.target, _audit.c.command)
+            .where(_audit.c.at >= since,
+                   _audit.c.command.in_((DRAIN_STARTED, DRAIN_FAILED, DRAIN_STOPPED)))
+            .order_by(_audit.c.at, _audit.c.number))}
+    return {target.removeprefix('host ') for target, command in newest.items()
+            if command == DRAIN_STARTED}
+
+
 def get_purge_column() -> sa.Column[Any]:
     """Return the column by which rows are purged."""
     return _audit.c.at
@@ -82,6 +96,10 @@ class AuditRepository(transactions.Repository):
             now = float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
             add_audit(connection, AuditEntry(now, by, command, target, reason))
         self._runner.run_transaction(write_audit_row)
+
+    def list_started_drains(self, since: float) -> set[str]:
+        """Return the hosts whose drains have started since then, and neither failed nor stopped."""
+        return self._runner.run_read(lambda c: list_started_drains(c, since))
 
     def list_newest_entries(self, limit: int) -> list[AuditEntry]:
         """Return the newest audit rows, newest first."""

@@ -126,6 +126,35 @@ def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
     assert 'os_compute_api:os-services:list' in start(person)[1]['errors'][0]['detail']
 
 
+@pytest.mark.parametrize(('rows', 'status'), [
+    ([('drain started', 'host b')], 409),
+    # Nova has it in its list by now, or it has failed.
+    ([('drain started', 'host b'), ('drain failed', 'host b')], 200),
+    ([('drain started', 'host a')], 200), ([('drain started', 'host no-longer-there')], 200)])
+def test_drain_does_not_start_beside_another_that_the_check_has_not_seen(
+        person, nova, store, publisher, rows, status):
+    for command, target in rows:
+        store.audit.record_command('bob', command, target)
+    asked = list_commands(store)
+    answered, document = start(person)
+    assert answered == status, document
+    ours = [row[:2] for row in list_commands(store)[len(asked):]]
+    puts = [a for a in nova.asked if a[0] == 'PUT']
+    if status == 200:
+        assert ours == [('drain started', 'host a')] and len(puts) == 1
+    else:
+        assert ours == [('drain started', 'host a'), ('drain failed', 'host a')] and not puts
+        assert 'another person starts the drain of b' in document['errors'][0]['detail']
+        assert start(person, force=True)[0] == 200
+
+
+def test_drain_starts_beside_one_that_the_check_has_seen(person, nova, store, publisher):
+    store.audit.record_command('bob', 'drain started', 'host d')
+    nova.answers[LIST] = [list_services(d='new disks')]
+    status, document = start(person)
+    assert status == 200, document
+
+
 @pytest.fixture
 def restrict(conf, tmp_path):
     """Return a function that lets no one pass a policy rule; ask for it before the client."""
@@ -147,7 +176,8 @@ def test_approval_of_a_drain_needs_the_right_to_approve(
     assert nova.asked == [] and list_commands(store) == []
     assert {row.task.state for row in store.tasks.list_plan_tasks(balance.plan_id)} == {
         TaskState.PENDING}
-    assert start(person)[0] == 200
+    status, document = start(person)
+    assert status == 200, document
 
 
 def test_stop_needs_the_right_to_cancel(conf, restrict, person, nova, store, publisher):
@@ -228,7 +258,8 @@ def test_host_disabled_since_the_reading_counts_for_max_drain_fraction(person, n
     publisher.conf.set_override('max_drain_fraction', 0.5, 'engine')
     publisher.run_cycle()
     nova.answers[LIST] = [list_services(d='new disks')]
-    assert start(person)[0] == 200
+    status, document = start(person)
+    assert status == 200, document
     nova.answers[LIST] = [list_services(d='new disks', a='new memory')]
     status, detail = person.fail('POST', '/v1/drains', json={'host': 'b', 'reason': 'x'})
     assert status == 409 and '3 of 4 hosts are disabled' in detail, detail
