@@ -39,6 +39,8 @@ PREFIX = 'soak-'
 #: Nova refuses, does not answer, or leaves fields out while it cannot read its cell.
 REFUSALS = (ApiError, KeyError)
 REASON = 'a drain of the soak'
+#: Instances of the beginning that are built at a time.
+BOOTED_TOGETHER = 30
 
 
 class People:
@@ -73,9 +75,10 @@ class People:
     # -- the cloud ---------------------------------------------------------------
 
     def fill(self) -> None:
-        """Boot every instance of the beginning, and wait until all are ACTIVE."""
-        uuids = [self._boot() for _ in range(self._instances)]
-        self._stage.wait_active(uuids)
+        """Boot every instance of the beginning, a few at a time, and wait until all are ACTIVE."""
+        for booted in range(0, self._instances, BOOTED_TOGETHER):
+            self._stage.wait_active([
+                self._boot() for _ in range(min(BOOTED_TOGETHER, self._instances - booted))])
 
     def list_servers(self) -> list[dict[str, Any]]:
         return self.cloud.servers()
