@@ -57,11 +57,13 @@ UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 WORLD_SEEDS = 250
 WORLD_RANGES = 8
 OTHER_PYTHONS = ('3.12', '3.13')
-#: What runs on other Pythons: an import of every module, and the tests of what computes
+#: What runs on each other Python.
+IMPORT_TEST = ('tests/unit/test_packaging.py::'
+               'test_every_module_can_be_imported_and_entry_points_lead_to_attributes')
+#: What runs on one of them, and they take turns, commit by commit: the tests of what computes
 #: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
 PURE_TESTS = (
-    'tests/unit/test_packaging.py::'
-    'test_every_module_can_be_imported_and_entry_points_lead_to_attributes', 'tests/scenarios',
+    IMPORT_TEST, 'tests/scenarios',
     *(f'tests/unit/{name}' for name in (
         'conf', 'constraints', 'fuzz', 'rebalancer/planning', 'rebalancer/strategies',
         'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
@@ -392,6 +394,16 @@ def choose_first_seed(commit: str) -> int:
     return WORLD_SEEDS * (int(commit, 16) % WORLD_RANGES)
 
 
+def choose_python(commit: str, versions: list[str]) -> str | None:
+    """Return the other Python that a commit runs the pure tests on.
+
+    :param versions: those that are installed. None is returned for an empty list.
+    """
+    if os.environ.get('KRONOS_PYTHON') in versions:
+        return os.environ['KRONOS_PYTHON']
+    return versions[int(commit, 16) // WORLD_RANGES % len(versions)] if versions else None
+
+
 def functional(tally: Tally) -> None:
     """real Nova on its own in-process fixtures (stestr); both doors on eventlet"""
     if not (TOP / '.stestr').exists():
@@ -479,7 +491,7 @@ def containers(tally: Tally) -> None:
 
 
 def pythons(tally: Tally, whole: bool = False) -> None:
-    """pure unit tests and scenarios on the other supported Python versions that are here"""
+    """an import of all on the other Pythons that are here; pure unit tests on one of them"""
     found = other_pythons()
     for version in OTHER_PYTHONS:
         if version not in found and CONTINUOUS_INTEGRATION:
@@ -489,9 +501,11 @@ def pythons(tally: Tally, whole: bool = False) -> None:
     if make_pythons(found):
         tally.fail(f'no virtual environments for Python {", ".join(found)}')
         return
+    chosen = choose_python(read_commit(), list(found))
     for version, (_, venv) in found.items():
         # A quarter of the random examples finds what a Python does differently.
-        tests = (*EVERY_TEST, *UNIT_TESTS) if whole else PURE_TESTS
+        tests = ((*EVERY_TEST, *UNIT_TESTS) if whole else
+                 PURE_TESTS if version == chosen else (IMPORT_TEST,))
         pytest(tally, *WORKERS, *tests,
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')

@@ -411,15 +411,27 @@ def test_long_runs_every_range_of_seeds_that_a_commit_may_have(runner):
     assert runner.WORLD_SEEDS % test_world.CHUNK == test_world.LONG_SEEDS % test_world.CHUNK == 0
 
 
-def test_pythons_imports_all_and_runs_pure_tests_on_each_of_the_others(runner, executed):
+@pytest.mark.parametrize(('commit', 'chosen', 'named'), [
+    ('0', 0, None), ('7', 0, None), ('8', 1, None), ('10', 0, None), ('0', 1, '3.13')])
+def test_pythons_imports_all_on_each_and_runs_pure_tests_on_one(
+        runner, executed, monkeypatch, commit, chosen, named):
+    monkeypatch.setattr(runner, 'read_commit', lambda: commit)
+    monkeypatch.delenv('KRONOS_PYTHON', raising=False)
+    if named:
+        monkeypatch.setenv('KRONOS_PYTHON', named)
     made, *runs = executed('pythons')
     assert '/python3.12' in made[0] and '/python3.13' in made[0]
-    assert len(runs) == 2
-    for command, _variables in runs:
-        assert tuple(command[-len(runner.PURE_TESTS):]) == runner.PURE_TESTS
+    tests = [tuple(word for word in command if word.startswith('tests/')) for command, _ in runs]
+    assert tests[chosen] == runner.PURE_TESTS and tests[1 - chosen] == (runner.IMPORT_TEST,)
     for path in runner.PURE_TESTS:
         file, _, test = path.partition('::')
         assert (TOP / file).exists() and test in (TOP / file).read_text() if test else True, path
+
+
+def test_pure_tests_run_on_no_python_that_is_not_there(runner, monkeypatch):
+    monkeypatch.setenv('KRONOS_PYTHON', '3.13')
+    assert runner.choose_python('0', ['3.12']) == '3.12'
+    assert runner.choose_python('0', []) is None
 
 
 def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monkeypatch):
