@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.report import live_section
 from kronos_nova.rebalancer.report import live_values
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import pages
+from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 
 #: Seconds after their end during which tasks are shown, and failed ones.
@@ -138,7 +139,10 @@ def _list_waiting_plans(session: sessions.DatabaseSession,
         if row is not None:
             waiting.append(live_values.WaitingPlan(
                 plan.plan_id, plan.scope, plan.since, plan.until, plan.moves,
-                row.plan.measured_imbalance, row.plan.combined_after))
+                row.plan.measured_imbalance, row.plan.combined_after, tuple(
+                    (decision.decided_by, decision.decided_at, decision.tasks)
+                    for decision in store.approvals.list_decisions(plan.plan_id)
+                    if decision.verb == plan_decisions.CO_APPROVED)))
     return tuple(waiting)
 
 

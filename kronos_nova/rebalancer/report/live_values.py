@@ -37,6 +37,7 @@ class WaitingPlan:
     """A plan that waits for approval until a time; ``moves``: those that wait.
 
     ``before`` and ``after``: the combined imbalance that the plan found and foresees.
+    ``approvals``: who has approved the plan, when, and how many moves; more people must.
     """
 
     plan_id: str
@@ -46,6 +47,7 @@ class WaitingPlan:
     moves: int
     before: float | None
     after: float | None
+    approvals: tuple[tuple[str, float, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

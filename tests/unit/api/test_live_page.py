@@ -24,6 +24,8 @@ from kronos_nova.api import application
 from kronos_nova.api import live_page
 from kronos_nova.api import tokens
 from kronos_nova.rebalancer.operations import live_views
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plan_decisions
 from tests.unit.api import conftest
 from tests.unit.api import published
 from tests.unit.api import test_requests
@@ -198,11 +200,23 @@ def test_overview_has_the_plan_that_waits_and_scopes_without_a_reading(client, s
     assert status == 200 and 'blue' in view['scopes']
     assert f'data-approve-plan="{plan_id}"' in view['html'] and 'No task has failed' in \
         view['failures_html']
+    assert 'Approved by' not in view['html']
     status, scope = client.send('GET', '/v1/views/scope?scope=blue')
     assert status == 200 and scope['hosts'] == []
     assert 'No engine has published a reading' in scope['html']
     assert [move['state'] for move in scope['moves']] == ['pending'] * 2
     assert scope['moves'][0]['instance_name'] == 'we?b' and '\x1b' not in scope['html']
+
+
+def test_overview_names_who_has_approved_a_plan_that_waits_for_another_person(client, store):
+    plan_id, tasks = test_requests.save_waiting_plan(store)
+    store.approvals.approve_plan(
+        plan_id, store.now(), plan_decisions.OperatorDecision('al<i>ce'), begin_within={},
+        cooldown=0.0, instance_cooldown=0.0,
+        approve_task=lambda task, until: plan_approvals.TaskApproval('signed', 1))
+    html = client.send('GET', '/v1/views/overview')[1]['html']
+    assert 'Approved by <bdi>al&lt;i&gt;ce</bdi>' in html
+    assert f'({len(tasks)} moves). Another person must approve' in html
 
 
 def test_scope_has_its_hosts_hottest_first_as_the_squares_have_them(client, store, tmp_path):

@@ -56,7 +56,7 @@ def make_overview(names=made.plain):
               live_values.ScopeCard(names('new'), (), None, True, 0, 0, 0, names('reason'),
                                     (names('problem'),))),
         (live_values.WaitingPlan(made.UUID.format(0), names('scope'), NOW, NOW + 60, 3, 0.5,
-                                 None),),
+                                 None, ((names('approver'), NOW, 2),)),),
         (live_values.PauseLine(None, NOW, None, names('person'), names('reason')),
          live_values.PauseLine(names('scope'), NOW, NOW + 60, names('person'), names('reason'))),
         (live_values.FailedMove(line, names('scope'), made.UUID.format(0), NOW, names('remedy')),),
@@ -147,6 +147,7 @@ def test_each_scope_can_be_chosen_and_each_plan_that_waits_shown_and_approved():
     approve, = [b for b in buttons if 'data-approve-plan' in b]
     assert 'hidden' in approve, 'the page shows it to those who may approve'
     assert f'openstack rebalance plan approve {made.UUID.format(0)}' in document.text
+    assert 'Approved by' in document.text and '(2 moves). Another person must' in document.text
 
 
 def test_scope_that_needs_a_look_is_the_one_farthest_above_its_threshold():
