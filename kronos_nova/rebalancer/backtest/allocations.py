@@ -18,6 +18,7 @@ than the rule permits: without room it gets any providers of that kind.
 """
 
 from collections.abc import Mapping
+import copy
 import dataclasses
 
 from kronos_nova import model
@@ -43,6 +44,13 @@ class ProviderHoldings:
         for instance in cluster.instances.values():
             if instance.host in cluster.hosts:
                 self._charge_providers(self._at_home(instance), -1)
+
+    def copy(self) -> 'ProviderHoldings':
+        """Return holdings of the same cloud that change on their own."""
+        copied = copy.copy(self)
+        copied._used = {uuid: dict(amounts) for uuid, amounts in self._used.items()}
+        copied._allocations = dict(self._allocations)
+        return copied
 
     def place_instance(self, uuid: str, host: str) -> None:
         """Put the instance on a host, and on no other."""

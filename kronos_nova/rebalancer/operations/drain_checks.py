@@ -117,35 +117,56 @@ def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: st
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
-    """Add the expected time and the risks, by the planner's cost model."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """The expected time of a plan, from ``measured`` migrations at ``bandwidth`` (MiB/s)."""
+
+    measured: int
+    bandwidth: float
+    seconds: float
+    risky: Mapping[str, float]
+
+
+def estimate_plan(conf: Any, plan: model.Plan,
+                  request: planner.PlanningInput) -> PlanEstimate | None:
+    """Estimate time and risks of a plan by the planner's cost model.
+
+    :returns: None without a measured migration.
+    """
     copies = disks.has_local_storage(engine_conf.build_options(conf))
     model_ = migration_costs.MigrationCosts(request.history.measured, copies)
     if model_.rate is None:
-        return answer
+        return None
     rates = migration_costs.dirty_rates(request.scores)
     expected = {}
-    for move in answer.check.plan.moves:
+    for move in plan.moves:
         instance = request.cluster.instances[move.instance_uuid]
         expected[move.instance_uuid] = model_.expect_migration(
             instance.uuid, instance.memory_mb,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: estimate.risk for uuid, estimate in expected.items()
              if estimate is not None and estimate.risk >= RISKY}
-    return dataclasses.replace(
-        answer, measured=model_.count, bandwidth=model_.rate, risky=risky,
-        seconds=_compute_drain_seconds(conf, answer.check.plan, request, {
-            uuid: estimate.seconds for uuid, estimate in expected.items() if estimate is not None}))
+    return PlanEstimate(model_.count, model_.rate, _compute_plan_seconds(conf, plan, request, {
+        uuid: estimate.seconds for uuid, estimate in expected.items() if estimate is not None}),
+        risky)
 
 
-def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,
-                           expected: Mapping[str, float]) -> float:
+def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
+    """Add the expected time and the risks."""
+    estimate = estimate_plan(conf, answer.check.plan, request)
+    return answer if estimate is None else dataclasses.replace(
+        answer, measured=estimate.measured, bandwidth=estimate.bandwidth, risky=estimate.risky,
+        seconds=estimate.seconds)
+
+
+def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,
+                          expected: Mapping[str, float]) -> float:
     """Return the seconds until the last migration ends, as executors carry tasks out.
 
     :param expected: seconds of each migration, by instance.
     """
     numbers = iter(range(len(plan.moves)))
-    drain_tasks = tasks.from_plan(
+    plan_tasks = tasks.from_plan(
         plan, request.cluster, (), plan_id='', now=0.0,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=0,
         new_id=lambda: f'{next(numbers):06d}', options=request.options)
@@ -155,6 +176,6 @@ def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Plannin
         per_destination=limits.max_concurrent_per_destination,
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),
         expected=lambda task: expected[task.instance_uuid]))
-    carrier.add(drain_tasks)
+    carrier.add(plan_tasks)
     ended = carrier.advance_time(0.0, 1e9)
     return max((at for _task, at in ended), default=0.0)

@@ -143,14 +143,22 @@ def _build_drain_request(request: planner.PlanningInput, host: str, mode: model.
     """
     supposed = what_if.SupposedCluster(request.cluster, request.scores).disable_host(
         host, what_if.REASON)
-    options = dataclasses.replace(
-        request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-        drain_reason_regex=what_if.build_reason_regex(request.options), overbooking=overbooking,
-        drain_mode=mode or request.options.drain_mode)
-    drained = drain_requests.drained_hosts(supposed.cluster, options)
-    leaving = sum(i.host in drained for i in request.cluster.instances.values())
+    return build_supposed_request(request, supposed.cluster, dataclasses.replace(
+        request.options, drain_reason_regex=what_if.build_reason_regex(request.options),
+        overbooking=overbooking, drain_mode=mode or request.options.drain_mode))
+
+
+def build_supposed_request(request: planner.PlanningInput, cluster: model.Cluster,
+                           options: model.PlanningOptions) -> planner.PlanningInput:
+    """Return the request that drains the disabled hosts of a supposed cluster, and only drains.
+
+    Cooldowns end while a drain goes on, so the request has none. It has no pauses either.
+    """
+    options = dataclasses.replace(options, evacuate_disabled_hosts=True, max_drain_fraction=1.0)
+    drained = set(drain_requests.drained_hosts(cluster, options))
+    leaving = sum(i.host in drained for i in cluster.instances.values())
     return dataclasses.replace(
-        request, cluster=supposed.cluster, options=options,
+        request, cluster=cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
         budget=max(1, 2 * leaving), history=dataclasses.replace(
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))

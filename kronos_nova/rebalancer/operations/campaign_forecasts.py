@@ -1,0 +1,255 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Forecasts of campaigns: hosts that are emptied one batch after the other. Pure.
+
+A host that is done is enabled and empty when the next batch begins, so the instances of one batch
+go where the batch before left room. An instance that lands on a host that is still to come moves
+again; that happens only when no host of the fleet can be emptied otherwise.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.constraints import contracts
+from kronos_nova.rebalancer.backtest import allocations
+from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
+
+#: Disabled reason of hosts that are still to come: nothing moves onto them.
+STILL_TO_COME = 'still to come'
+#: Plans that may empty one batch, as a plan may leave instances for the next cycle.
+ROUNDS = 8
+#: Hosts that are tried for a step before its destinations may be hosts that are still to come.
+TRIED = 8
+#: Tries of a host before it stays as it is: hosts that are done later may give it room.
+TRIES = 3
+
+#: Returns the seconds that a plan of the request takes; None: no migration was measured.
+Estimate = Callable[[model.Plan, planner.PlanningInput], float | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignStep:
+    """Hosts that are emptied together.
+
+    ``again``: instances that land on a host that is still to come. ``seconds``: the expected time
+    until the hosts are empty; None: not known.
+    """
+
+    hosts: tuple[str, ...]
+    moves: tuple[model.Move, ...]
+    again: int = 0
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignForecast:
+    """The steps of a campaign in order.
+
+    ``staying``: hosts that do not become empty, with the instances that stay on each.
+    ``instances``: how many the hosts have before the campaign.
+    """
+
+    steps: tuple[CampaignStep, ...]
+    staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
+    instances: int
+
+    @property
+    def migrations(self) -> int:
+        return sum(len(step.moves) for step in self.steps)
+
+    @property
+    def seconds(self) -> float | None:
+        """The sum of all steps; None: one is not known."""
+        known = [step.seconds for step in self.steps if step.seconds is not None]
+        return sum(known) if len(known) == len(self.steps) else None
+
+
+def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], together: int, *,
+                      estimate: Estimate = lambda plan, request: None,
+                      report_progress: Callable[[int], None] = lambda done: None,
+                      ) -> CampaignForecast:
+    """Forecast the campaign: which hosts are emptied together, and where their instances go.
+
+    :param request: for the scope of the hosts, with ``evacuate`` among its strategies.
+    :param together: most hosts that are emptied at a time.
+    :param report_progress: called with the number of hosts that are done.
+    :raises PlanRefused: the checker found a rule broken.
+    """
+    counts = dict.fromkeys(hosts, 0)
+    for instance in request.cluster.instances.values():
+        if instance.host in counts:
+            counts[instance.host] += 1
+    # The emptiest first: where there is no room yet, its instances move twice.
+    to_come = sorted(counts, key=lambda host: (counts[host], host))
+    cloud, steps = _SupposedCloud(request), list[CampaignStep]()
+    tries = dict.fromkeys(counts, 0)
+    while True:
+        report_progress(len(counts) - len(to_come))
+        tried = [host for host in to_come if tries[host] < TRIES]
+        found = _find_step(cloud, tried, to_come, together) if tried else None
+        if found is None:
+            break
+        cloud, hosts_done, plans = found
+        to_come = [host for host in to_come if host not in hosts_done]
+        # The next step finds more room than this one, so others are tried again.
+        for host in tried[:tried.index(hosts_done[0])]:
+            tries[host] += 1
+        moves = [move for plan, _request in plans for move in plan.moves]
+        seconds = [estimate(plan, planned) for plan, planned in plans]
+        steps.append(CampaignStep(
+            hosts_done, tuple(moves), sum(move.to_host in to_come for move in moves),
+            None if None in seconds else sum(filter(None, seconds), 0.0)))
+    return CampaignForecast(tuple(steps), {
+        host: cloud.explain_host(host) for host in to_come}, sum(counts.values()))
+
+
+_Plans = list[tuple[model.Plan, planner.PlanningInput]]
+_FoundStep = tuple['_SupposedCloud', tuple[str, ...], _Plans]
+
+
+def _find_step(cloud: '_SupposedCloud', tried: Sequence[str], to_come: Sequence[str],
+               together: int) -> _FoundStep | None:
+    """Find the hosts that are emptied next; None: none can be.
+
+    As many hosts as possible at a time, and nothing moves onto hosts that are still to come. Else
+    one host, whose instances may.
+    """
+    first = list(tried[:together])
+    while len(first) > 1:
+        found = _empty_hosts(cloud, first, to_come)
+        if found is not None and len(found[1]) == len(first):
+            return found
+        # Those that could be emptied beside the others; half of them at most.
+        first = list(found[1] if found is not None else first)[:max(1, len(first) // 2)]
+    for closed in (to_come, ()):
+        for host in dict.fromkeys([*first, *tried[:TRIED]]):
+            found = _empty_hosts(cloud, [host], closed)
+            if found is not None:
+                return found
+    return None
+
+
+def _empty_hosts(cloud: '_SupposedCloud', hosts: Sequence[str],
+                 closed: Collection[str]) -> _FoundStep | None:
+    """Empty hosts in a supposed cloud: the cloud after it, and the hosts that became empty.
+
+    :param closed: hosts onto which nothing moves.
+    :returns: None where no host became empty.
+    """
+    cloud, plans = cloud.copy(), _Plans()
+    for _round in range(ROUNDS):
+        if not cloud.count_instances(hosts):
+            break
+        request = cloud.build_request(hosts, closed)
+        if planner.scope_hold(planner.prepare_planning_input(request)) is not None:
+            break
+        plan = planner.plan(request)
+        planning_pipeline.check_plan(plan, request)
+        if not plan.moves:
+            break
+        plans.append((plan, request))
+        cloud.complete_moves(plan.moves)
+    empty = tuple(host for host in hosts if not cloud.count_instances([host]))
+    return (cloud, empty, plans) if empty else None
+
+
+class _SupposedCloud:
+    """The cloud after some steps. Mutable."""
+
+    def __init__(self, request: planner.PlanningInput) -> None:
+        self._request = request
+        self._holdings = allocations.ProviderHoldings(request.cluster)
+        for uuid, instance in request.cluster.instances.items():
+            if instance.host in request.cluster.hosts:
+                self._holdings.place_instance(uuid, instance.host)
+        self._counted = contracts.map_counted_seconds(request.cluster)
+
+    def copy(self) -> '_SupposedCloud':
+        """Return a copy that changes on its own."""
+        copied = object.__new__(_SupposedCloud)
+        copied._request, copied._counted = self._request, self._counted
+        copied._holdings = self._holdings.copy()
+        return copied
+
+    def count_instances(self, hosts: Collection[str]) -> int:
+        return sum(i.host in hosts for i in self._request.cluster.instances.values())
+
+    def build_request(self, hosts: Collection[str],
+                      closed: Collection[str]) -> planner.PlanningInput:
+        """Return the request that empties hosts, and moves nothing onto the closed ones."""
+        supposed = what_if.SupposedCluster(self._request.cluster, self._request.scores)
+        for host in closed:
+            if host not in hosts:
+                supposed = supposed.disable_host(host, STILL_TO_COME)
+        for host in hosts:
+            supposed = supposed.disable_host(host, what_if.REASON)
+        return drains.build_supposed_request(self._request, supposed.cluster, dataclasses.replace(
+            self._request.options, drain_reason_regex=f'^{what_if.REASON}$'))
+
+    def complete_moves(self, moves: Iterable[model.Move]) -> None:
+        """Let the moves end: instances, allocations, loads, and the times that contracts count."""
+        request = self._request
+        cluster, scores, history = request.cluster, request.scores, request.history
+        instances, times = dict(cluster.instances), dict(history.move_times)
+        moves = sorted(moves, key=lambda move: move.wave)
+        for move in moves:
+            uuid = move.instance_uuid
+            self._holdings.place_instance(uuid, move.to_host)
+            instances[uuid] = dataclasses.replace(
+                instances[uuid], host=move.to_host,
+                allocations=self._holdings.map_allocations(uuid))
+            if uuid in self._counted:
+                times[uuid] = (*times.get(uuid, ()), request.now)
+        shown, touched = self._holdings.show_allocations, {
+            host for move in moves for host in (move.from_host, move.to_host)}
+        hosts = {name: host if name not in touched or host.provider is None else
+                 dataclasses.replace(host, provider=shown(host.provider),
+                                     nested=tuple(map(shown, host.nested)))
+                 for name, host in cluster.hosts.items()}
+        self._request = dataclasses.replace(
+            request, cluster=dataclasses.replace(
+                cluster, hosts=hosts, instances=instances,
+                sharing={uuid: shown(provider) for uuid, provider in cluster.sharing.items()}),
+            scores=dataclasses.replace(scores, policies={
+                name: _shift_load(policy_scores, moves)
+                for name, policy_scores in scores.policies.items()}),
+            history=dataclasses.replace(history, move_times=times))
+
+    def explain_host(self, host: str) -> tuple[drains.BlockedInstance, ...]:
+        """Return the instances that stay on the host, with their reasons."""
+        return drains.plan_drain(self._request, host).blocked
+
+
+def _shift_load(scores: model.PolicyScores, moves: Sequence[model.Move]) -> model.PolicyScores:
+    """Move the usage of instances from host to host."""
+    shifts: dict[str, float] = {}
+    for move in moves:
+        usage = scores.usages.get(move.instance_uuid, 0.0)
+        for host, amount in ((move.from_host, -usage), (move.to_host, usage)):
+            if amount and scores.capacity.get(host):
+                shifts[host] = shifts.get(host, 0.0) + amount / scores.capacity[host]
+
+    def shift_values(values: Mapping[str, float]) -> dict[str, float]:
+        return {host: max(0.0, value + shifts[host]) if host in shifts else value
+                for host, value in values.items()}
+
+    return dataclasses.replace(scores, hosts=shift_values(scores.hosts),
+                               fill=shift_values(scores.fill))

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Campaigns: an aggregate's hosts, or a list of them, are emptied one batch after the other."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.planning import planner
+
+#: Names of hosts that an error has at most.
+NAMED = 5
+
+
+def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
+                  aggregate: str | None = None, together: int | None = None,
+                  report_progress: Callable[[str, float], None] = lambda what, part: None,
+                  ) -> campaign_forecasts.CampaignForecast:
+    """Forecast a campaign over hosts, an aggregate, or both; nothing is changed.
+
+    :param aggregate: all its compute hosts take part.
+    :param together: most hosts that are emptied at a time; None: as many as engines drain at a
+        time (``max_drain_fraction``).
+    :param report_progress: called with what is done, and the part of it in [0, 1].
+    :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
+    """
+    cloud = session.cloud_for_requests
+    names = _list_hosts(cloud, hosts, aggregate)
+    cluster = _find_cluster(cloud, names)
+    request = session.build_request(cluster, cloud)
+    most = max(1, int(request.options.max_drain_fraction * len(cluster.scope_hosts)))
+    if together is not None and not 1 <= together <= most:
+        raise exception.ConfigError(
+            path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
+            f'{plurals.count_noun(len(cluster.scope_hosts), "host")} of scope {cluster.scope} at '
+            'a time ([engine] max_drain_fraction)', remedy='Give a number of them')
+
+    def estimate(plan: model.Plan, planned: planner.PlanningInput) -> float | None:
+        found = drain_checks.estimate_plan(session.conf, plan, planned)
+        return None if found is None else found.seconds
+
+    return campaign_forecasts.forecast_campaign(
+        request, names, together or most, estimate=estimate,
+        report_progress=lambda done: report_progress('hosts', done / len(names)))
+
+
+def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
+                aggregate: str | None) -> Sequence[str]:
+    """Return the hosts of the campaign in order of their names.
+
+    :raises ConfigError: one does not exist, or there is none.
+    """
+    names = set(hosts)
+    for host in sorted(names):
+        cloud_state.check_host_exists(cloud, host)
+    if aggregate is not None:
+        if aggregate not in cloud.cluster.aggregates:
+            raise cloud_state.make_not_found_error(
+                '--aggregate', aggregate, cloud.cluster.aggregates, 'no such aggregate')
+        names.update(host for host in cloud.cluster.aggregates[aggregate]
+                     if host in cloud.cluster.hosts)
+    if not names:
+        raise exception.ConfigError(
+            path='command line', field='HOST', problem='no compute host is named',
+            remedy='Name hosts, or an --aggregate with hosts.')
+    return sorted(names)
+
+
+def _find_cluster(cloud: cloud_state.CloudState, hosts: Sequence[str]) -> model.Cluster:
+    """Return the cluster of the scope that plans all hosts.
+
+    :raises ConfigError: no scope plans one of them, or two scopes do.
+    """
+    clusters = cloud.map_clusters()
+    first = drain_checks.find_host_cluster(cloud, hosts[0])
+    elsewhere = [host for host in hosts if host not in first.scope_hosts]
+    if not elsewhere:
+        return first
+    scopes = sorted({scope for scope, cluster in clusters.items()
+                     if cluster.scope_hosts.intersection(elsewhere)})
+    more = len(elsewhere) - NAMED
+    raise exception.ConfigError(
+        path='command line', field='HOST',
+        problem=f'host {hosts[0]} belongs to scope {first.scope}, and '
+                + ', '.join(elsewhere[:NAMED])
+                + (f' and {plurals.count_noun(more, "more host")}' if more > 0 else '')
+                + (f' to {", ".join(scopes)}' if scopes else ' to no scope that is planned'),
+        remedy='Plan a campaign for the hosts of each scope: instances stay within theirs')

@@ -1,0 +1,170 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Forecasts of campaigns: each host becomes empty, and instances move once where there is room."""
+
+from collections import Counter
+import dataclasses
+
+import hypothesis
+from hypothesis import strategies as st
+
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.strategies import evacuate
+from tests.unit import clouds
+
+MEMORY = 8192
+
+
+def make_request(sizes, **changes):
+    """Hosts of 8 GiB each, with instances of so many MiB: {host: [MiB, ...]}."""
+    instances = {f'{host}{n}': model.Instance(
+        f'{host}{n}', host, memory_mb=size, claims={'MEMORY_MB': size},
+        **changes.get(f'{host}{n}', {})) for host, mine in sizes.items()
+        for n, size in enumerate(mine)}
+    hosts = {name: model.Host(name, uuid=name, provider=model.Provider(
+        name, inventories={'MEMORY_MB': model.Inventory(MEMORY)},
+        used={'MEMORY_MB': sum(sizes[name])})) for name in sizes}
+    request = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2, groups=0, policies=1,
+                                          budget=2))
+    cluster = model.Cluster(hosts, instances, {name: model.Service(name) for name in hosts},
+                            scope_hosts=frozenset(hosts))
+    scores = model.ClusterScores({p.name: model.PolicyScores(
+        p.name, {h: 0.1 * len(sizes[h]) for h in hosts}, {h: 0.1 * len(sizes[h]) for h in hosts},
+        dict.fromkeys(hosts, 10.0), dict.fromkeys(instances, 1.0))
+        for p in request.policies.enabled_policies})
+    return dataclasses.replace(request, cluster=cluster, scores=scores, now=1000.0,
+                               options=model.PlanningOptions(), history=model.MoveHistory(),
+                               strategies=[evacuate.Evacuate()])
+
+
+def follow_steps(request, hosts, forecast):
+    """Follow the moves on places and memory of our own; return how often each instance moves."""
+    where = {uuid: i.host for uuid, i in request.cluster.instances.items()}
+    size = {uuid: i.memory_mb for uuid, i in request.cluster.instances.items()}
+    to_come, moved = set(hosts), Counter()
+    for step in forecast.steps:
+        assert set(step.hosts) <= to_come, 'no host is emptied twice'
+        to_come -= set(step.hosts)
+        again = 0
+        for move in sorted(step.moves, key=lambda move: move.wave):
+            assert where[move.instance_uuid] == move.from_host
+            assert move.to_host not in step.hosts
+            where[move.instance_uuid] = move.to_host
+            moved[move.instance_uuid] += 1
+            again += move.to_host in to_come
+        assert again == step.again
+        assert not set(where.values()) & set(step.hosts), 'a host is rebooted empty'
+        for host in request.cluster.hosts:
+            assert sum(size[u] for u, there in where.items() if there == host) <= MEMORY
+    assert to_come == set(forecast.staying)
+    assert forecast.migrations == moved.total()
+    return moved
+
+
+def test_instances_move_once_where_other_hosts_have_room():
+    request = make_request({'a': [2048, 2048], 'b': [2048], 'c': [2048] * 3, 'spare': []})
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 1)
+    assert set(follow_steps(request, 'abc', forecast).values()) == {1}
+    assert [step.hosts for step in forecast.steps] == [('b',), ('a',), ('c',)]
+    assert forecast.instances == forecast.migrations == 6 and not forecast.staying
+    assert not any(step.again for step in forecast.steps)
+
+
+def test_without_a_spare_host_the_emptiest_goes_first_and_its_instances_move_twice():
+    request = make_request({'a': [4096, 2048], 'b': [2048], 'c': [4096, 2048], 'd': [4096, 2048]})
+    forecast = campaign_forecasts.forecast_campaign(request, 'abcd', 2)
+    moved = follow_steps(request, 'abcd', forecast)
+    assert forecast.steps[0].hosts == ('b',) and forecast.steps[0].again == 1
+    assert moved['b0'] == 2 and moved.total() == 8 and not forecast.staying
+
+
+def test_hosts_are_emptied_together_as_far_as_there_is_room():
+    sizes = {host: [4096] for host in 'abcdef'}
+    request = make_request({**sizes, 'spare': []})
+    forecast = campaign_forecasts.forecast_campaign(request, 'abcdef', 6)
+    assert set(follow_steps(request, 'abcdef', forecast).values()) == {1}
+    assert [step.hosts for step in forecast.steps] == [('a', 'b'), tuple('cdef')]
+    empty = make_request({**dict.fromkeys('abcdef', []), 'x': [2048]})
+    assert [step.hosts for step in campaign_forecasts.forecast_campaign(
+        empty, 'abcdef', 4).steps] == [tuple('abcd'), tuple('ef')]
+
+
+def test_host_with_an_instance_that_stays_is_named_and_others_are_done():
+    request = make_request({'a': [2048], 'b': [2048, 2048], 'c': [2048], 'spare': []},
+                           b1={'locked': True})
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 1)
+    follow_steps(request, 'abc', forecast)
+    ((host, (blocked,)),) = forecast.staying.items()
+    assert (host, blocked.instance_uuid) == ('b', 'b1') and 'lock' in blocked.reason
+    assert {h for step in forecast.steps for h in step.hosts} == {'a', 'c'}
+
+
+def test_moves_of_the_campaign_count_for_quotas_of_contracts():
+    """Its only move of the week would bring it to a host that is still to come."""
+    stated = model.Contract(model.ContractSource.FLAVOR,
+                            max_moves=model.MoveQuota(1, 7 * 86400))
+    request = make_request({'a': [2048], 'b': [4096, 2048], 'c': [4096, 2048]},
+                           a0={'contracts': (stated,)})
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 1)
+    assert follow_steps(request, 'abc', forecast)['a0'] == 1
+    ((host, (blocked,)),) = forecast.staying.items()
+    assert (host, blocked.instance_uuid) == ('b', 'a0') and 'max-moves' in blocked.reason
+
+
+def test_full_cloud_keeps_its_hosts():
+    request = make_request({'a': [8192], 'b': [8192]})
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert not forecast.steps and set(forecast.staying) == {'a', 'b'}
+
+
+def test_seconds_of_the_steps_are_those_of_their_plans():
+    request = make_request({'a': [2048], 'b': [2048], 'spare': []})
+    asked = []
+
+    def estimate(plan, planned):
+        asked.append((len(plan.moves), planned.cluster.services['spare'].enabled))
+        return 60.0
+
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1, estimate=estimate)
+    assert asked == [(1, True), (1, True)] and forecast.seconds == 120.0
+    assert campaign_forecasts.forecast_campaign(request, 'ab', 1).seconds is None
+    done = []
+    campaign_forecasts.forecast_campaign(request, 'ab', 1, report_progress=done.append)
+    assert done == [0, 1, 2]
+
+
+@clouds.examples(60)
+@hypothesis.given(clouds.knobs(), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, rng):
+    request = clouds.request(knobs)
+    request = dataclasses.replace(
+        request, strategies=[evacuate.Evacuate()], history=dataclasses.replace(
+            request.history, paused=None))
+    hosts = sorted(h for h in request.cluster.scope_hosts if request.cluster.services[h].enabled)
+    hypothesis.assume(hosts)
+    chosen = rng.sample(hosts, rng.randint(1, len(hosts)))
+    forecast = campaign_forecasts.forecast_campaign(request, chosen, together)
+    where = {uuid: i.host for uuid, i in request.cluster.instances.items()}
+    to_come = set(chosen)
+    for step in forecast.steps:
+        assert 1 <= len(step.hosts) <= together and set(step.hosts) <= to_come
+        to_come -= set(step.hosts)
+        for move in step.moves:
+            assert where[move.instance_uuid] == move.from_host
+            where[move.instance_uuid] = move.to_host
+        assert not set(where.values()) & set(step.hosts)
+        assert step.again == sum(move.to_host in to_come for move in step.moves)
+        assert not step.again or len(step.hosts) == 1
+    assert to_come == set(forecast.staying)
+    assert forecast == campaign_forecasts.forecast_campaign(request, chosen, together)
