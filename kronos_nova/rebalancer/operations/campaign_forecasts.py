@@ -99,7 +99,7 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
             counts[instance.host] += 1
     # The emptiest first: where there is no room yet, its instances move twice.
     to_come = sorted(counts, key=lambda host: (counts[host], host))
-    cloud, steps = _SupposedCloud(request), list[CampaignStep]()
+    cloud, steps = SupposedCloud(request), list[CampaignStep]()
     tries = dict.fromkeys(counts, 0)
     while True:
         report_progress(len(counts) - len(to_come))
@@ -122,10 +122,10 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
 
 
 _Plans = list[tuple[model.Plan, planner.PlanningInput]]
-_FoundStep = tuple['_SupposedCloud', tuple[str, ...], _Plans]
+_FoundStep = tuple['SupposedCloud', tuple[str, ...], _Plans]
 
 
-def _find_step(cloud: '_SupposedCloud', tried: Sequence[str], to_come: Sequence[str],
+def _find_step(cloud: 'SupposedCloud', tried: Sequence[str], to_come: Sequence[str],
                together: int) -> _FoundStep | None:
     """Find the hosts that are emptied next; None: none can be.
 
@@ -134,20 +134,20 @@ def _find_step(cloud: '_SupposedCloud', tried: Sequence[str], to_come: Sequence[
     """
     first = list(tried[:together])
     while len(first) > 1:
-        found = _empty_hosts(cloud, first, to_come)
+        found = empty_hosts(cloud, first, to_come)
         if found is not None and len(found[1]) == len(first):
             return found
         # Those that could be emptied beside the others; half of them at most.
         first = list(found[1] if found is not None else first)[:max(1, len(first) // 2)]
     for closed in (to_come, ()):
         for host in dict.fromkeys([*first, *tried[:TRIED]]):
-            found = _empty_hosts(cloud, [host], closed)
+            found = empty_hosts(cloud, [host], closed)
             if found is not None:
                 return found
     return None
 
 
-def _empty_hosts(cloud: '_SupposedCloud', hosts: Sequence[str],
+def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
                  closed: Collection[str]) -> _FoundStep | None:
     """Empty hosts in a supposed cloud: the cloud after it, and the hosts that became empty.
 
@@ -171,7 +171,7 @@ def _empty_hosts(cloud: '_SupposedCloud', hosts: Sequence[str],
     return (cloud, empty, plans) if empty else None
 
 
-class _SupposedCloud:
+class SupposedCloud:
     """The cloud after some steps. Mutable."""
 
     def __init__(self, request: planner.PlanningInput) -> None:
@@ -182,9 +182,9 @@ class _SupposedCloud:
                 self._holdings.place_instance(uuid, instance.host)
         self._counted = contracts.map_counted_seconds(request.cluster)
 
-    def copy(self) -> '_SupposedCloud':
+    def copy(self) -> 'SupposedCloud':
         """Return a copy that changes on its own."""
-        copied = object.__new__(_SupposedCloud)
+        copied = object.__new__(SupposedCloud)
         copied._request, copied._counted = self._request, self._counted
         copied._holdings = self._holdings.copy()
         return copied
