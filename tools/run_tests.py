@@ -60,7 +60,7 @@ OTHER_PYTHONS = ('3.12', '3.13')
 #: What runs on each other Python.
 IMPORT_TEST = ('tests/unit/test_packaging.py::'
                'test_every_module_can_be_imported_and_entry_points_lead_to_attributes')
-#: What runs on one of them, and they take turns, commit by commit: the tests of what computes
+#: What runs on one other Python, another one commit by commit: tests of code that computes
 #: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
 PURE_TESTS = (
     IMPORT_TEST, 'tests/scenarios',
@@ -491,7 +491,7 @@ def containers(tally: Tally) -> None:
 
 
 def pythons(tally: Tally, whole: bool = False) -> None:
-    """an import of all on the other Pythons that are here; pure unit tests on one of them"""
+    """an import of all on the other Pythons that are here; pure unit tests on one"""
     found = other_pythons()
     for version in OTHER_PYTHONS:
         if version not in found and CONTINUOUS_INTEGRATION:

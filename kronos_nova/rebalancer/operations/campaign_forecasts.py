@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 
 from kronos_nova import model
 from kronos_nova.constraints import contracts
@@ -38,7 +39,7 @@ STILL_TO_COME = 'still to come'
 ROUNDS = 8
 #: Hosts that are tried for a step before its destinations may be hosts that are still to come.
 TRIED = 8
-#: Tries of a host before it stays as it is: hosts that are done later may give it room.
+#: Steps that pass over a host before it is the last choice: hosts that are done may give it room.
 TRIES = 3
 
 #: Returns the seconds that a plan of the request takes; None: no migration was measured.
@@ -97,21 +98,22 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     for instance in request.cluster.instances.values():
         if instance.host in counts:
             counts[instance.host] += 1
-    # The emptiest first: where there is no room yet, its instances move twice.
-    to_come = sorted(counts, key=lambda host: (counts[host], host))
+    # The largest first: each leaves room for the next, which is no larger. Among hosts of one
+    # size the emptiest first: while all hosts are full, its instances move twice.
+    to_come = sorted(counts, key=lambda host: (
+        -_classify_size(request.cluster.hosts[host]), counts[host], host))
     cloud, steps = SupposedCloud(request), list[CampaignStep]()
     tries = dict.fromkeys(counts, 0)
     while True:
         report_progress(len(counts) - len(to_come))
-        tried = [host for host in to_come if tries[host] < TRIES]
-        found = _find_step(cloud, tried, to_come, together) if tried else None
+        to_come.sort(key=lambda host: tries[host] >= TRIES)
+        found = _find_step(cloud, to_come, together)
         if found is None:
             break
         cloud, hosts_done, plans = found
-        to_come = [host for host in to_come if host not in hosts_done]
-        # The next step finds more room than this one, so others are tried again.
-        for host in tried[:tried.index(hosts_done[0])]:
+        for host in to_come[:to_come.index(hosts_done[0])]:
             tries[host] += 1
+        to_come = [host for host in to_come if host not in hosts_done]
         moves = [move for plan, _request in plans for move in plan.moves]
         seconds = [estimate(plan, planned) for plan, planned in plans]
         steps.append(CampaignStep(
@@ -121,26 +123,32 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
         host: cloud.explain_host(host) for host in to_come}, sum(counts.values()))
 
 
+def _classify_size(host: model.Host) -> int:
+    """Return the size class of a host by its memory; the next class has a tenth more."""
+    inventory = host.provider and host.provider.inventories.get('MEMORY_MB')
+    return round(math.log(max(1.0, inventory.capacity), 1.1)) if inventory else 0
+
+
 _Plans = list[tuple[model.Plan, planner.PlanningInput]]
 _FoundStep = tuple['SupposedCloud', tuple[str, ...], _Plans]
 
 
-def _find_step(cloud: 'SupposedCloud', tried: Sequence[str], to_come: Sequence[str],
+def _find_step(cloud: 'SupposedCloud', to_come: Sequence[str],
                together: int) -> _FoundStep | None:
-    """Find the hosts that are emptied next; None: none can be.
+    """Find the hosts that are emptied next; return None if no host can be.
 
     As many hosts as possible at a time, and nothing moves onto hosts that are still to come. Else
     one host, whose instances may.
     """
-    first = list(tried[:together])
+    first = list(to_come[:together])
     while len(first) > 1:
         found = empty_hosts(cloud, first, to_come)
         if found is not None and len(found[1]) == len(first):
             return found
-        # Those that could be emptied beside the others; half of them at most.
+        # Hosts that could be emptied beside the others, and at most half as many.
         first = list(found[1] if found is not None else first)[:max(1, len(first) // 2)]
-    for closed in (to_come, ()):
-        for host in dict.fromkeys([*first, *tried[:TRIED]]):
+    for closed, tried in ((to_come, to_come[:TRIED]), ((), to_come)):
+        for host in dict.fromkeys([*first, *tried]):
             found = empty_hosts(cloud, [host], closed)
             if found is not None:
                 return found

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Campaigns: an aggregate's hosts, or a list of them, are emptied one batch after the other."""
+"""Campaigns: the hosts of an aggregate, or of a list, are emptied one batch after the other."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -37,7 +37,7 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     :param aggregate: all its compute hosts take part.
     :param together: most hosts that are emptied at a time; None: as many as engines drain at a
         time (``max_drain_fraction``).
-    :param report_progress: called with what is done, and the part of it in [0, 1].
+    :param report_progress: called with a name of the work, and the share that is done, in [0, 1].
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
     cloud = session.cloud_for_requests
@@ -49,7 +49,7 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
         raise exception.ConfigError(
             path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
             f'{plurals.count_noun(len(cluster.scope_hosts), "host")} of scope {cluster.scope} at '
-            'a time ([engine] max_drain_fraction)', remedy='Give a number of them')
+            'a time ([engine] max_drain_fraction)', remedy='Give a number in this range')
 
     def estimate(plan: model.Plan, planned: planner.PlanningInput) -> float | None:
         found = drain_checks.estimate_plan(session.conf, plan, planned)
@@ -64,7 +64,7 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
                 aggregate: str | None) -> Sequence[str]:
     """Return the hosts of the campaign in order of their names.
 
-    :raises ConfigError: one does not exist, or there is none.
+    :raises ConfigError: a host does not exist, or the campaign has no host.
     """
     names = set(hosts)
     for host in sorted(names):
@@ -85,7 +85,7 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
 def _find_cluster(cloud: cloud_state.CloudState, hosts: Sequence[str]) -> model.Cluster:
     """Return the cluster of the scope that plans all hosts.
 
-    :raises ConfigError: no scope plans one of them, or two scopes do.
+    :raises ConfigError: a host belongs to no scope that is planned, or hosts belong to two.
     """
     clusters = cloud.map_clusters()
     first = drain_checks.find_host_cluster(cloud, hosts[0])

@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos campaign plan`` on the example's snapshot, run as an operator does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import commands
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+
+
+def plan(*options):
+    return commands.main('kronos_nova.cli.app', 'campaign', 'plan', *options, '--config-file',
+                         'kronos.conf', '--snapshot', 'snapshot', '-f', 'json', cwd=EXAMPLE)
+
+
+def test_campaign_names_steps_and_the_instances_that_stay():
+    done = plan('compute-05', 'compute-06', 'compute-07')
+    assert done.returncode == 1, done.stderr
+    rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+    assert rows[0][:2] == ('step 1', 'empties') and rows[0][2].startswith('compute-05: ')
+    stays = [detail for what, verdict, detail in rows if verdict == 'stays']
+    assert any(detail.startswith('on compute-07: locked: ') for detail in stays)
+    what, verdict, detail = rows[-1]
+    assert (what, verdict) == ('conclusion', 'blocked') and '1 host in 1 step' in detail
+
+
+def test_campaign_of_hosts_that_all_become_empty_exits_with_0():
+    done = plan('compute-05', '--together', '1')
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[-1]['Verdict'] == 'possible'
+
+
+@pytest.mark.parametrize(('options', 'said'), [
+    ((), 'HOST: no compute host is named'),
+    (('compute-99',), 'HOST: compute-99: no such compute host. Is compute-09 meant?'),
+    (('--aggregate', 'fast-storag'), 'no such aggregate. Is fast-storage meant?'),
+    (('compute-01', 'compute-05'), 'compute-01 belongs to scope fast-storage, and compute-05 to'),
+    (('--aggregate', 'fast-storage', '--together', '2'), '--together: engines drain 1 to 1 of'),
+    (('--aggregate', 'fast-storage', '--together', '0'), '--together: engines drain 1 to 1 of')])
+def test_bad_input_is_named_with_its_remedy(options, said):
+    done = plan(*options)
+    assert done.returncode == 1 and said in done.stderr and 'Traceback' not in done.stderr
