@@ -104,6 +104,10 @@ class ContractStatement(values.Resource):
     hours: str | None = pydantic.Field(
         description='A cron expression: it may begin to move in each minute that matches.')
     max_moves: str | None = pydantic.Field(description='Most moves and a time, such as 2/7d.')
+    notify: str | None = pydantic.Field(
+        description='Time between a notice to its owner and a move, such as 24h.')
+    released_until: datetime.datetime | None = pydantic.Field(
+        description='Until then its owner waives notices.')
     unreadable: list[str] = pydantic.Field(
         description='Keys whose values cannot be read: the most careful meaning counts.')
 
@@ -112,6 +116,8 @@ class ContractStatement(values.Resource):
         return cls(source=stated.source, disruption=stated.disruption,
                    hours=None if stated.hours is None else str(stated.hours),
                    max_moves=None if stated.max_moves is None else str(stated.max_moves),
+                   notify=None if stated.notify is None else str(stated.notify),
+                   released_until=values.make_optional_time(stated.release),
                    unreadable=list(stated.unreadable))
 
 
@@ -284,7 +290,11 @@ class BlockedInstance(values.Resource):
     instance_id: str
     reason: str
     leaves_later: bool = pydantic.Field(
-        description='It leaves in a later cycle, when other migrations have ended.')
+        description='It leaves in a later cycle, when other migrations have ended or its contract '
+                    'allows it.')
+    movable_from: datetime.datetime | None = pydantic.Field(
+        description='When its contract allows that, as far as contracts say today; null: it waits '
+                    'for no contract.')
 
 
 class MigrationRisk(values.Resource):
@@ -325,7 +335,9 @@ class DrainCheck(values.Resource):
             obstacles=list(answer.in_the_way),
             moves=[resources.Move.from_model(move, None) for move in check.plan.moves],
             blocked=[BlockedInstance(instance_id=blocked.instance_uuid, reason=blocked.reason,
-                                     leaves_later=blocked.later) for blocked in check.blocked],
+                                     leaves_later=blocked.later,
+                                     movable_from=values.make_optional_time(
+                                         blocked.movable_from)) for blocked in check.blocked],
             missing=dict(check.missing), expected_seconds=answer.seconds,
             measured_migration_count=answer.measured,
             risks=[MigrationRisk(instance_id=uuid, probability=probability)

@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.operations import drain_stops
 from kronos_nova.rebalancer.operations import drain_watches
 from kronos_nova.text import drain_lines
 from kronos_nova.text import progress
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 MODES = ('auto', 'compact', 'scatter')
@@ -116,7 +117,13 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
                            f'host {host}, {len(staying)} stay')
     if check.obstacles:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
-    return 'possible', f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
+    text = f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
+    waiting = [b.movable_from for b in check.blocked if b.movable_from is not None]
+    if waiting:
+        text += (f'; {plurals.count_noun(len(waiting), "instance")} '
+                 f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
+                 f'{times.format_time(max(waiting))} at most, as contracts say')
+    return 'possible', text
 
 
 class StartDrain(command.BaseCommand):

@@ -38,8 +38,9 @@ MAX_NODES = 200_000
 _PROJECT = re.compile(r'[0-9A-Za-z_.-]{1,64}')
 _DASHED_UUID = re.compile(r'[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}')
 #: Value of a key.
-Value = model.Disruption | model.MoveQuota | movement_hours.MovementHours
-_FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)
+Value = (model.Disruption | model.MoveQuota | model.NoticePeriod | movement_hours.MovementHours
+         | float)
+_FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES, contracts.NOTIFY)
 
 
 class TimeType(value_type.ValueType):
@@ -50,10 +51,7 @@ class TimeType(value_type.ValueType):
     def __call__(self, value: Any) -> float:
         if isinstance(value, float):
             return value
-        text = str(value).strip()
-        if not text[:4].isdigit() or '-' not in text:
-            raise ValueError(f'{text!r} is no time; write 2026-11-01T22:00:00Z')
-        return times.parse_time(text, 0.0)
+        return parse_moment(str(value))
 
     def _formatter(self, value: Any) -> str:
         return times.format_time(value)
@@ -71,8 +69,9 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('strongest_for_tenants', default=model.Disruption.POWEROFF_OK.value,
                choices=[(grade.value, text) for grade, text in _GRADES.items()],
                help='The most that metadata and tags of an instance may forbid (kronos:disruption, '
-                    'kronos:hours, kronos:max_moves). Outside its hours, and with all its moves '
-                    'used up, an instance asks for never, so the value counts for these as well. '
+                    'kronos:hours, kronos:max_moves, kronos:notify). Outside its hours, with all '
+                    'its moves used up, and before its owner had notice, an instance asks for '
+                    'never, so the value counts for these as well. '
                     'By default they forbid nothing; drain-only is recommended. '
                     'Extra specs of flavors and the file are the operator\'s and have no limit. '
                     'Give it to executors as well.'),
@@ -89,10 +88,25 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('file', default='',
                help='A YAML file with contracts by project, read at the start of a process. Empty: '
                     'no file. Give it to executors as well.'),
+    cfg.IntOpt('notice_valid_for', default=86400, min=3600, max=30 * 86400,
+               help='Seconds for which an instance may move after its owner had the time that '
+                    'kronos:notify asks for. Then the notice has lapsed, and a move needs a new '
+                    'one. While its host is drained, the notice lasts.'),
     cfg.Opt('timezone', type=freeze.ZoneType(), default='UTC',
             help='By whose clocks kronos:hours count, such as Europe/Berlin. Give it to executors '
                  'as well.'),
 ]
+
+
+def parse_moment(text: str) -> float:
+    """Read a time in RFC 3339 as epoch seconds; without a zone it is UTC.
+
+    :raises ValueError: the text is no such time.
+    """
+    text = text.strip()
+    if not text[:4].isdigit() or '-' not in text:
+        raise ValueError(f'{text!r} is no time; write 2026-11-01T22:00:00Z')
+    return times.parse_time(text, 0.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,7 +191,8 @@ _REMEDIES = {
     contracts.DISRUPTION: f'Write {", ".join(contracts.Disruption)}.',
     contracts.HOURS: 'Write minute, hour, day, month and weekday in quotes, such as '
                      '"* 22-23,0-5 * * *".',
-    contracts.MAX_MOVES: 'Write a number of moves, a slash and a time, such as 2/7d.'}
+    contracts.MAX_MOVES: 'Write a number of moves, a slash and a time, such as 2/7d.',
+    contracts.NOTIFY: 'Write a time from 1m to 30d, such as 24h.'}
 
 
 def parse_value(key: str, text: str, remembered: int) -> Value:
@@ -190,7 +205,14 @@ def parse_value(key: str, text: str, remembered: int) -> Value:
     if key == contracts.DISRUPTION:
         return contracts.parse_disruption(text)
     if key == contracts.HOURS:
-        return movement_hours.parse_hours(text)
+        hours = movement_hours.parse_hours(text)
+        if not hours.opens_long_enough():
+            raise ValueError(f'it opens for less than {movement_hours.SHORTEST} minutes at a time')
+        return hours
+    if key == contracts.NOTIFY:
+        return contracts.parse_notice(text)
+    if key == contracts.RELEASE:
+        return parse_moment(text)
     return contracts.parse_quota(text, remembered)
 
 

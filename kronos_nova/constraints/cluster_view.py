@@ -113,6 +113,9 @@ class ClusterView:
     def list_move_times(self, uuid: str) -> Collection[float]:
         return self.history.move_times.get(uuid, ())
 
+    def find_notice(self, uuid: str) -> model.MoveNotice | None:
+        return self.history.notices.get(uuid)
+
     def is_returning(self, uuid: str) -> bool:
         return uuid in self.returning
 

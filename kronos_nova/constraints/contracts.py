@@ -21,12 +21,17 @@ from collections.abc import Iterator
 import dataclasses
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import view as views
+from kronos_nova.model import contracts as agreements
+from kronos_nova.text import times as time_texts
 
 #: Codes of limits that hold at some times alone.
-_PASSING = ('contract-hours', 'contract-max-moves')
+PASSING = frozenset({'contract-hours', 'contract-max-moves', 'contract-notice'})
+#: Changes of a time until all passing limits allow it, at most: hours of several sources.
+_ROUNDS = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,24 +39,86 @@ class Limit:
     """A limit of the moves of an instance, after the operator's cap and deadline.
 
     ``grade``: the moves that it forbids while it ``holds``: hours may be open, and moves be left.
-    ``stated``: its contract; None: it is an opt-out.
+    ``stated``: its contract; None: it is an opt-out. ``notice``: the seconds of notice that it asks
+    for.
     """
 
     grade: model.Disruption
     rejection: model.Rejection
     stated: model.Contract | None = None
     holds: bool = True
+    notice: int | None = None
 
 
 def contract(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that a contract, or an opt-out, forbids.
 
     A grade of ``drain-only`` forbids moves for balance, packing and repairs. Grade ``never`` also
-    forbids drains and requested moves. An instance outside its hours, or with all its moves used
-    up, has grade ``never`` for as long, but for the way back of a swap.
+    forbids drains and requested moves. An instance outside its hours, with all its moves used up,
+    or whose owner has not had notice, has grade ``never`` for as long, but for the way back of a
+    swap.
     """
-    return next((limit.rejection for limit in list_limits(view, move)
-                 if limit.holds and _is_forbidden(limit.grade, move.phase)), None)
+    return next((limit.rejection for limit in list_forbidding_limits(view, move) if limit.holds),
+                None)
+
+
+def list_forbidding_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
+    """Yield the limits that forbid the move while they hold."""
+    return (limit for limit in list_limits(view, move) if _is_forbidden(limit.grade, move.phase))
+
+
+def find_movable_from(view: views.CloudView, move: model.Move) -> float | None:
+    """Return when contracts allow the move (epoch seconds), if all stays as it is.
+
+    Where notice has not been given, the time counts from now. None: a contract forbids the move at
+    all times of the next year.
+    """
+    limits = list(list_forbidding_limits(view, move))
+    if any(limit.holds and limit.rejection.rule not in PASSING for limit in limits):
+        return None
+    if not any(limit.holds for limit in limits):
+        return view.taken_at
+    start: float | None = view.taken_at
+    for _round in range(_ROUNDS):
+        before = start
+        for limit in limits:
+            start = None if start is None else _find_end(view, move, limit, start)
+        if start is None or start == before:
+            return start
+    return None
+
+
+def find_needed_notice(view: views.CloudView, move: model.Move) -> int | None:
+    """Return the seconds of notice that the move waits for, at most; None: it waits for none.
+
+    A notice that was given is waited for, too, until its time has come.
+    """
+    return max((limit.notice for limit in list_forbidding_limits(view, move)
+                if limit.holds and limit.notice is not None), default=None)
+
+
+def has_notice(view: views.CloudView, uuid: str) -> bool:
+    """Return whether the owner of the instance has notice of its next move."""
+    return _find_live_notice(view, uuid) is not None
+
+
+def _find_end(view: views.CloudView, move: model.Move, limit: Limit, at: float) -> float | None:
+    """Return the first time from ``at`` on when the limit does not hold; None: never in a year."""
+    stated = limit.stated
+    if stated is None:
+        return at
+    if limit.rejection.rule == 'contract-hours' and stated.hours is not None:
+        options = view.options.contracts
+        return stated.hours.find_opening(at, options.timezone, options.begin_within)
+    if limit.rejection.rule == 'contract-max-moves' and stated.max_moves is not None:
+        completed = sorted(view.list_move_times(move.instance_uuid))[-stated.max_moves.moves:]
+        if len(completed) < stated.max_moves.moves:
+            return at
+        return max(at, completed[0] + stated.max_moves.seconds)
+    if limit.notice is not None and limit.holds:
+        notice = _find_live_notice(view, move.instance_uuid)
+        return max(at, limit.notice + (view.taken_at if notice is None else notice.noticed_at))
+    return at
 
 
 def find_method_obstacle(view: views.CloudView, move: model.Move,
@@ -76,23 +143,39 @@ def find_parking_obstacle(view: views.CloudView, move: model.Move) -> model.Reje
                         f'instance {move.instance_uuid} waits on no parking host, as its contract '
                         f'limits moves: {limit.stated}')
         for limit in list_limits(view, move)
-        if limit.rejection.rule in _PASSING and _is_forbidden(limit.grade, move.phase)), None)
+        if limit.rejection.rule in PASSING and _is_forbidden(limit.grade, move.phase)), None)
 
 
 def may_hold_moves(instance: model.Instance) -> bool:
     """Return False for an instance that no contract of its own ever keeps from a live migration."""
     return any(
-        stated.hours or stated.max_moves or stated.unreadable
+        stated.hours or stated.max_moves or stated.unreadable or stated.notify
         or (stated.disruption is not None
             and stated.disruption.rank > model.Disruption.LIVE.rank)
         for stated in instance.contracts)
 
 
 def map_counted_seconds(cluster: model.Cluster) -> dict[str, int]:
-    """Return the instances whose contracts count moves, with the longest time for which they do."""
+    """Return the scope's instances whose contracts count moves, with the longest time for that.
+
+    A cloud without a scope has all instances in it.
+    """
     return {uuid: max(quotas) for uuid, instance in cluster.instances.items() if instance.contracts
+            and _is_planned(cluster, instance)
             and (quotas := [stated.max_moves.seconds for stated in instance.contracts
                             if stated.max_moves is not None])}
+
+
+def list_notified_instances(cluster: model.Cluster) -> frozenset[str]:
+    """Return the scope's instances whose contracts ask for notice."""
+    return frozenset(uuid for uuid, instance in cluster.instances.items() if instance.contracts
+                     and _is_planned(cluster, instance)
+                     and any(stated.notify for stated in instance.contracts))
+
+
+def _is_planned(cluster: model.Cluster, instance: model.Instance) -> bool:
+    """Return whether the instance is on a host of the scope; without a scope each one is."""
+    return not cluster.scope_hosts or instance.host in cluster.scope_hosts
 
 
 def describe_unreadable(cluster: model.Cluster, shown: int = 10) -> list[str]:
@@ -100,15 +183,27 @@ def describe_unreadable(cluster: model.Cluster, shown: int = 10) -> list[str]:
 
     :param shown: most instances that are named.
     """
+    stating = [instance for uuid, instance in sorted(cluster.instances.items())
+               if instance.contracts and instance.host in cluster.scope_hosts]
     warnings = [
-        f'instance {uuid}: its contract cannot be read and is taken as never, as far as '
+        f'instance {instance.uuid}: its contract cannot be read and is taken as never, as far as '
         f'strongest_for_tenants allows: {"; ".join(map(str, unreadable))}'
-        for uuid, instance in sorted(cluster.instances.items()) if instance.contracts
-        and instance.host in cluster.scope_hosts
-        and (unreadable := [stated for stated in instance.contracts if stated.unreadable])]
+        for instance in stating
+        if (unreadable := [stated for stated in instance.contracts if stated.unreadable])]
+    ignored = [
+        f'instance {instance.uuid}: {plurals.count_noun(stated.ineffective, "key")} of its '
+        f'{stated.source} '
+        f'{plurals.choose_form(stated.ineffective, "begins", "begin")} with {agreements.PREFIX} '
+        f'and {plurals.choose_form(stated.ineffective, "has", "have")} no effect: the key is '
+        'unknown, or the time of a release cannot be read'
+        for instance in stating for stated in instance.contracts if stated.ineffective]
+    return [*_limit_warnings(warnings, shown, 'the contracts of {} more instances cannot be read'),
+            *_limit_warnings(ignored, shown, '{} more sources have keys without effect')]
+
+
+def _limit_warnings(warnings: list[str], shown: int, rest: str) -> list[str]:
     more = len(warnings) - shown
-    return warnings[:shown] + ([f'the contracts of {more} more instances cannot be read']
-                               if more > 0 else [])
+    return warnings[:shown] + ([rest.format(more)] if more > 0 else [])
 
 
 def list_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
@@ -145,7 +240,8 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
         yield Limit(never, model.Rejection(
             'contract-hours', f'{who} begins to move only in its hours "{stated.hours}" {zone} '
                               f'({stated.source})'), stated,
-            holds=not returns and not stated.hours.is_open(view.taken_at, zone))
+            holds=not returns and not stated.hours.is_open(view.taken_at, zone,
+                                                           options.begin_within))
     if stated.max_moves is not None:
         since = view.taken_at - stated.max_moves.seconds
         times = [at for at in view.list_move_times(instance.uuid) if at > since]
@@ -153,10 +249,36 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
             'contract-max-moves', f'{who} has used up its moves, {stated.max_moves} '
                                   f'({stated.source})'), stated,
             holds=not returns and len(times) >= stated.max_moves.moves)
+    if stated.notify is not None:
+        since = view.taken_at
+        notice = _find_live_notice(view, instance.uuid)
+        noticed = notice is not None and notice.noticed_at + stated.notify.seconds <= since
+        released = any(other.release is not None and other.release > since
+                       for other in instance.contracts)
+        yield Limit(never, model.Rejection(
+            'contract-notice', f'{who} moves {stated.notify} after its owner had notice'
+                               f'{_describe_notice(notice, stated.notify)} ({stated.source})'),
+            stated, holds=not (returns or noticed or released), notice=stated.notify.seconds)
     if stated.unreadable:
         yield Limit(never, model.Rejection(
             'contract-unreadable', f'{who} has a contract that cannot be read: '
                                    f'{", ".join(stated.unreadable)} ({stated.source})'), stated)
+
+
+def _find_live_notice(view: views.CloudView, uuid: str) -> model.MoveNotice | None:
+    """Return the notice of the instance's next move, unless it has lapsed."""
+    notice, instance = view.find_notice(uuid), view.find_instance(uuid)
+    if (notice is None or instance is None or notice.used_at is not None
+            or notice.host != instance.host or notice.valid_until <= view.taken_at):
+        return None
+    return notice
+
+
+def _describe_notice(notice: model.MoveNotice | None, period: model.NoticePeriod) -> str:
+    if notice is None:
+        return ', and no notice was given yet'
+    at = time_texts.format_time(notice.noticed_at + period.seconds)
+    return f': from {at} on, as announced at {time_texts.format_time(notice.noticed_at)}'
 
 
 def _cap_grade(stated: model.Contract, grade: model.Disruption,
@@ -201,6 +323,11 @@ CONTRACT_RULE = rules.Rule(
         'contract-max-moves': rules.RejectionCode(
             meaning='It was moved as often as its contract allows.',
             remedy='its earlier moves become old enough (kronos:max_moves)',
+            retry=rules.RetryClass.FINAL),
+        'contract-notice': rules.RejectionCode(
+            meaning='Its contract asks for notice before a move, whose time has not come.',
+            remedy='the time of the notice comes, or its owner releases it (kronos:release); an '
+                   'engine gives the notice when a drain, or balance, needs the move',
             retry=rules.RetryClass.FINAL),
         'contract-unreadable': rules.RejectionCode(
             meaning='A value of its contract cannot be read, so the most careful one counts.',

@@ -89,6 +89,9 @@ class CloudView(Protocol):
     def list_move_times(self, uuid: str) -> Collection[float]:
         """Return when moves of the instance completed; counted where a contract limits them."""
 
+    def find_notice(self, uuid: str) -> model.MoveNotice | None:
+        """Return the newest notice of a move of the instance, which may have lapsed."""
+
     def is_returning(self, uuid: str) -> bool:
         """Return True for the way back of a swap, to a state that contracts accepted before."""
 

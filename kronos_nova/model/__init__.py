@@ -31,9 +31,13 @@ from kronos_nova.model.cloud import UNASSIGNED as UNASSIGNED
 from kronos_nova.model.cloud import UNKNOWN as UNKNOWN
 from kronos_nova.model.contracts import Contract as Contract
 from kronos_nova.model.contracts import ContractOptions as ContractOptions
+from kronos_nova.model.contracts import ContractRecords as ContractRecords
 from kronos_nova.model.contracts import ContractSource as ContractSource
 from kronos_nova.model.contracts import Disruption as Disruption
+from kronos_nova.model.contracts import MoveNotice as MoveNotice
 from kronos_nova.model.contracts import MoveQuota as MoveQuota
+from kronos_nova.model.contracts import NoticePeriod as NoticePeriod
+from kronos_nova.model.contracts import NoticeReason as NoticeReason
 from kronos_nova.model.metrics import ClusterScores as ClusterScores
 from kronos_nova.model.metrics import PolicySamples as PolicySamples
 from kronos_nova.model.metrics import PolicyScores as PolicyScores

@@ -16,21 +16,27 @@ Tenants write some of the values. Each is read into a value of its own here, or 
 a tenant is kept.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import enum
 import math
 import re
+from typing import NamedTuple
 
 from kronos_nova.model import movement_hours
 
 #: Most characters of a value.
 LONGEST = 128
 DISRUPTION, HOURS, MAX_MOVES = 'disruption', 'hours', 'max_moves'
+NOTIFY, RELEASE = 'notify', 'release'
+#: The longest notice, in seconds.
+LONGEST_NOTICE = 30 * 86400
 #: Start of the keys in metadata, tags and extra specs.
 PREFIX = 'kronos:'
 _UNITS = {'m': 60, 'h': 3600, 'd': 86400}
 #: A tag cannot have a slash, so a colon stands for it.
 _QUOTA = re.compile(r'([0-9]{1,4})[/:]([0-9]{1,4})([mhd])')
+_PERIOD = re.compile(r'([0-9]{1,5})([mhd])')
 
 
 class Disruption(enum.StrEnum):
@@ -79,17 +85,59 @@ class MoveQuota:
     seconds: int
 
     def __str__(self) -> str:
-        for unit, length in (('d', 86400), ('h', 3600)):
-            if self.seconds % length == 0:
-                return f'{self.moves}/{self.seconds // length}{unit}'
-        return f'{self.moves}/{self.seconds // 60}m'
+        return f'{self.moves}/{_format_period(self.seconds)}'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoticePeriod:
+    """The ``seconds`` between a notice and the move that it announces, at least."""
+
+    seconds: int
+
+    def __str__(self) -> str:
+        return _format_period(self.seconds)
+
+
+class NoticeReason(enum.StrEnum):
+    """The reason for the move that a notice announces."""
+
+    DRAIN = 'drain'
+    BALANCE = 'balance'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MoveNotice:
+    """A notice to the owner of an instance that Kronos is about to move it off ``host``.
+
+    Times in epoch seconds. The move begins at ``movable_from`` at the earliest, as far as contracts
+    say today, and before ``valid_until``; then the notice has lapsed. A move off the host, and
+    ``used_at``, when one completed, use it up.
+    """
+
+    instance_uuid: str
+    project_id: str
+    host: str
+    reason: NoticeReason
+    noticed_at: float
+    movable_from: float
+    valid_until: float
+    used_at: float | None = None
+
+
+class ContractRecords(NamedTuple):
+    """The fields of a MoveHistory that contracts of instances count, by instance UUID."""
+
+    move_times: Mapping[str, tuple[float, ...]]
+    notices: Mapping[str, MoveNotice]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contract:
     """What one source states about an instance; None: it does not say.
 
-    ``unreadable``: those of the keys, without their prefix, whose values cannot be read.
+    ``release``: until then (epoch seconds) its owner waives notices. ``unreadable``: those of the
+    keys, without their prefix, whose values cannot be read. ``ineffective``: the number of keys
+    with the prefix that have no effect; their text is not kept.
     """
 
     source: ContractSource
@@ -97,11 +145,14 @@ class Contract:
     hours: movement_hours.MovementHours | None = None
     max_moves: MoveQuota | None = None
     unreadable: tuple[str, ...] = ()
+    notify: NoticePeriod | None = None
+    release: float | None = None
+    ineffective: int = 0
 
     def __str__(self) -> str:
         stated = [f'{key} {value}' for key, value in (
-            (DISRUPTION, self.disruption), (HOURS, self.hours), (MAX_MOVES, self.max_moves))
-            if value is not None]
+            (DISRUPTION, self.disruption), (HOURS, self.hours), (MAX_MOVES, self.max_moves),
+            (NOTIFY, self.notify)) if value is not None]
         return f'{", ".join([*stated, *(f"{key} unreadable" for key in self.unreadable)])}' \
                f' ({self.source})'
 
@@ -113,13 +164,15 @@ class ContractOptions:
     ``strongest_for_tenants``: statements of tenants forbid no more than it does. ``ignore_after``:
     from then on (epoch seconds) statements of tenants hold no drain and no requested move; None:
     they always hold. ``opt_out``: what an instance that is opted out forbids. ``timezone``: by
-    whose clocks hours count.
+    whose clocks hours count. ``begin_within``: seconds between a plan and the begin of its moves,
+    for which hours must be open; 0 at the move itself.
     """
 
     strongest_for_tenants: Disruption = Disruption.POWEROFF_OK
     ignore_after: float | None = None
     opt_out: Disruption = Disruption.NEVER
     timezone: str = 'UTC'
+    begin_within: float = movement_hours.BEGIN_WITHIN
 
 
 def parse_disruption(text: str) -> Disruption:
@@ -147,3 +200,22 @@ def parse_quota(text: str, longest: float = math.inf) -> MoveQuota:
         raise ValueError('it counts moves for longer than [engine] keep_days keeps them: '
                          f'{longest / 86400:g}')
     return quota
+
+
+def parse_notice(text: str) -> NoticePeriod:
+    """Read a value of ``notify``, such as 24h.
+
+    :raises ValueError: the text is no time, or longer than 30 days.
+    """
+    match = _PERIOD.fullmatch(text.strip())
+    seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
+    if not 0 < seconds <= LONGEST_NOTICE:
+        raise ValueError('it is no time from 1m to 30d, such as 24h (m, h, d)')
+    return NoticePeriod(seconds)
+
+
+def _format_period(seconds: int) -> str:
+    for unit, length in (('d', 86400), ('h', 3600)):
+        if seconds % length == 0:
+            return f'{seconds // length}{unit}'
+    return f'{seconds // 60}m'

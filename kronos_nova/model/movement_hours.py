@@ -26,6 +26,12 @@ import zoneinfo
 
 #: Most characters of an expression.
 LONGEST = 128
+#: Seconds between a plan and the begin of its moves; a plan uses no hours that end before.
+BEGIN_WITHIN = 240.0
+#: The shortest time for which hours open, in minutes.
+SHORTEST = 5
+#: Seconds in which :meth:`MovementHours.find_opening` searches.
+_HORIZON = 366 * 86400
 _MONTHS = ('jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec')
 _WEEKDAYS = ('sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat')
 #: Values of each field: minute, hour, day of the month, month, weekday.
@@ -56,19 +62,45 @@ class MovementHours:
 
     def includes_time(self, local: datetime.datetime) -> bool:
         """Return whether the minute of a local time matches."""
+        return bool(self.minutes >> local.minute & 1) and self.includes_hour(local)
+
+    def includes_hour(self, local: datetime.datetime) -> bool:
+        """Return whether the hour of a local time, on its day, has minutes that match."""
         by_number = self.days >> local.day & 1
         by_weekday = self.weekdays >> local.isoweekday() % 7 & 1
         day = by_number | by_weekday if self.either_day else by_number & by_weekday
-        return bool(day & self.minutes >> local.minute & self.hours >> local.hour
-                    & self.months >> local.month)
+        return bool(day & self.hours >> local.hour & self.months >> local.month & 1)
 
-    def is_open(self, now: float, zone: str) -> bool:
+    def is_open(self, now: float, zone: str, seconds: float = 0.0) -> bool:
         """Return whether an instance with these hours may begin to move now.
 
         :param now: seconds since the epoch.
         :param zone: name of the time zone whose clocks count.
+        :param seconds: for so long they must stay open.
         """
-        return self.includes_time(datetime.datetime.fromtimestamp(now, _find_zone(zone)))
+        clocks = _find_zone(zone)
+        return all(self.includes_time(datetime.datetime.fromtimestamp(now + later, clocks))
+                   for later in range(0, int(seconds) + 1, 60))
+
+    def find_opening(self, now: float, zone: str, seconds: float = 0.0) -> float | None:
+        """Return when they are open next, at ``now`` or at the begin of a later minute.
+
+        Parameters as of :meth:`is_open`.
+
+        :returns: epoch seconds; None: not within a year.
+        """
+        if self.is_open(now, zone, seconds):
+            return now
+        return _find_opening(self, now // 60 * 60 + 60, zone, seconds)
+
+    def opens_long_enough(self) -> bool:
+        """Return whether they open for :data:`SHORTEST` minutes at a time on some day."""
+        run = longest = 0
+        for minute in range(24 * 60 + SHORTEST):
+            hour = minute // 60 % 24
+            run = run + 1 if self.hours >> hour & self.minutes >> minute % 60 & 1 else 0
+            longest = max(longest, run)
+        return longest >= SHORTEST
 
 
 def parse_hours(text: str) -> MovementHours:
@@ -133,6 +165,23 @@ def _read_value(text: str, number: int) -> int:
     if value not in _FIELDS[number]:
         raise ValueError(f'field {number + 1} has a value that cron does not know')
     return value
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_opening(hours: MovementHours, minute: float, zone: str, seconds: float) -> float | None:
+    """Return the first minute from ``minute`` on, as :meth:`MovementHours.find_opening`."""
+    clocks = _find_zone(zone)
+    end = minute + _HORIZON
+    while minute < end:
+        local = datetime.datetime.fromtimestamp(minute, clocks)
+        if not hours.includes_hour(local):
+            # Whole hours are skipped: all zones of today differ from UTC by whole minutes.
+            minute += 60 * (60 - local.minute)
+        elif hours.is_open(minute, zone, seconds):
+            return minute
+        else:
+            minute += 60
+    return None
 
 
 @functools.lru_cache(maxsize=16)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 import dataclasses
 import enum
 
+from kronos_nova.model import contracts
+
 
 class Phase(enum.StrEnum):
     """The reason for a move; all but ``requested`` are Kronos's wire values."""
@@ -125,7 +127,8 @@ class MoveHistory:
     instance UUID, on which Placement lately had no allocation candidate for it, or did not
     answer; ``refused_everywhere`` are instances for which it was so on each host that was tried.
     ``measured`` are the attempts that costs are learned from, newest first. ``move_times``: when
-    moves of instances whose contracts count them completed (epoch), oldest first.
+    moves of instances whose contracts count them completed (epoch), oldest first. ``notices``: the
+    newest notice of each instance, unless it is used up.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -143,6 +146,7 @@ class MoveHistory:
     refused_everywhere: frozenset[str] = frozenset()
     measured: tuple[MeasuredAttempt, ...] = ()
     move_times: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    notices: Mapping[str, contracts.MoveNotice] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

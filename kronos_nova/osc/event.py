@@ -32,6 +32,8 @@ _DAY = 86400.0
 def _find_target(event: Mapping[str, Any]) -> str:
     if event['command'] is not None:
         return str(event['command']['target'])
+    if event.get('notice') is not None:
+        return str(event['notice']['instance_id'])
     return str((event['plan'] or event['task'])['id'])
 
 
@@ -41,8 +43,12 @@ def _format_target(event: Mapping[str, Any], style: columns.Style) -> columns.Ce
 
 
 def describe_event(event: Mapping[str, Any]) -> str:
-    """Return the change of a plan or task, or the command of an operator."""
+    """Return the change of a plan or task, the command of an operator, or the notice."""
     plan, task, given = event['plan'], event['task'], event['command']
+    notice = event.get('notice')
+    if notice is not None:
+        return (f'leaves {notice["from_host"]} for {notice["reason"]} from '
+                f'{columns.format_time(notice["movable_from"])} on')
     if plan is not None:
         reason = '' if plan['reason'] is None else f': {plan["reason"]}'
         dry_run = 'dry run, ' if plan['dry_run'] else ''
@@ -61,13 +67,13 @@ def _format_event(event: Mapping[str, Any], style: columns.Style) -> columns.Cel
 
 
 def _read_part(field: str) -> columns.Make:
-    """Return a maker of cells with the whole plan, task or command, which ``--long`` names only."""
+    """Return a maker of cells with the whole plan, task and so on, which ``--long`` names only."""
     return lambda event, style: columns.Cell(
-        event[field], '' if event[field] is None else _find_target(event))
+        event.get(field), '' if event.get(field) is None else _find_target(event))
 
 
 class ListEvents(command.ListResources):
-    """List plans that were stored, tasks that have changed, and commands of operators.
+    """List stored plans, changes of tasks, commands of operators, and notices to owners.
 
     Oldest first. A task that changes twice between two requests is listed once.
     """
@@ -80,7 +86,8 @@ class ListEvents(command.ListResources):
         Column('ID', columns.read_text('id'), long=True),
         Column('Plan', _read_part('plan'), long=True),
         Column('Task', _read_part('task'), long=True),
-        Column('Command', _read_part('command'), long=True))
+        Column('Command', _read_part('command'), long=True),
+        Column('Notice', _read_part('notice'), long=True))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

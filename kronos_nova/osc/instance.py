@@ -32,7 +32,8 @@ def _format_share(share: Mapping[str, Any]) -> str:
 
 
 def _format_contract(stated: Mapping[str, Any]) -> str:
-    values = [f'{key} {stated[key]}' for key in ('disruption', 'hours', 'max_moves') if stated[key]]
+    values = [f'{key} {stated[key]}' for key in (
+        'disruption', 'hours', 'max_moves', 'notify', 'released_until') if stated.get(key)]
     values += [f'{key} unreadable' for key in stated['unreadable']]
     return f'{", ".join(values)} ({stated["source"]})'
 

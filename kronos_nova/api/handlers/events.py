@@ -17,6 +17,7 @@ from typing import Annotated, Self
 
 import pydantic
 
+from kronos_nova import model
 from kronos_nova.api import calls
 from kronos_nova.api import endpoints
 from kronos_nova.api import resources
@@ -34,6 +35,7 @@ class EventKind(enum.StrEnum):
     PLAN = 'plan'
     TASK = 'task'
     COMMAND = 'command'
+    NOTICE = 'notice'
 
 
 class PlanEvent(values.Resource):
@@ -55,8 +57,22 @@ class CommandEvent(values.Resource):
     reason: str
 
 
+class NoticeEvent(values.Resource):
+    """A notice to the owner of an instance: Kronos is about to move it off its host."""
+
+    scope: str
+    instance_id: str
+    project_id: str
+    from_host: str
+    reason: model.NoticeReason
+    movable_from: datetime.datetime = pydantic.Field(
+        description='The move begins then at the earliest, as far as contracts say today.')
+    valid_until: datetime.datetime = pydantic.Field(
+        description='The move begins before, or needs a new notice.')
+
+
 class Event(values.Resource):
-    """An event: a plan was stored, a task has changed, or an operator gave a command.
+    """An event: a plan was stored, a task has changed, an operator gave a command, or a notice.
 
     Of two events with one ID, the second one says nothing new.
     """
@@ -67,21 +83,28 @@ class Event(values.Resource):
     plan: PlanEvent | None
     task: resources.TaskSummary | None
     command: CommandEvent | None
+    notice: NoticeEvent | None
 
     @classmethod
     def from_event(cls, event: events.Event) -> Self:
-        plan, task, command = event.plan, event.task, event.command
+        plan, task, command, given = event.plan, event.task, event.command, event.notice
         return cls(
             id=event.id, at=values.make_time(event.at),
             kind=EventKind.PLAN if plan is not None else EventKind.TASK if task is not None
-            else EventKind.COMMAND,
+            else EventKind.COMMAND if command is not None else EventKind.NOTICE,
             plan=None if plan is None else PlanEvent(
                 id=plan.plan_id, scope=plan.plan.scope, dry_run=plan.dry_run,
                 move_count=len(plan.plan.moves), reason=plan.plan.reason),
             task=None if task is None else resources.TaskSummary.from_row(task),
             command=None if command is None else CommandEvent(
                 command=command.command, given_by=command.by, target=command.target,
-                reason=command.reason))
+                reason=command.reason),
+            notice=None if given is None else NoticeEvent(
+                scope=given.scope, instance_id=given.notice.instance_uuid,
+                project_id=given.notice.project_id, from_host=given.notice.host,
+                reason=given.notice.reason,
+                movable_from=values.make_time(given.notice.movable_from),
+                valid_until=values.make_time(given.notice.valid_until)))
 
 
 class EventQuery(paging.BoundedQuery):
@@ -116,7 +139,7 @@ class EventList(values.Resource):
 
 @endpoints.register_endpoint('GET', '/v1/events', 'event:list', endpoints.Access.READER)
 def list_events(call: calls.Call, query: EventQuery) -> EventList:
-    """List plans, changes of tasks, and commands since a marker; wait for the first one.
+    """List plans, changes of tasks, commands and notices since a marker; wait for the first one.
 
     A task that changes twice between two requests is listed once. A request that waits takes a
     thread of the service, so [kronos_api] max_waiting of each process wait at a time.

@@ -14,9 +14,10 @@
 
 Nova shows no image properties but its own (``ImageMetaProps``), so contracts cannot stand there. A
 value that cannot be read never stops the reading of the cloud: the rule takes it in its most
-careful meaning.
+careful meaning; a release that cannot be read releases nothing.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -27,7 +28,10 @@ from kronos_nova.model import contracts
 from kronos_nova.rebalancer.clients import records
 
 _KEYS = {f'{contracts.PREFIX}{name}': name
-         for name in (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES)}
+         for name in (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES,
+                      contracts.NOTIFY)}
+#: Only the owner of an instance releases it.
+_OWNERS_KEYS = _KEYS | {f'{contracts.PREFIX}{contracts.RELEASE}': contracts.RELEASE}
 
 
 class StatementValues:
@@ -54,47 +58,57 @@ class StatementValues:
 
 def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | None,
                    project_id: str, projects: contracts_conf.ProjectContracts,
-                   remembered: int, known: StatementValues) -> tuple[model.Contract, ...]:
+                   remembered: int, known: StatementValues,
+                   others: Collection[str] = ()) -> tuple[model.Contract, ...]:
     """Return each source that states something about a server, with its statements.
 
     :param record: of /servers.
     :param extra_specs: of its flavor.
     :param remembered: seconds for which moves are kept.
     :param known: values of the reading.
+    :param others: keys and tags that are no contracts although they begin as these do.
     """
     sources: list[tuple[model.ContractSource, list[tuple[str, str]]]] = [
         (model.ContractSource.METADATA, _list_items(
-            record.texts_by_name('metadata') if record.has_key('metadata') else {})),
+            record.texts_by_name('metadata') if record.has_key('metadata') else {}, others)),
         (model.ContractSource.TAG, list(_split_tags(
-            record.read_texts('tags') if record.has_key('tags') else ()))),
-        (model.ContractSource.FLAVOR, _list_items(extra_specs or {}))]
+            record.read_texts('tags') if record.has_key('tags') else (), others))),
+        (model.ContractSource.FLAVOR, _list_items(extra_specs or {}, others))]
     stated = [_parse_source(source, items, remembered, known) for source, items in sources if items]
     of_project = projects.find_contract(project_id)
     return (*stated, *(() if of_project is None else (of_project,)))
 
 
-def _list_items(texts: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(key, texts[key]) for key in _KEYS if key in texts] if texts else []
+def _list_items(texts: Mapping[str, str], others: Collection[str]) -> list[tuple[str, str]]:
+    return [(key, text) for key, text in texts.items()
+            if key.startswith(contracts.PREFIX) and key not in others]
 
 
-def _split_tags(tags: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _split_tags(tags: Iterable[str], others: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the key and the value of each tag ``KEY=VALUE`` of a contract."""
     for tag in tags:
-        if tag.startswith(contracts.PREFIX):
+        if tag.startswith(contracts.PREFIX) and tag not in others:
             key, _equals, value = tag.partition('=')
-            if key in _KEYS:
-                yield key, value
+            yield key, value
 
 
 def _parse_source(source: model.ContractSource, items: Iterable[tuple[str, str]],
                   remembered: int, known: StatementValues) -> model.Contract:
     """Return the statements of a source; two different tags of one key cannot be read."""
+    keys = _OWNERS_KEYS if source.is_tenants else _KEYS
     values: dict[str, object] = {}
     unreadable: set[str] = set()
+    ineffective = 0
     for key, text in items:
-        name = _KEYS[key]
+        name = keys.get(key)
+        if name is None:
+            ineffective += 1
+            continue
         value = known.read_value(name, text, remembered)
         if value is None or values.setdefault(name, value) != value:
             unreadable.add(name)
-    return model.Contract(source, unreadable=tuple(sorted(unreadable)), **{  # type: ignore[arg-type]
-        name: value for name, value in values.items() if name not in unreadable})
+    stated = {name: value for name, value in values.items() if name not in unreadable}
+    ineffective += contracts.RELEASE in unreadable
+    return model.Contract(
+        source, unreadable=tuple(sorted(unreadable - {contracts.RELEASE})), ineffective=ineffective,
+        **stated)  # type: ignore[arg-type]

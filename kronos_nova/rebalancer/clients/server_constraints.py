@@ -77,7 +77,7 @@ def read_constraints(record: records.JsonRecord, where: DisruptionSettings,
             'opted_out': _opted_out(record, where),
             'contracts': contract_statements.read_contracts(
                 record, extra_specs, record.optional_text('tenant_id') or '', where.projects,
-                where.remembered, statements)}
+                where.remembered, statements, (where.metadata_key, where.tag))}
 
 
 def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:

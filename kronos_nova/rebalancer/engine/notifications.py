@@ -33,6 +33,7 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.text import move_effects
+from kronos_nova.text import times
 
 LOG = logging.getLogger(__name__)
 
@@ -137,6 +138,14 @@ class PlanAnnouncer:
             self._notify(event, plan.scope,
                          messages.drain_payload(plan.scope, host, now, here[host]))
 
+    def announce_moves(self, scope: str, given: Sequence[model.MoveNotice]) -> None:
+        """Announce moves to the owners of instances, once their notices are stored."""
+        for notice in given:
+            LOG.info('Instance %s: its owner gets notice of a move off host %s (%s) from %s on',
+                     notice.instance_uuid, notice.host, notice.reason,
+                     times.format_time(notice.movable_from))
+            if self._notify is not None:
+                self._notify(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice))
 
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:

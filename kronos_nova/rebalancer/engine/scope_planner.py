@@ -31,7 +31,6 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import notifications
@@ -40,6 +39,7 @@ from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
+from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
@@ -147,9 +147,20 @@ class ScopePlanner:
             if preconditions.list_drained_hosts(outcome.plan):
                 self._supersede_tasks(lease, view.overtaken, outcome.plan)
             else:  # Placement refuses the drain: the plan waits on.
-                outcome = plan(held)
+                outcome, view = plan(held), held
         self._store_plan(lease, outcome, policy_set, self.clock())
+        if lease is not None:
+            self._give_notices(lease, outcome, lambda history: plan(
+                view.replace_history(history)).plan)
         return outcome
+
+    def _give_notices(self, lease: Any, outcome: planning_pipeline.PassOutcome,
+                      replan: Callable[[model.MoveHistory], model.Plan]) -> None:
+        """Give the owners of instances notice of the moves that the plan lacks."""
+        needed = move_notices.list_needed_notices(
+            outcome.request, outcome.plan, replan, float(self._conf.contracts.notice_valid_for))
+        self._store.notices.record_notices(lease, needed.given, needed.extended)
+        self._listeners.announce_moves(outcome.plan.scope, needed.given)
 
     def _let_drain_overtake(self, scope: str, held: ScopeView,
                             plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
@@ -244,14 +255,14 @@ class ScopePlanner:
         """
         scope = cluster.scope
         history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
-        moved = self._store.history.read_move_times(contracts.map_counted_seconds(cluster), now)
+        records = self._store.history.read_contract_records(cluster, now)
         held = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
                 or self._find_wrong_clock())
         waiting = None if held else self._find_waiting_plan(scope, now)
         first = self._find_first_cycle_hold(scope, now)
         paused = held or (first if waiting is None else str(waiting))
         return ScopeView(cluster, self.add_refusals(
-            dataclasses.replace(history, paused=paused, move_times=moved), now),
+            dataclasses.replace(history, paused=paused, **records._asdict()), now),
             waiting if first is None else None)
 
     def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:

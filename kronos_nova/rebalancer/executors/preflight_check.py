@@ -82,7 +82,7 @@ class PreFlightCheck:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         view = cluster_view.ClusterView(
             dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights)),
-            engine_conf.build_options(self._conf), known.history, draining=known.draining,
+            self._build_options(), known.history, draining=known.draining,
             returning=[task.instance_uuid] if known.returning else [])
         _check_rules(view, move)
         _check_method(view, move, task, instance)
@@ -95,6 +95,12 @@ class PreFlightCheck:
             LOG.info('%s: the move from %s to %s is one from zone %s to zone %s',
                      model.format_task(task), task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': reading.newest, 'time': now})
+
+    def _build_options(self) -> model.PlanningOptions:
+        """Return the options of a move that begins now."""
+        options = engine_conf.build_options(self._conf)
+        return dataclasses.replace(options, contracts=dataclasses.replace(
+            options.contracts, begin_within=0.0))
 
     def _list_planned_aggregates(self, task: model.Task, known: base.StoredFacts) -> list[str]:
         """Return the configured aggregates that an engine plans now, as the task's engine does.

@@ -168,7 +168,8 @@ class TaskSubmission:
                 self._store.history.read_history(task.aggregate, now), cooling={},
                 # All its moves: the contract is not read yet.
                 move_times=self._store.history.read_move_times(
-                    {task.instance_uuid: int(now)}, now)),
+                    {task.instance_uuid: int(now)}, now),
+                notices=self._store.notices.read_notices(now, [task.instance_uuid])),
             draining=self._store.plans.list_draining_hosts(),
             flights=tuple(
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,

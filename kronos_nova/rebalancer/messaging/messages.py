@@ -41,6 +41,7 @@ FAILED = 'migration.failed'
 PLANNED = 'plan.created'
 LAPSED = 'lapsed'
 UNAVAILABLE = 'service.unavailable'
+ANNOUNCED = 'move.announced'
 DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
@@ -187,6 +188,15 @@ def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str,
     """Return the payload of drain events; ``instances`` are left on the host."""
     return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _format_time(at),
             'instances': instances}
+
+
+def notice_payload(scope: str, notice: model.MoveNotice) -> dict[str, Any]:
+    """Return the payload of ``move.announced``: an instance is to leave its host."""
+    return {'version': VERSION, 'aggregate': scope, 'instance_uuid': notice.instance_uuid,
+            'project_id': notice.project_id, 'from_host': notice.host,
+            'reason': notice.reason.value, 'noticed_at': _format_time(notice.noticed_at),
+            'movable_from': _format_time(notice.movable_from),
+            'valid_until': _format_time(notice.valid_until)}
 
 
 def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:

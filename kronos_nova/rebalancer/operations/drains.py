@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import drain_requests
+from kronos_nova.text import times
 
 #: Rule that refuses a destination without capacity for the claims.
 NO_ROOM = 'no-room'
@@ -39,6 +40,8 @@ CEILING = 'ceiling'
 IN_FLIGHT = 'in-flight'
 #: Rules whose reasons end without any action.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
+#: Rules whose reasons end by themselves, also those of contracts.
+_ENDING = WAITING | contracts.PASSING
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,12 +49,15 @@ class BlockedInstance:
     """An instance that stays on the host, with the reason.
 
     The reason is the instance's own, or the first one of each host, counted. ``later``: the
-    instance leaves in a later cycle, when planned and running migrations have ended.
+    instance leaves in a later cycle, when planned and running migrations have ended, or when its
+    contract allows it. ``movable_from``: when that is, as far as contracts say today (epoch
+    seconds); where its owner has no notice yet, it counts from now.
     """
 
     instance_uuid: str
     reason: str
     later: bool = False
+    movable_from: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,27 +212,46 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
     blocked, missing = [], Counter[str]()
     for n in sorted(map(int, simulation.list_on_host(host))):
         probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
-        own = constraints.list_rejections(simulation.view, probe, constraints.ALONE)
-        lasting = [rejection for rejection in own if rejection.rule not in WAITING]
-        if lasting:
-            # A contract is always named: its owner may be another person than who locked it.
-            named = [lasting[0], *(rejection for rejection in lasting[1:]
-                                   if rejection.rule in contracts.CONTRACT_RULE.codes)]
-            blocked.append(BlockedInstance(probe.instance_uuid, '; '.join(
-                f'{rejection.rule}: {rejection.detail}' for rejection in named)))
+        own = [rejection for rejection in constraints.list_rejections(
+            simulation.view, probe, constraints.ALONE)
+            if rejection.rule not in contracts.CONTRACT_RULE.codes]
+        # All contracts are named: their owners may be others than who locked the instance.
+        stated = [limit.rejection for limit in contracts.list_forbidding_limits(
+            simulation.view, probe) if limit.holds]
+        movable_from = contracts.find_movable_from(simulation.view, probe) if stated else None
+        lasting = [rejection for rejection in own if rejection.rule not in WAITING][:1]
+        short: dict[str, int] = {}
+        if lasting or (stated and movable_from is None):
+            instance = BlockedInstance(probe.instance_uuid, '; '.join(
+                f'{rejection.rule}: {rejection.detail}' for rejection in lasting))
         elif any(rejection.rule == IN_FLIGHT for rejection in own):
-            blocked.append(BlockedInstance(probe.instance_uuid, own[0].detail, later=True))
+            instance = BlockedInstance(probe.instance_uuid, own[0].detail, later=True)
         else:
-            blocked_instance, short = _place_or_explain(simulation, probe, own)
-            blocked.append(blocked_instance)
-            missing.update(short)
+            instance, short = _place_or_explain(simulation, probe, own, stated)
+        blocked.append(_add_contracts(instance, stated, movable_from))
+        missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
 
 
+def _add_contracts(blocked: BlockedInstance, stated: Sequence[model.Rejection],
+                   movable_from: float | None) -> BlockedInstance:
+    """Return the instance with the contracts that keep it now, and when they end."""
+    if not stated:
+        return blocked
+    reasons = [*([blocked.reason] if blocked.reason else ()),
+               *(f'{rejection.rule}: {rejection.detail}' for rejection in stated)]
+    if not blocked.later or movable_from is None:
+        return dataclasses.replace(blocked, reason='; '.join(reasons))
+    reasons.append(f'it may leave from {times.format_time(movable_from)} on')
+    return dataclasses.replace(blocked, reason='; '.join(reasons), movable_from=movable_from)
+
+
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-                      own: Sequence[model.Rejection]) -> tuple[BlockedInstance, dict[str, int]]:
+                      own: Sequence[model.Rejection],
+                      stated: Sequence[model.Rejection]) -> tuple[BlockedInstance, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
+    :param own: reasons of the instance alone that end, ``stated`` those of contracts.
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.
     """
     uuid = probe.instance_uuid
@@ -237,10 +262,11 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
             continue
         move = dataclasses.replace(probe, to_host=there)
         rejections = [rejection for rejection in constraints.list_rejections(simulation.view, move)
-                      if rejection.rule not in WAITING]
+                      if rejection.rule not in _ENDING]
         if not rejections:
             simulation.apply_move(move)
-            waits = own[0].detail if own else f'instance {uuid} waits for others to land'
+            waits = own[0].detail if own else (
+                '' if stated else f'instance {uuid} waits for others to land')
             return BlockedInstance(uuid, waits, later=True), {}
         reasons[rejections[0].rule] += 1
         rules = {rejection.rule for rejection in rejections}

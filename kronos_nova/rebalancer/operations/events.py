@@ -25,6 +25,7 @@ import time
 import zlib
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import events as store_events
@@ -47,6 +48,14 @@ _Key = tuple[int, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class GivenNotice:
+    """A notice to the owner of an instance, and the scope whose engine gave it."""
+
+    scope: str
+    notice: model.MoveNotice
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Event:
     """An event at a time (epoch seconds): exactly one of the rows is set."""
 
@@ -55,6 +64,7 @@ class Event:
     plan: rows.PlanRow | None = None
     task: rows.TaskRow | None = None
     command: audits.AuditEntry | None = None
+    notice: GivenNotice | None = None
 
     @property
     def digest(self) -> str:
@@ -120,7 +130,8 @@ def list_events(session: sessions.DatabaseSession, marker: str | None, limit: in
     known = [event.key for event in events if event.id not in undelivered
              and event.key[0] >= end - OVERLAP * _SECOND]
     floor = begun.floor
-    if not new and READ in (len(changes.plans), len(changes.tasks), len(changes.commands)):
+    if not new and READ in (len(changes.plans), len(changes.tasks), len(changes.commands),
+                            len(changes.notices)):
         floor = events[-1].key if events else (floor[0] + 1, floor[1])
     elif len(known) > MARKED:
         # Not above an event that the caller lacks.
@@ -138,6 +149,9 @@ def _list_changed(changes: store_events.ChangedRows) -> Iterator[Event]:
                     task_row.updated_at, task=task_row)
     for number, entry in changes.commands:
         yield Event(f'command-{number}', entry.at, command=entry)
+    for scope, notice in changes.notices:
+        yield Event(f'notice-{notice.instance_uuid}-{notice.noticed_at:.6f}', notice.noticed_at,
+                    notice=GivenNotice(scope, notice))
 
 
 def wait_for_events(session: sessions.DatabaseSession, marker: str | None, limit: int,

@@ -37,7 +37,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import views
@@ -167,14 +166,14 @@ def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: 
     # In this order: a move that ends in between is in both lists.
     flights = store.tasks.list_in_flight_moves()
     histories = {}
-    moved = store.history.read_move_times(contracts.map_counted_seconds(content.cluster), now)
+    records = store.history.read_contract_records(content.cluster, now)
     for scope in reading.scopes:
         published = content.scopes[scope].history
         histories[scope] = dataclasses.replace(
             store.history.read_history(scope, now, remembered),
             # Only the engine that asked Placement knows them.
             refused=published.refused, refused_everywhere=published.refused_everywhere,
-            move_times=moved)
+            **records._asdict())
     under_way = {flight.instance_uuid for flight in flights}
     ended = {move.instance_uuid: model.InFlightMove(
         move.instance_uuid, move.from_host, move.to_host, 'task', scope=scope)

@@ -20,6 +20,7 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import instance as instances
@@ -163,7 +164,7 @@ def build_instance_portrait(request: planner.PlanningInput, uuid: str) -> Instan
         of, tuple(_compute_share(request.scores.policies[p.name], uuid, of.host)
                   for p in request.policies.enabled_policies),
         rejections, tuple(text for text in holds if text is not None),
-        _wait(request.history, uuid, rejections),
+        _wait(request.history, uuid, rejections, _list_contract_waits(view, probe)),
         {g.uuid: (g.policy.value, _count_members_by_host(cluster, g)) for g in cluster.groups
          if uuid in g.members})
 
@@ -184,10 +185,23 @@ def _list_own_rejections(request: planner.PlanningInput, view: cluster_view.Clus
     yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
-def _wait(history: model.MoveHistory, uuid: str,
-          rejections: tuple[model.Rejection, ...]) -> float | None:
+def _list_contract_waits(view: cluster_view.ClusterView, probe: model.Move) -> dict[str, float]:
+    """Return the seconds for which contracts hold a move, by rule code.
+
+    Without a notice to the owner no one knows when notice is given.
+    """
+    if (contracts.find_needed_notice(view, probe) is not None
+            and not contracts.has_notice(view, probe.instance_uuid)):
+        return {}
+    movable_from = contracts.find_movable_from(view, probe)
+    return {} if movable_from is None else dict.fromkeys(
+        contracts.PASSING, movable_from - view.taken_at)
+
+
+def _wait(history: model.MoveHistory, uuid: str, rejections: tuple[model.Rejection, ...],
+          contract_waits: Mapping[str, float]) -> float | None:
     waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
-             'just-booted': history.fresh.get(uuid)}
+             'just-booted': history.fresh.get(uuid), **contract_waits}
     seconds_left = [waits.get(rejection.rule) for rejection in rejections]
     if any(seconds is None or seconds < 0 for seconds in seconds_left):
         return None

@@ -70,7 +70,7 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(f.instance_uuid for f in cluster.flights),
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
-             *(uuid for h in recorded.histories.values() for uuid in h.move_times),
+             *(uuid for h in recorded.histories.values() for uuid in (*h.move_times, *h.notices)),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
@@ -117,7 +117,8 @@ class _SnapshotAnonymiser:
             scheduler_hints=_map_items(_keep_value, _map_list(ident)), power_state=_keep_value,
             opted_out=_replace_reason, contracts=_map_list(_map_fields(
                 source=_keep_value, disruption=_keep_value, hours=_keep_hours,
-                max_moves=_keep_quota, unreadable=_keep_value)))
+                max_moves=_keep_quota, notify=_keep_notice, release=_keep_value,
+                unreadable=_keep_value, ineffective=_keep_value)))
         amounts = _map_items(names.rename_custom_name, _keep_value)
         inventory = _map_fields(total=_keep_value, reserved=_keep_value,
                                 allocation_ratio=_keep_value, min_unit=_keep_value,
@@ -164,7 +165,10 @@ class _SnapshotAnonymiser:
                 paused=_map_items(scope, _replace_reason),
                 waiting=_map_items(scope, _replace_reason),
                 completed=_map_list(self._completed), measured=_map_list(self._measured),
-                move_times=_map_items(ident, _keep_value))}
+                move_times=_map_items(ident, _keep_value),
+                notices=_map_list(_map_fields(
+                    instance_uuid=ident, project_id=ident, host=host, reason=_keep_value,
+                    noticed_at=_keep_value, movable_from=_keep_value, valid_until=_keep_value)))}
 
     def render_documents(self) -> dict[str, Any]:
         """Return every file by its path.
@@ -277,6 +281,13 @@ def _keep_hours(text: str | None) -> str | None:
 def _keep_quota(text: str | None) -> str | None:
     try:
         return None if text is None else str(agreements.parse_quota(text))
+    except ValueError:
+        return REMOVED
+
+
+def _keep_notice(text: str | None) -> str | None:
+    try:
+        return None if text is None else str(agreements.parse_notice(text))
     except ValueError:
         return REMOVED
 

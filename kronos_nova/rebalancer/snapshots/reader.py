@@ -274,7 +274,9 @@ class _SnapshotReader:
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(cooldowns.completed, key=lambda c: c.completed_at)),
             measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in cooldowns.measured),
-            move_times={uuid: tuple(sorted(at)) for uuid, at in cooldowns.move_times.items()})
+            move_times={uuid: tuple(sorted(at)) for uuid, at in cooldowns.move_times.items()},
+            notices={record.instance_uuid: model.MoveNotice(**record.model_dump() | {
+                'reason': model.NoticeReason(record.reason)}) for record in cooldowns.notices})
         scopes = {'', *scope_cooling, *cooldowns.draining, *cooldowns.paused,
                   *cooldowns.waiting}
         return {scope: dataclasses.replace(
@@ -302,7 +304,7 @@ def _build_instance(record: schema.InstanceRecord, host: str) -> model.Instance:
 def _build_contract(record: schema.ContractRecord) -> model.Contract:
     """Return a contract; a value that this release cannot read counts as unreadable."""
     unreadable: set[str] = set(record.unreadable)
-    hours = quota = None
+    hours = quota = notify = None
     try:
         hours = None if record.hours is None else movement_hours.parse_hours(record.hours)
     except ValueError:
@@ -311,10 +313,14 @@ def _build_contract(record: schema.ContractRecord) -> model.Contract:
         quota = None if record.max_moves is None else agreements.parse_quota(record.max_moves)
     except ValueError:
         unreadable.add(agreements.MAX_MOVES)
+    try:
+        notify = None if record.notify is None else agreements.parse_notice(record.notify)
+    except ValueError:
+        unreadable.add(agreements.NOTIFY)
     return model.Contract(
         model.ContractSource(record.source),
         None if record.disruption is None else model.Disruption(record.disruption), hours, quota,
-        tuple(sorted(unreadable)))
+        tuple(sorted(unreadable)), notify, record.release, record.ineffective)
 
 
 def _build_flavor_claims(instance: model.Instance) -> dict[str, int]:

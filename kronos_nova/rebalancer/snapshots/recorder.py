@@ -14,7 +14,6 @@
 """Recorder of everything that a cycle would read, with the reasons of failures."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Protocol
@@ -22,7 +21,6 @@ from typing import Protocol
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base
@@ -43,9 +41,9 @@ class HistoryReader(Protocol):
         :raises StoreError: the database cannot be used.
         """
 
-    def read_move_times(self, counted: Mapping[str, int],
-                        now: float) -> dict[str, tuple[float, ...]]:
-        """Return when moves of the instances completed, oldest first.
+    def read_contract_records(self, cluster: model.Cluster,
+                              now: float) -> model.ContractRecords:
+        """Return the moves and the notices that contracts of instances count.
 
         :raises StoreError: the database cannot be used.
         """
@@ -94,8 +92,8 @@ def read_recording(collector: ClusterCollector, source: base.MetricsSource,
             histories = {scope: store.history.read_history(scope, now, remembered)
                          for scope in scopes}
             if isinstance(cluster, model.Cluster):
-                moved = store.history.read_move_times(contracts.map_counted_seconds(cluster), now)
-                histories = {scope: dataclasses.replace(history, move_times=moved)
+                records = store.history.read_contract_records(cluster, now)
+                histories = {scope: dataclasses.replace(history, **records._asdict())
                              for scope, history in histories.items()}
                 flights = store.tasks.list_in_flight_moves()
                 under_way = {f.instance_uuid for f in flights}

@@ -58,7 +58,10 @@ class ContractRecord(_SnapshotRecord):
     disruption: Literal['poweroff-ok', 'cold-ok', 'live', 'drain-only', 'never'] | None = None
     hours: Text | None = None
     max_moves: Text | None = None
-    unreadable: list[Literal['disruption', 'hours', 'max_moves']] = []
+    notify: Text | None = None
+    release: Seconds | None = None
+    ineffective: Count = 0
+    unreadable: list[Literal['disruption', 'hours', 'max_moves', 'notify']] = []
 
 
 class InstanceRecord(_SnapshotRecord):
@@ -179,14 +182,26 @@ class MeasuredRecord(_SnapshotRecord):
     late: bool = False
 
 
+class NoticeRecord(_SnapshotRecord):
+    """A notice to the owner of an instance, as of model.MoveNotice."""
+
+    instance_uuid: Name
+    project_id: Text
+    host: Name
+    reason: Literal['drain', 'balance']
+    noticed_at: Seconds
+    movable_from: Seconds
+    valid_until: Seconds
+
+
 class CooldownsRecord(_SnapshotRecord):
     """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
 
-    The last eleven fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
+    The last twelve fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
     hosts of different cells, hosts that Placement has refused by instance, instances that it has
     refused wherever tried, hosts being drained by scope, who has paused a scope and why, why its
-    imbalance moves wait, ended moves, durations of attempts, times of moves that contracts count.
-    The file may be written by hand, so a misspelt field is refused.
+    imbalance moves wait, ended moves, durations of attempts, times of moves that contracts count,
+    notices to owners. The file may be written by hand, so a misspelt field is refused.
     """
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -207,6 +222,7 @@ class CooldownsRecord(_SnapshotRecord):
     completed: list[CompletedRecord] = []
     measured: list[MeasuredRecord] = []
     move_times: dict[Name, list[Seconds]] = {}
+    notices: list[NoticeRecord] = []
 
 
 Aggregates = dict[Name, list[Name]]

@@ -203,6 +203,8 @@ def _build_contract(stated: model.Contract) -> dict[str, Any]:
             'disruption': None if stated.disruption is None else str(stated.disruption),
             'hours': None if stated.hours is None else str(stated.hours),
             'max_moves': None if stated.max_moves is None else str(stated.max_moves),
+            'notify': None if stated.notify is None else str(stated.notify),
+            'release': stated.release, 'ineffective': stated.ineffective,
             'unreadable': list(stated.unreadable)}
 
 
@@ -275,6 +277,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
     completed: dict[tuple[str, float], Any] = {}
     measured: tuple[model.MeasuredAttempt, ...] = ()
     moved: dict[str, tuple[float, ...]] = {}
+    noticed: dict[str, model.MoveNotice] = {}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
@@ -285,6 +288,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         everywhere |= history.refused_everywhere
         measured = measured or history.measured
         moved |= history.move_times
+        noticed |= history.notices
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -304,7 +308,15 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'other_cells': [list(pair) for pair in sorted(apart)]} if apart else {}),
         **({'measured': [dataclasses.asdict(m) for m in measured]} if measured else {}),
         **({'move_times': {uuid: list(at) for uuid, at in sorted(moved.items())}}
-           if moved else {})}
+           if moved else {}),
+        **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
+           if noticed else {})}
+
+
+def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:
+    record = dataclasses.asdict(notice)
+    del record['used_at']  # a history has none that is used up
+    return record | {'reason': notice.reason.value}
 
 
 # Files.

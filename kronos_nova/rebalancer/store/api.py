@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import events
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import history
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import notices
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import pauses
@@ -91,6 +92,7 @@ class Store:
         self.history = history.HistoryRepository(self)
         self.tasks = task_repository.TaskRepository(self)
         self.events = events.EventRepository(self)
+        self.notices = notices.NoticeRepository(self)
         self.readings = readings.ReadingRepository(self)
 
     @classmethod

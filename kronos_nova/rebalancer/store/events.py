@@ -15,7 +15,9 @@ import dataclasses
 
 import sqlalchemy as sa
 
+from kronos_nova import model
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import notices
 from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
@@ -28,13 +30,14 @@ _plan, _task, _audit = tables.plan, tables.task, tables.audit
 class ChangedRows:
     """Rows that changed, oldest first; ``now`` is the time of the database.
 
-    ``commands``: the number of each audit row with the row.
+    ``commands``: the number of each audit row with the row. ``notices``: each with its scope.
     """
 
     now: float
     plans: list[rows.PlanRow]
     tasks: list[rows.TaskRow]
     commands: list[tuple[int, audits.AuditEntry]]
+    notices: list[tuple[str, model.MoveNotice]]
 
 
 def list_changes(connection: sa.Connection, now: float, since: float, limit: int) -> ChangedRows:
@@ -51,11 +54,12 @@ def list_changes(connection: sa.Connection, now: float, since: float, limit: int
     return ChangedRows(
         now, [rows.plan_row(row) for row in plans], [rows.task_row(row) for row in tasks],
         [(row.number, audits.AuditEntry(row.at, row.by_name, row.command, row.target, row.reason))
-         for row in commands])
+         for row in commands],
+        notices.list_given_notices(connection, since, limit))
 
 
 class EventRepository(transactions.Repository):
-    """Changes of plans and tasks, and commands of operators."""
+    """Changes of plans and tasks, commands of operators, and notices to owners."""
 
     def list_changes(self, since: float | None, limit: int) -> ChangedRows:
         """Return the oldest changes at the time or later.
@@ -66,6 +70,6 @@ class EventRepository(transactions.Repository):
         def read(connection: sa.Connection) -> ChangedRows:
             now = float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
             if since is None:
-                return ChangedRows(now, [], [], [])
+                return ChangedRows(now, [], [], [], [])
             return list_changes(connection, now, since, limit)
         return self._runner.run_read(read)

@@ -22,8 +22,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from kronos_nova import model
+from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import notices
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import statements
@@ -44,6 +46,19 @@ class HistoryRepository(transactions.Repository):
         :param remembered: seconds that completed moves go back.
         """
         return self._runner.run_read(lambda c: plans.read_history(c, scope, now, remembered))
+
+    def read_contract_records(self, cluster: model.Cluster, now: float) -> model.ContractRecords:
+        """Return the moves and the notices that contracts of instances count.
+
+        :param cluster: with a scope, instances on other hosts are left out.
+        :param now: seconds since the epoch. The cloud may have been read a while before.
+        """
+        notified = contracts.list_notified_instances(cluster)
+        given = self._runner.run_read(
+            lambda c: notices.list_live_notices(c, now, None)) if notified else {}
+        return model.ContractRecords(
+            self.read_move_times(contracts.map_counted_seconds(cluster), now),
+            {uuid: notice for uuid, notice in given.items() if uuid in notified})
 
     def read_move_times(self, counted: Mapping[str, int],
                         now: float) -> dict[str, tuple[float, ...]]:
@@ -85,6 +100,7 @@ class HistoryRepository(transactions.Repository):
             functools.partial(requests.purge_requests, older_than=older_than, now=now),
             *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
               for table in plans.LAPSING),
+            functools.partial(notices.purge_lapsed_notices, limit=limit),
             lambda c: statements.delete_oldest(c, audits.get_purge_column(), audited_before)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()

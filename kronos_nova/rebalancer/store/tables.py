@@ -355,6 +355,22 @@ request = make_table(
     sa.Index('request_plan_id', 'plan_id'),
 )
 
+#: The newest notice to the owner of each instance: model.MoveNotice, and the scope of its engine.
+notice = make_table(
+    'notice',
+    sa.Column('instance_uuid', sa.String(36), primary_key=True),
+    sa.Column('project_id', sa.Unicode(255), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
+    sa.Column('host', make_name_type(), nullable=False),
+    sa.Column('reason', sa.String(16), nullable=False),
+    sa.Column('noticed_at', sa.Double, nullable=False),
+    sa.Column('movable_from', sa.Double, nullable=False),
+    sa.Column('valid_until', sa.Double, nullable=False),
+    sa.Column('used_at', sa.Double),
+    sa.Index('notice_valid_until', 'valid_until'),
+    sa.Index('notice_noticed_at', 'noticed_at'),
+)
+
 #: Readings of the cloud that engines publish. ``version`` rises with each publication; ``format``
 #: names the encoding of the parts; ``parts``: JSON, the version of each part by its name.
 reading = make_table(

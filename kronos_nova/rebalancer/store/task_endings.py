@@ -20,6 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import notices
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -53,6 +54,7 @@ def finish_task(connection: sa.Connection, task: model.Task, result: model.TaskR
         quarantine.begin_quarantine(connection, plans.INSTANCE, task.instance_uuid, now,
                                     quarantine_seconds, f'{result.error_type}: {result.error}')
     if state is TaskState.COMPLETED:
+        notices.use_notice(connection, task.instance_uuid, now)
         quarantine.clear_refusals(connection, task.to_host, now)
         return _settle_task_swaps(connection, [task.task_id], now)
     cancelled = _cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)

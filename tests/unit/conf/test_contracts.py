@@ -80,7 +80,10 @@ def test_an_empty_file_and_no_file_state_nothing(conf):
     ('projects: false', 'projects', 'it is not a mapping'),
     ('projects: {0e5b0d2f-1f7c-4a56-a3f1-a5f0d7c2b7aa: {disruption: live}}', 'projects',
      'Write "0e5b0d2f1f7c4a56a3f1a5f0d7c2b7aa"'),
-    ('default: {disruption: live, notify: 24h}', 'default.notify', 'no such field'),
+    ('default: {disruption: live, notice: 24h}', 'default.notice', 'no such field'),
+    ('default: {notify: 31d}', 'default.notify', 'it is no time from 1m to 30d'),
+    ('default: {release: "2026-11-01T00:00:00Z"}', 'default.release', 'no such field'),
+    ('default: {hours: "0-3 22 * * *"}', 'default.hours', 'it opens for less than 5 minutes'),
     ('a: [', 'line 1', '.'), (b'\xff', 'file', 'it is not UTF-8 text'),
     (b'#' * (contracts.MAX_BYTES + 1), 'file', 'larger than 4 MiB')])
 def test_errors_name_the_place_and_the_remedy(conf, text, field, words):

@@ -36,17 +36,19 @@ ONE_O_CLOCK = movement_hours.parse_hours('* 13 * * *')
 NO_CAP = model.ContractOptions(strongest_for_tenants=model.Disruption.NEVER)
 
 
-def make_view(instance, options, times=(), now=NOON, planning=None):
+def make_view(instance, options, times=(), now=NOON, planning=None, notice=None, returning=()):
     return cluster_view.ClusterView(
         model.Cluster({}, {UUID: instance}, {}, taken_at=now),
         dataclasses.replace(planning or model.PlanningOptions(), contracts=options),
-        model.MoveHistory(move_times={UUID: times}))
+        model.MoveHistory(move_times={UUID: times}, notices={} if notice is None else {
+            UUID: notice}), returning=returning)
 
 
-def judge(phase, *stated, options=NO_CAP, times=(), now=NOON, planning=None, **instance):
+def judge(phase, *stated, options=NO_CAP, times=(), now=NOON, planning=None, notice=None,
+          returning=(), **instance):
     """Return the code of the rejection; None: the rule allows the move."""
     view = make_view(model.Instance(UUID, 'a', contracts=stated, **instance), options, times, now,
-                     planning)
+                     planning, notice, returning)
     rejection = contracts.contract(view, model.Move(UUID, 'a', 'b', phase))
     return rejection and rejection.rule
 
@@ -69,7 +71,8 @@ def test_each_grade_forbids_its_phases(value, phases, source):
     ('never', BALANCE + DRAINS)])
 @pytest.mark.parametrize('stated', [
     {'disruption': model.Disruption.NEVER}, {'hours': ONE_O_CLOCK},
-    {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)}])
+    {'max_moves': model.MoveQuota(1, 60)}, {'unreadable': ('hours',)},
+    {'notify': model.NoticePeriod(60)}])
 def test_tenants_forbid_no_more_than_the_cap(cap, phases, stated):
     options = model.ContractOptions(strongest_for_tenants=model.Disruption(cap))
     more = {'options': options, 'times': (NOON - 1,)}
@@ -85,6 +88,7 @@ values = st.builds(
     hours=st.none() | st.sampled_from(list(map(movement_hours.parse_hours, (
         '* 13 * * *', '* 12 * * sun', '* * 31 2 *')))),
     max_moves=st.none() | st.builds(model.MoveQuota, st.integers(1, 3), st.integers(1, 99999)),
+    notify=st.none() | st.builds(model.NoticePeriod, st.integers(1, 99999)),
     unreadable=st.lists(st.sampled_from(('disruption', 'hours')), unique=True).map(tuple))
 
 
@@ -231,5 +235,114 @@ def test_unreadable_contracts_of_the_scope_are_named_without_their_text():
 
 def test_an_executor_ends_a_task_that_a_contract_forbids():
     codes = [code for code in constraints.CODES if code.startswith('contract-')]
-    assert len(codes) == 4
+    assert len(codes) == 5
     assert all(constraints.CODES[code].retry is constraints.RetryClass.FINAL for code in codes)
+
+
+HOUR = model.Contract(PROJECT, notify=model.NoticePeriod(3600))
+
+
+def notice(ago, **more):
+    return model.MoveNotice(**{
+        'instance_uuid': UUID, 'project_id': 'p', 'host': 'a', 'reason': model.NoticeReason.DRAIN,
+        'noticed_at': NOON - ago, 'movable_from': NOON, 'valid_until': NOON + 60, **more})
+
+
+@pytest.mark.parametrize(('given', 'code'), [
+    (None, 'contract-notice'), (notice(3599.9), 'contract-notice'), (notice(3600), None),
+    (notice(7200, host='b'), 'contract-notice'),
+    (notice(7200, valid_until=NOON), 'contract-notice'),
+    (notice(7200, used_at=NOON - 5), 'contract-notice')])
+@pytest.mark.parametrize('phase', model.Phase)
+def test_an_owner_has_notice_for_the_whole_time_before_a_move(given, code, phase):
+    assert judge(phase, HOUR, notice=given) == code
+
+
+def test_the_longest_notice_of_all_sources_counts():
+    day = model.Contract(FLAVOR, notify=model.NoticePeriod(86400))
+    assert judge(model.Phase.SPREAD, HOUR, day, notice=notice(3600)) == 'contract-notice'
+    assert judge(model.Phase.SPREAD, HOUR, day, notice=notice(86400)) is None
+
+
+@pytest.mark.parametrize(('until', 'code'), [
+    (NOON + 1, None), (NOON, 'contract-notice'), (NOON - 365 * 86400, 'contract-notice')])
+@pytest.mark.parametrize('source', [METADATA, TAG])
+def test_an_owner_releases_its_instance_until_a_time(until, code, source):
+    release = model.Contract(source, release=until)
+    assert judge(model.Phase.EVACUATE, HOUR, release) == code
+    never = model.Contract(PROJECT, model.Disruption.NEVER)
+    assert judge(model.Phase.EVACUATE, never, release) == 'contract-disruption'
+
+
+def test_the_way_back_of_a_swap_waits_for_no_notice():
+    assert judge(model.Phase.REQUESTED, HOUR, returning=[UUID]) is None
+
+
+@pytest.mark.parametrize(('stated', 'times', 'given', 'expected'), [
+    ((HOUR,), (), None, NOON + 3600), ((HOUR,), (), notice(600), NOON + 3000),
+    ((HOUR,), (), notice(9000, host='b'), NOON + 3600), ((HOUR,), (), notice(3600), NOON),
+    ((model.Contract(PROJECT, hours=ONE_O_CLOCK),), (), None, NOON + 3600),
+    ((model.Contract(PROJECT, hours=ONE_O_CLOCK), HOUR), (), notice(0), NOON + 3600),
+    # The hours are over when the time of the notice has come: the next day.
+    ((model.Contract(PROJECT, hours=ONE_O_CLOCK, notify=model.NoticePeriod(7200)),), (), None,
+     NOON + 25 * 3600),
+    ((model.Contract(PROJECT, max_moves=model.MoveQuota(2, 100)),), (NOON - 60, NOON - 9), None,
+     NOON + 40),
+    ((model.Contract(PROJECT, max_moves=model.MoveQuota(1, 100)),), (NOON - 60, NOON - 9), None,
+     NOON + 91),
+    ((model.Contract(PROJECT, model.Disruption.NEVER), HOUR), (), None, None),
+    ((model.Contract(PROJECT, hours=movement_hours.parse_hours('* * 31 2 *')),), (), None, None),
+    ((model.Contract(PROJECT, hours=ONE_O_CLOCK),
+      model.Contract(FLAVOR, hours=movement_hours.parse_hours('* 14 * * *'))), (), None, None),
+    ((), (), None, NOON)])
+def test_the_time_when_contracts_allow_a_move(stated, times, given, expected):
+    view = make_view(model.Instance(UUID, 'a', contracts=stated), NO_CAP, times, notice=given)
+    move = model.Move(UUID, 'a', '', model.Phase.EVACUATE)
+    assert contracts.find_movable_from(view, move) == expected
+
+
+given_notices = st.none() | st.builds(
+    notice, st.floats(0, 99999), valid_until=st.floats(NOON - 9, NOON + 99999),
+    host=st.sampled_from('ab'))
+
+
+@given(stated=st.lists(values, max_size=3), phase=st.sampled_from(model.Phase),
+       times=st.lists(st.floats(NOON - 99999, NOON), max_size=4).map(tuple), given=given_notices)
+def test_contracts_allow_the_move_at_that_time_and_not_before(stated, phase, times, given):
+    """Where no notice was given, one is given now, and lasts."""
+    instance = model.Instance(UUID, 'a', contracts=tuple(stated))
+    view = make_view(instance, NO_CAP, times, notice=given)
+    move = model.Move(UUID, 'a', '', phase)
+    start = contracts.find_movable_from(view, move)
+    if start is None:
+        return
+    if given is None or given.host != 'a' or given.valid_until <= NOON:
+        given = notice(0)
+    given = dataclasses.replace(given, valid_until=start + 1)
+
+    def find_code(now):
+        return judge(phase, *stated, times=times, now=now, notice=given)
+
+    assert find_code(start) is None
+    if start > NOON:
+        assert judge(phase, *stated, times=times, notice=given) is not None
+        assert find_code(start - 0.5) is not None
+
+
+def test_a_plan_uses_no_hours_that_end_before_its_moves_begin():
+    hours = model.Contract(PROJECT, hours=movement_hours.parse_hours('0-9 12 * * *'))
+    last = NOON + 10 * 60 - movement_hours.BEGIN_WITHIN
+    assert judge(model.Phase.SPREAD, hours, now=last - 1) is None
+    assert judge(model.Phase.SPREAD, hours, now=last) == 'contract-hours'
+    at_once = dataclasses.replace(NO_CAP, begin_within=0.0)
+    assert judge(model.Phase.SPREAD, hours, now=NOON + 599, options=at_once) is None
+
+
+def test_keys_without_effect_are_warned_of_without_their_text():
+    instances = {str(n): model.Instance(str(n), 'a', contracts=(
+        model.Contract(TAG, ineffective=2),)) for n in range(12)}
+    cluster = model.Cluster({}, instances, {}, scope_hosts=frozenset('a'))
+    warnings = contracts.describe_unreadable(cluster)
+    assert len(warnings) == 11 and warnings[-1] == '2 more sources have keys without effect'
+    assert warnings[0] == ('instance 0: 2 keys of its tag begin with kronos: and have no effect: '
+                           'the key is unknown, or the time of a release cannot be read')

@@ -12,6 +12,8 @@
 
 """Values of contracts: grades in their order, and quotas of moves."""
 
+import hypothesis
+from hypothesis import strategies as st
 import pytest
 
 from kronos_nova.model import contracts
@@ -52,3 +54,32 @@ def test_a_contract_names_its_values_and_their_source():
         contracts.MoveQuota(2, 604800), ('hours',))
     assert str(stated) == ('disruption live, hours * 1 * * *, max_moves 2/7d, hours unreadable '
                            '(tag)')
+
+
+@hypothesis.given(
+    st.sampled_from(['* 13 * * *', '5-20 2,14 * * mon', '* * 29 2 *', '*/2 * * * *', '* * 31 2 *',
+                     '30-45 1-3 25 10 *', '50-59,0-5 22-23 * * *']),
+    st.floats(1.7e9, 1.8e9), st.sampled_from(['UTC', 'Europe/Berlin', 'Asia/Kathmandu']),
+    st.sampled_from([0.0, 240.0]))
+def test_the_next_opening_is_the_first_minute_that_is_open_long_enough(text, now, zone, seconds):
+    hours = movement_hours.parse_hours(text)
+    opening = hours.find_opening(now, zone, seconds)
+    first = next((at for at in [now, *(now // 60 * 60 + 60 * n for n in range(1, 3000))]
+                  if all(hours.is_open(at + later, zone) for later in range(0, int(seconds) + 1,
+                                                                            60))), None)
+    if first is not None:
+        assert opening == first
+    else:
+        assert opening is None or opening > now + 2990 * 60
+
+
+def test_hours_that_open_in_more_than_a_year_never_open():
+    assert movement_hours.parse_hours('* * 31 2 *').find_opening(1.7e9, 'UTC') is None
+
+
+@pytest.mark.parametrize(('text', 'enough'), [
+    ('0 22 * * *', False), ('0-3 22 * * *', False), ('0-4 22 * * *', True), ('* 22 * * *', True),
+    ('58-59,0-2 22-23 * * *', True), ('58-59,0-2 22 * * *', False), ('*/2 * * * *', False),
+    ('58-59,0-2 0,23 * * *', True), ('0,1,2,3,4 * * * *', True)])
+def test_hours_open_long_enough_for_a_plan_and_its_moves(text, enough):
+    assert movement_hours.parse_hours(text).opens_long_enough() is enough

@@ -341,8 +341,8 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def read_history(self, scope, now, remembered):
             return model.MoveHistory()
 
-        def read_move_times(self, counted, now):
-            return {}
+        def read_contract_records(self, cluster, now):
+            return model.ContractRecords({}, {})
 
         def list_in_flight_moves(self):
             return (model.InFlightMove('u1', 'a', 'b', 'task'),)
@@ -372,8 +372,8 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
         def read_history(self, scope, now, remembered):
             return model.MoveHistory()
 
-        def read_move_times(self, counted, now):
-            return {}
+        def read_contract_records(self, cluster, now):
+            return model.ContractRecords({}, {})
 
         def list_in_flight_moves(self):
             return self.live.pop(0)

@@ -42,9 +42,37 @@ def read(settings: server_constraints.DisruptionSettings = server_constraints.NO
 
 
 def test_a_server_without_statements_has_no_contract() -> None:
-    assert read(metadata={'kronos': 'never', 'kronos:other': 'never'},
-                tags=['kronos:disruption', 'x=kronos:hours', 'kronos:other=1'][1:],
+    assert read(metadata={'kronos': 'never'}, tags=['x=kronos:hours'],
                 extra_specs={'hw:cpu_policy': 'dedicated'}) == ()
+
+
+def test_keys_without_effect_are_counted_and_not_kept() -> None:
+    stated = read(metadata={'kronos:disruptoin': 'never', 'kronos:hours': '* 1 * * *'},
+                  tags=['kronos:other=1', 'kronos:other=2', 'kronos:x'],
+                  extra_specs={'kronos:release': '2026-11-01T00:00:00Z'})
+    assert [(contract.source, contract.ineffective) for contract in stated] == [
+        (model.ContractSource.METADATA, 1), (model.ContractSource.TAG, 3),
+        (model.ContractSource.FLAVOR, 1)]
+    assert 'disruptoin' not in repr(stated) and 'other' not in repr(stated)
+
+
+def test_the_keys_by_which_owners_opt_out_are_no_contracts() -> None:
+    settings = server_constraints.DisruptionSettings('kronos:stay', 'kronos:fixed')
+    assert read(settings, metadata={'kronos:stay': 'true'}, tags=['kronos:fixed']) == ()
+
+
+def test_the_owner_asks_for_notice_and_releases_it() -> None:
+    (stated,) = read(metadata={'kronos:notify': '24h', 'kronos:release': '2026-11-01T00:00:00Z'})
+    assert stated == model.Contract(
+        model.ContractSource.METADATA, notify=model.NoticePeriod(86400), release=1793491200.0)
+    assert str(stated) == 'notify 1d (metadata)'
+
+
+@pytest.mark.parametrize('text', ['', 'now', '-2d', '1793491200', '2026-13-01T00:00:00Z',
+                                  '2026-11-01T00:00:00Z' + ' ' * 128, '9999-99', 'x' * 500])
+def test_a_release_that_cannot_be_read_releases_nothing(text: str) -> None:
+    (stated,) = read(metadata={'kronos:release': text})
+    assert stated == model.Contract(model.ContractSource.METADATA, ineffective=1)
 
 
 def test_each_source_states_its_own() -> None:
@@ -103,7 +131,7 @@ def test_each_text_is_parsed_once_for_all_ingests(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(movement_hours, 'parse_hours', count_calls)
     shared = server_constraints.SharedMappings()
     # Every tenth text cannot be read.
-    texts = [f'{n % 60}{"-" * (n % 10 == 0)} {n // 60 % 24} {n // 1440 + 1} * *'
+    texts = [f'0-{5 + n % 50}{"-" * (n % 10 == 0)} {n // 50 % 24} {n // 1200 + 1} * *'
              for n in range(5000)]
     instances = [nova_records.parse_instance(answers.server(
         f'vm{again}{n}', 'host1', metadata={'kronos:hours': text}), shared=shared)

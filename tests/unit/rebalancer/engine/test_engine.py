@@ -1588,3 +1588,124 @@ def test_planned_moves_of_a_dry_run_are_counted_as_dry_run(world):
     world.engine(tally=tally).run_cycle()
     counts = tally.copy_tally().counts['planned_moves']
     assert sum(counts.values()) == 1 and {key[3] for key in counts} == {'true'}
+
+
+def state_contracts(world, stated, *uuids):
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, instances={
+        u: dataclasses.replace(i, contracts=(stated,) if u in uuids else ())
+        for u, i in cluster.instances.items()})
+
+
+def add_instance(world, name):
+    """Add an instance like a0, without a contract; return its UUID."""
+    cluster, uuid = world.collector.cluster, loader.uuid_of(name)
+    world.collector.cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuid: dataclasses.replace(
+            cluster.instances[A0], uuid=uuid, contracts=())})
+    return uuid
+
+
+def notify_engine(world):
+    told = []
+    world.conf.set_override('dry_run', False, 'engine')
+    return world.engine(notify=lambda event, scope, payload: told.append((event, payload))), told
+
+
+NOTIFY = model.Contract(model.ContractSource.FLAVOR, notify=model.NoticePeriod(3600))
+
+
+def test_a_move_for_balance_is_announced_and_made_when_its_time_has_come(world):
+    engine, told = notify_engine(world)
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    (row,) = engine.run_cycle()
+    assert row['moves'] == []
+    ((event, payload),) = told
+    assert (event, payload['instance_uuid'], payload['from_host'], payload['reason']) == (
+        'move.announced', A0, 'a', 'balance')
+    start = world.clock.now + 3600
+    assert payload['movable_from'] == '1970-01-12T14:46:40+00:00'
+    (given,) = world.store.notices.read_notices(world.clock.now).values()
+    assert (given.instance_uuid, given.movable_from, given.valid_until) == (
+        A0, start, start + 86400)
+    told.clear()
+    world.clock.now = start - 1
+    (row,) = engine.run_cycle()
+    assert row['moves'] == told == [], 'one notice is enough'
+    world.clock.now = start
+    (row,) = engine.run_cycle()
+    assert [move['instance_uuid'] for move in row['moves']] == [A0]
+    assert [event for event, _payload in told] == ['plan.created']
+
+
+def test_nothing_is_announced_while_another_instance_can_move(world):
+    engine, told = notify_engine(world)
+    state_contracts(world, NOTIFY, A0)
+    other = add_instance(world, 'a1')
+    world.source._usages = {A0: 0.4, B0: 0.05, other: 0.3}
+    (row,) = engine.run_cycle()
+    assert [move['instance_uuid'] for move in row['moves']] == [other]
+    assert [event for event, _payload in told] == ['plan.created']
+    assert world.store.notices.read_notices(world.clock.now) == {}
+
+
+def test_a_notice_that_has_lapsed_is_given_again(world):
+    engine, told = notify_engine(world)
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    engine.run_cycle()
+    world.clock.now += 3600 + 86400
+    (row,) = engine.run_cycle()
+    assert row['moves'] == [] and [event for event, _payload in told] == ['move.announced'] * 2
+
+
+def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    add_instance(world, 'a1')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    here = {u for u, i in world.collector.cluster.instances.items() if i.host == 'a'}
+    assert len(here) > 1
+    disable(world, 'a')
+    # They are locked: the drain waits for more than its notices.
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, instances={
+        u: dataclasses.replace(i, locked=True) for u, i in cluster.instances.items()})
+    began = world.clock.now
+    engine.run_cycle()
+    announced = {p['instance_uuid']: p['reason'] for e, p in told if e == 'move.announced'}
+    assert announced == dict.fromkeys(here, 'drain')
+    for hours in range(0, 60, 6):
+        world.clock.now = began + hours * 3600
+        engine.run_cycle()
+    given = world.store.notices.read_notices(world.clock.now)
+    assert given.keys() == here and {n.noticed_at for n in given.values()} == {began}
+    assert len([e for e, _p in told if e == 'move.announced']) == len(here)
+
+
+def test_an_instance_that_a_contract_forbids_to_move_is_not_announced(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    state_contracts(world, dataclasses.replace(NOTIFY, disruption=model.Disruption.NEVER),
+                    *world.collector.cluster.instances)
+    disable(world, 'a')
+    engine.run_cycle()
+    assert 'move.announced' not in [event for event, _payload in told]
+
+
+def test_a_tenant_within_the_cap_delays_no_drain_and_gets_no_notice(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    world.conf.set_override('strongest_for_tenants', 'drain-only', 'contracts')
+    state_contracts(world, dataclasses.replace(NOTIFY, source=model.ContractSource.METADATA),
+                    *world.collector.cluster.instances)
+    disable(world, 'a')
+    (row,) = engine.run_cycle()
+    assert row['moves'] and 'move.announced' not in [event for event, _payload in told]
+
+
+def test_a_dry_run_gives_no_notice(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('dry_run', True, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    engine.run_cycle()
+    assert told == [] and world.store.notices.read_notices(world.clock.now) == {}

@@ -29,7 +29,8 @@ def make_reading(k=None, **cluster):
                                  scope_hosts=frozenset(), unreadable_hosts=frozenset(), **cluster),
         ('blue',), request.policies, request.options, {
             'blue': readings.ScopeReading(request.scores, dataclasses.replace(
-                request.history, fresh={}, completed=(), measured=(), move_times={}), 2)})
+                request.history, fresh={}, completed=(), measured=(), move_times={},
+                notices={}), 2)})
 
 
 class Reader:
