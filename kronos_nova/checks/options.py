@@ -14,11 +14,16 @@
 """The check of kronos.conf: each option admits its value, and each name is known."""
 
 from collections.abc import Iterator
+import time
 
 from kronos_nova.checks import base
 from kronos_nova.conf import messaging
 from kronos_nova.conf import option_names
 from kronos_nova.conf import opts
+from kronos_nova.text import times
+
+#: Seconds after which a deadline of a maintenance is taken as forgotten.
+FORGOTTEN_SECONDS = 7 * 86400.0
 
 
 def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
@@ -31,6 +36,13 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if not wrong:
         files = ', '.join(conf.config_file or ()) or 'no file, defaults'
         yield base.report_ok('options', f'{files}; dry_run = {str(conf.engine.dry_run).lower()}')
+        ignored = conf.contracts.ignore_after
+        if ignored is not None and ignored < time.time() - FORGOTTEN_SECONDS:
+            yield base.report_warning(
+                'options: [contracts] ignore_after',
+                f'{times.format_time(ignored)} is long past: since then contracts and opt-outs of '
+                'tenants have held neither drains nor requested moves',
+                'Take it away after the maintenance.')
         if messaging.transport_url(conf) is not None:
             yield base.report_warning('options: [messaging]', 'it is deprecated',
                                       'Set transport_url in [DEFAULT]: it takes several hosts and '

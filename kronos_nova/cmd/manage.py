@@ -28,6 +28,7 @@ PROG = 'kronos-manage'
 with extras.needs_extra(PROG):
     from oslo_config import cfg
 
+    from kronos_nova.conf import contracts
     from kronos_nova.conf import opts
     from kronos_nova.conf import policies
     from kronos_nova.constraints import metric_lag
@@ -68,7 +69,9 @@ def _add_parsers(categories: Any) -> None:
     version.set_defaults(action=_print_version)
     purge = actions.add_parser('purge', help='Delete plans, and tasks that have ended. Live '
                                              'tasks, running cooldowns and quarantines, leases '
-                                             'and the moves of the last hours stay.')
+                                             'and the moves of the last hours stay, and so '
+                                             'do completed moves for [engine] keep_days: '
+                                             'contracts of instances count them.')
     purge.add_argument('--older-than', required=True, metavar='AGE',
                        help='What ended longer ago: 30d, 12h, 1w, or seconds.')
     purge.set_defaults(action=_purge_plans)
@@ -135,6 +138,7 @@ def _purge_plans(conf: Any) -> int:
         count = store.history.purge_records(
             store.now() - age, judged=conf.engine.breaker_worse_plans,
             remembered=metric_lag.compute_retention(_read_query_window(conf)),
+            counted=contracts.count_remembered_seconds(conf),
             audited_before=store.now() - conf.engine.keep_audit_days * 86400)
         store.audit.record_command(
             process_identity.name_operator(), 'db purge', plurals.count_noun(count, 'plan'),

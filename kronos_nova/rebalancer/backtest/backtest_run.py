@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import re
 
@@ -29,9 +30,12 @@ from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import tasks
 
+#: Seconds for which a notice counts, as by default.
+NOTICE_VALID_FOR = 86400.0
 #: Numbers in reasons: reasons that differ only in these are counted together.
 NUMBER = re.compile(r'\d+(?:\.\d+)?')
 
@@ -159,6 +163,8 @@ class _EngineMemory:
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
+        self._move_times: dict[str, tuple[float, ...]] = {}
+        self._notices: dict[str, model.MoveNotice] = {}
         self._remembered = metric_lag.compute_retention(
             max(e.settings.policies.lookback_seconds for e in self._engines))
         self._ids = itertools.count()
@@ -188,6 +194,9 @@ class _EngineMemory:
         for task, at in self._carrier.advance_time(since, now):
             self._world.complete_move(task.instance_uuid, task.to_host, at)
             self._start_cooldown(task.instance_uuid, at + self._assumptions.instance_cooldown)
+            self._move_times[task.instance_uuid] = (
+                *self._move_times.get(task.instance_uuid, ()), at)
+            self._notices.pop(task.instance_uuid, None)
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 improvement=task.improvement, wave=task.wave, requires=task.requires), at))
@@ -211,22 +220,34 @@ class _EngineMemory:
             cluster = self._world.build_cluster(now, flights).replace_scope(scope, self._scopes)
             busy = planning_pipeline.count_busy_moves(flights, cluster)
             self._cycles += 1
+            plan_scope = functools.partial(
+                planning_pipeline.plan_scope, cluster, samples, settings=engine.settings, now=now,
+                clock=_no_clock, busy=busy)
             try:
-                outcome = planning_pipeline.plan_scope(cluster, samples,
-                                                       self._build_history(scope, now),
-                                                       engine.settings,
-                                                       now=now, clock=_no_clock, busy=busy)
+                outcome = plan_scope(self._build_history(scope, now))
+                self._give_notices(outcome, plan_scope)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue
             self._rejections.update(outcome.plan.rejections)
             self._queue_plan(engine, outcome.plan, cluster, now)
 
+    def _give_notices(self, outcome: planning_pipeline.PassOutcome,
+                      plan_scope: Callable[[model.MoveHistory],
+                                           planning_pipeline.PassOutcome]) -> None:
+        """Give the owners of instances notice, as an engine does."""
+        needed = move_notices.list_needed_notices(
+            outcome.request, outcome.plan, lambda history: plan_scope(history).plan,
+            NOTICE_VALID_FOR)
+        self._notices |= {notice.instance_uuid: notice
+                          for notice in (*needed.given, *needed.extended)}
+
     def _build_history(self, scope: str, now: float) -> model.MoveHistory:
         return model.MoveHistory(
             cooling={u: until - now for u, until in self._instance_until.items() if until > now},
             scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
-            draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
+            draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed),
+            move_times=self._move_times, notices=self._notices)
 
     def _queue_plan(self, engine: _EngineInputs, plan: model.Plan, cluster: model.Cluster,
                     now: float) -> None:

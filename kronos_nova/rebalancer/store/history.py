@@ -73,8 +73,8 @@ class HistoryRepository(transactions.Repository):
         return self._runner.run_read(lambda c: _read_move_times(c, counted.keys(), since))
 
     def purge_records(self, older_than: float, *, judged: int = 3,
-                      remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
-                      audited_before: float = 0.0) -> int:
+                      remembered: float = metric_lag.REMEMBERED, counted: float = 0.0,
+                      seconds: float | None = None, audited_before: float = 0.0) -> int:
         """Delete records that ended before ``older_than``; return the number of plans deleted.
 
         Always kept: live tasks, running cooldowns, quarantines and pauses, completions of the last
@@ -83,14 +83,17 @@ class HistoryRepository(transactions.Repository):
 
         :param judged: number of plans of a scope by which its breaker decides.
         :param remembered: seconds that completed moves go back, as in :meth:`read_history`.
+        :param counted: seconds for which contracts of instances count moves: plans with a move that
+            completed since stay.
         :param audited_before: delete audit rows that are older.
         :param seconds: begin no batch after so long; the next purge continues. None: purge all.
         """
         with self._runner.open_long_runner() as run:
-            return self._purge_batches(run, older_than, judged, remembered, seconds, audited_before)
+            return self._purge_batches(run, older_than, judged, remembered, counted, seconds,
+                                       audited_before)
 
     def _purge_batches(self, run: Callable[..., Any], older_than: float, judged: int,
-                       remembered: float, seconds: float | None,
+                       remembered: float, counted: float, seconds: float | None,
                        audited_before: float) -> int:
         started = time.monotonic()
         now = self._runner.now()
@@ -110,7 +113,7 @@ class HistoryRepository(transactions.Repository):
                 after = batch[-1]
                 count += run(functools.partial(
                     plans.purge_plans, batch=[plan.plan_id for plan in batch], limit=limit,
-                    judged=judged))
+                    counted_since=now - counted, judged=judged))
             elif not steps:
                 break
             elif not run(steps[0]):

@@ -328,16 +328,18 @@ def list_oldest_plans(connection: sa.Connection, limit: float,
 
 
 def purge_plans(connection: sa.Connection, batch: Collection[str], limit: float,
-                judged: int) -> int:
+                counted_since: float, judged: int) -> int:
     """Delete those of the plans that ended before ``limit``; return how many.
 
-    Always kept: live tasks and their plans, leases, the rows that a history still reports, and the
-    plans that circuit breakers need.
+    Always kept: live tasks and their plans, leases, the rows that a history still reports, plans
+    with a move that completed at ``counted_since`` or later, and those that circuit breakers need.
     """
     task, plan, swap = tables.task, tables.plan, tables.swap
     needed = sa.union(
         sa.select(task.c.plan_id).where(task.c.plan_id.in_(batch), sa.or_(
-            rows.is_live(), task.c.updated_at >= limit)),
+            rows.is_live(), task.c.updated_at >= limit, sa.and_(
+                task.c.completed_at >= counted_since,
+                task.c.state == model.TaskState.COMPLETED.value))),
         sa.select(task.c.plan_id).join(swap, swap.c.swap_id == task.c.swap_id).where(
             task.c.plan_id.in_(batch), swap.c.state.in_(UNSETTLED)),
         sa.select(swap.c.plan_id).where(

@@ -109,6 +109,9 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
     now = time.time()
     ended, tasks, _ = cases.save(store, now=now - 10 * 86400)
     row = cases.claim(store, now=now - 10 * 86400)
+    cases.end(store, row, model.TaskState.FAILED, now=now - 10 * 86400, error_type='Failed')
+    counted, tasks, _ = cases.save(store, now=now - 10 * 86400)
+    row = cases.claim(store, now=now - 10 * 86400)
     cases.end(store, row, now=now - 10 * 86400)
     live, _, _ = cases.save(store, scope='red', now=now - 10 * 86400)
     store.plans.save_plan(store.leases.acquire_lease('green', 'engine', 30, 'hash'),
@@ -118,6 +121,7 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
                           instance_cooldown=0)
     status, out, error = run('db', 'purge', '--older-than', '2d')
     assert status == 0 and out == '1 plan that ended more than 2d ago: deleted.', error
+    assert store.plans.find_plan(counted) is not None, 'contracts count its move for keep_days'
     assert store.plans.find_plan(ended) is None and store.plans.find_plan(live) is not None
     status, out, error = run('db', 'audit', '--limit', '1')
     assert status == 0 and out.endswith(' db purge 1 plan older than 2d'), (out, error)
