@@ -34,7 +34,8 @@ CONTRACTS = (model.Contract(model.ContractSource.FLAVOR, model.Disruption.DRAIN_
                             max_moves=model.MoveQuota(2, 604800)),
              model.Contract(model.ContractSource.TAG,
                             hours=movement_hours.parse_hours('* 1-4 * * *'),
-                            unreadable=('disruption',)))
+                            unreadable=('disruption',), notify=model.NoticePeriod(86400),
+                            release=1793491200.0))
 
 
 def make_cluster(aggregate='blue', extra=0):

@@ -134,9 +134,9 @@ def test_instance_shows_its_share_its_holds_and_its_groups(client, publisher):
     assert outside['scope'] is None and 'no scope' in outside['holds'][0]
     assert outside['contracts'] == [
         {'source': 'flavor', 'disruption': 'drain-only', 'hours': None, 'max_moves': '2/7d',
-         'unreadable': []},
+         'notify': None, 'released_until': None, 'unreadable': []},
         {'source': 'tag', 'disruption': None, 'hours': '* 1-4 * * *', 'max_moves': None,
-         'unreadable': ['disruption']}]
+         'notify': '1d', 'released_until': '2026-11-01T00:00:00Z', 'unreadable': ['disruption']}]
     assert twin['contracts'] == []
     assert client.fail('GET', f'/v1/instances/{loader.uuid_of("gone")}')[0] == 404
 

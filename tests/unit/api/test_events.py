@@ -14,6 +14,7 @@
 import threading
 import time
 
+from kronos_nova import model
 from kronos_nova.api import application
 from kronos_nova.api import values
 from kronos_nova.model import TaskState
@@ -190,3 +191,16 @@ def test_late_transaction_is_an_event_although_many_others_have_passed(client, s
     _found, marker = ask(client, marker)
     late = cases.save(store, 0, now=now - 5, reason='late')[0]
     assert [event['plan']['id'] for event in ask(client, marker)[0]] == [late]
+
+
+def test_a_notice_to_an_owner_is_an_event_once(client, store):
+    marker = begin(client)
+    now = store.now()
+    store.notices.record_notices(cases.lease_of(store), [model.MoveNotice(
+        'u1', 'p', 'h1', model.NoticeReason.DRAIN, now, 1793491200.0, 1793577600.0)])
+    ((event,), marker) = ask(client, marker)
+    assert event['kind'] == 'notice' and event['notice'] == {
+        'scope': 'blue', 'instance_id': 'u1', 'project_id': 'p', 'from_host': 'h1',
+        'reason': 'drain', 'movable_from': '2026-11-01T00:00:00Z',
+        'valid_until': '2026-11-02T00:00:00Z'}
+    assert ask(client, marker)[0] == []

@@ -137,7 +137,8 @@ def test_instance_has_a_uuid_or_a_name_of_its_own(openstack, publisher):
     assert '0.3000 of the host' in output and 'anti-affinity' in output
     contracts = openstack.read('instance', 'show', loader.uuid_of('e0'))
     assert 'disruption drain-only, max_moves 2/7d (flavor)' in contracts
-    assert 'hours * 1-4 * * *, disruption unreadable (tag)' in contracts
+    assert 'hours * 1-4 * * *, notify 1d, released_until 2026-11-01T00:00:00Z' in contracts
+    assert 'disruption unreadable' in ' '.join(contracts.replace('|', ' ').split())
     line = openstack.fail('instance', 'show', published.NAME)
     assert line.startswith(f'<instance>: {published.NAME} is the name of ')
     assert all(uuid in line for uuid in published.TWINS) and line.endswith('; write a UUID')

@@ -95,7 +95,8 @@ def recording():
                 opted_out=f'metadata {NAMES["reason"]}',
                 contracts=(model.Contract(model.ContractSource.TAG, model.Disruption.LIVE,
                                           movement_hours.parse_hours('* 1 * * *'),
-                                          model.MoveQuota(1, 60), ('hours',)),)),
+                                          model.MoveQuota(1, 60), ('hours',),
+                                          model.NoticePeriod(60), NOW + 5.0, 1),)),
             MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
         services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
                                    NAMES['zone']),
@@ -129,7 +130,10 @@ def recording():
         paused=NAMES['pause'], waiting=NAMES['reason'],
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),),
-        move_times={INSTANCE: (NOW - 60.0,)})
+        move_times={INSTANCE: (NOW - 60.0,)},
+        notices={INSTANCE: model.MoveNotice(
+            INSTANCE, NAMES['project'], a, model.NoticeReason.DRAIN, NOW - 9.0, NOW + 9.0,
+            NOW + 99.0)})
     return writer.SnapshotContent(
         now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
         cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})

@@ -77,7 +77,11 @@ def cluster():
                                                     movement_hours.parse_hours('* 1-4 * * sun'),
                                                     model.MoveQuota(2, 604800)),
                                      model.Contract(model.ContractSource.FLAVOR,
-                                                    unreadable=('hours',)))),
+                                                    unreadable=('hours', 'notify'),
+                                                    ineffective=2),
+                                     model.Contract(model.ContractSource.PROJECT,
+                                                    notify=model.NoticePeriod(5400),
+                                                    release=NOW + 5.0))),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -110,7 +114,9 @@ def histories():
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
                   model.MeasuredAttempt('u4', 1024, 0, 9.5)),
-        move_times={'u1': (NOW - 90.0, NOW - 60.0)})
+        move_times={'u1': (NOW - 90.0, NOW - 60.0)},
+        notices={'u1': model.MoveNotice('u1', 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
+                                        NOW + 9.0, NOW + 99.0)})
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
 

@@ -341,6 +341,7 @@ def test_a_same_host_partner_that_just_arrived_delays_the_move(ready: Ready) -> 
     ({'disruption': model.Disruption.NEVER}, 'contract-disruption'),
     ({'hours': movement_hours.parse_hours('* * 31 2 *')}, 'contract-hours'),
     ({'max_moves': model.MoveQuota(1, 60)}, 'contract-max-moves'),
+    ({'notify': model.NoticePeriod(60)}, 'contract-notice'),
     ({'unreadable': ('hours',)}, 'contract-unreadable')])
 def test_pre_flight_judges_the_contract_again(ready: Ready, stated: dict[str, Any],
                                               rule: str) -> None:
@@ -359,6 +360,7 @@ def test_pre_flight_judges_the_contract_again(ready: Ready, stated: dict[str, An
     ({'disruption': model.Disruption.NEVER}, 'contract-disruption'),
     ({'hours': movement_hours.parse_hours('* * 31 2 *')}, None),
     ({'max_moves': model.MoveQuota(1, 7 * 86400)}, None),
+    ({'notify': model.NoticePeriod(60)}, None),
     ({'unreadable': ('hours',)}, 'contract-unreadable')])
 def test_neither_hours_nor_used_moves_hold_the_way_back_of_a_swap(
         ready: Ready, stated: dict[str, Any], rule: str | None) -> None:
@@ -373,6 +375,20 @@ def test_neither_hours_nor_used_moves_hold_the_way_back_of_a_swap(
         assert ready.go(task, returning)
     else:
         assert ready.refused(task, returning)[1] == rule
+
+
+@pytest.mark.parametrize(('ago', 'rule'), [(59.0, 'contract-notice'), (61.0, None)])
+def test_pre_flight_counts_the_time_of_a_notice(ready: Ready, ago: float,
+                                                rule: str | None) -> None:
+    ready.set(contracts=(model.Contract(
+        model.ContractSource.FLAVOR, notify=model.NoticePeriod(60)),))
+    now = ready.cluster.taken_at
+    known = base.StoredFacts(now=now, history=model.MoveHistory(notices={'vm': model.MoveNotice(
+        'vm', 'p', novas.TASK.from_host, model.NoticeReason.BALANCE, now - ago, now, now + 60)}))
+    if rule is None:
+        assert ready.go(known=known)
+    else:
+        assert ready.refused(known=known)[1] == rule
 
 
 def test_an_unreadable_value_of_a_tenant_forbids_to_shut_down_within_the_cap(
