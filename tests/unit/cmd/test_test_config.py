@@ -215,6 +215,15 @@ def test_display_names_are_warned_of(case):
     assert case.items()['policies: cpu']['status'] == 'warning'
 
 
+@pytest.mark.parametrize(('deadline', 'status'), [
+    ('2020-11-01T22:00:00Z', 'warning'), ('9999-11-01T22:00:00Z', None), (None, None)])
+def test_the_forgotten_deadline_of_a_maintenance_is_warned_of(case, deadline, status):
+    if deadline is not None:
+        case.options['contracts'] = {'ignore_after': deadline}
+    item = case.items().get('options: [contracts] ignore_after')
+    assert (item and item['status']) == status
+
+
 def test_deprecated_broker_options_are_reported_without_the_password(case, closed_port):
     case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
                                  'password': CANARY}

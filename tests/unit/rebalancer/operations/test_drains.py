@@ -289,3 +289,30 @@ def test_each_instance_that_its_contract_keeps_is_named_with_it(knobs, rng):
         probe = model.Move(blocked.instance_uuid, host, '', model.Phase.EVACUATE)
         rejection = contracts.contract(view, probe)
         assert rejection is None or f'{rejection.rule}: {rejection.detail}' in blocked.reason
+
+
+@pytest.mark.parametrize(('stated', 'seconds', 'code'), [
+    ({'notify': model.NoticePeriod(3600)}, 3600, 'contract-notice'),
+    ({'max_moves': model.MoveQuota(1, 600)}, 500, 'contract-max-moves'),
+    ({'notify': model.NoticePeriod(60), 'max_moves': model.MoveQuota(1, 600)}, 500,
+     'contract-max-moves'),
+    ({'notify': model.NoticePeriod(60), 'disruption': model.Disruption.NEVER}, None,
+     'contract-notice')])
+def test_an_instance_that_waits_for_its_contract_leaves_later_at_a_time(stated, seconds, code):
+    request = cloud(1)
+    host, instance = next((i.host, i) for i in request.cluster.instances.values())
+    now = request.cluster.taken_at
+    request = dataclasses.replace(
+        request, history=dataclasses.replace(
+            request.history, move_times={instance.uuid: (now - 100,)}),
+        cluster=dataclasses.replace(request.cluster, instances={
+            instance.uuid: dataclasses.replace(instance, contracts=(
+                model.Contract(model.ContractSource.FLAVOR, **stated),))}))
+    (blocked,) = drains.plan_drain(request, host).blocked
+    assert f'{code}: ' in blocked.reason
+    assert blocked.reason.count('contract-') == len(stated), 'all its contracts are named'
+    if seconds is None:
+        assert (blocked.later, blocked.movable_from) == (False, None)
+    else:
+        assert (blocked.later, blocked.movable_from) == (True, now + seconds)
+        assert 'it may leave from ' in blocked.reason
