@@ -64,11 +64,14 @@ class FailureDomains:
         self._unreadable = frozenset(unreadable)
         self._by_host: dict[str, dict[str, frozenset[str]]] = {}
         self._by_domain: dict[str, dict[str, frozenset[str]]] = {}
+        self._unclear: dict[str, frozenset[str]] = {}
         for kind, domains in naming.items():
             self._by_domain[kind] = {
                 name: frozenset(host for a in aggregates for host in hosts.get(a, ()))
                 for name, aggregates in domains.items()}
             self._by_host[kind] = _map_names(self._by_domain[kind])
+            self._unclear[kind] = self._unreadable | {
+                host for host, found in self._by_host[kind].items() if len(found) > 1}
             problems += _describe_twofold(kind, self._by_host[kind], domains, hosts)
         self.problems = tuple(problems)
 
@@ -78,15 +81,11 @@ class FailureDomains:
 
     def is_unclear(self, kind: str, host: str) -> bool:
         """Return whether an error in the metadata hides the host's domain of the kind."""
-        return host in self._unreadable or len(self.list_domains(kind, host)) > 1
+        return host in self.list_unclear(kind)
 
-    def list_hosts_beside(self, kind: str, host: str) -> frozenset[str]:
-        """Return the hosts of all domains of the host, itself included.
-
-        Without a domain it has none: such hosts have no list here.
-        """
-        domains = self._by_domain.get(kind, {})
-        return frozenset().union(*(domains[name] for name in self.list_domains(kind, host)))
+    def list_unclear(self, kind: str) -> frozenset[str]:
+        """Return the hosts whose domain of the kind an error in the metadata hides."""
+        return self._unclear.get(kind, self._unreadable)
 
     def map_hosts(self, kind: str) -> Mapping[str, frozenset[str]]:
         """Return the hosts by domain of a kind; an unclear host is in each of its domains."""

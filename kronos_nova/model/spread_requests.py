@@ -22,6 +22,8 @@ import re
 KIND = re.compile(r'[a-z][0-9a-z_-]{0,31}')
 #: A domain of a kind, or a set of instances.
 NAME = re.compile(r'[0-9A-Za-z][0-9A-Za-z._-]{0,63}')
+#: Key of metadata, tags, extra specs (with the prefix ``kronos:``) and of the operator's file.
+SPREAD = 'spread'
 #: Most requests of one instance in one text.
 MOST = 8
 
@@ -39,6 +41,24 @@ class SpreadRequest:
 
     def __str__(self) -> str:
         return f'{self.kind}:{self.name}' if self.name else self.kind
+
+
+#: A statement that cannot be read: it asks for nothing, and plans count it.
+UNREADABLE = SpreadRequest('')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpreadSet:
+    """Instances of one project that are spread over the domains of a kind.
+
+    ``key`` identifies the set in a cloud; ``title`` names it for operators, without any text of
+    tenants.
+    """
+
+    key: str
+    kind: str
+    title: str
+    members: frozenset[str]
 
 
 def parse_spread(text: str) -> tuple[SpreadRequest, ...]:

@@ -49,7 +49,8 @@ def test_a_host_in_two_domains_of_one_kind_is_named_with_its_aggregates():
         f'Take the host out of one aggregate, or correct {KEY} of an aggregate',)
     assert domains.is_unclear('rack', 'h1') and not domains.is_unclear('pdu', 'h1')
     assert not domains.is_unclear('rack', 'h2')
-    assert domains.list_hosts_beside('rack', 'h1') == {'h1', 'h2', 'h3'}
+    assert domains.list_unclear('rack') == {'h1'}
+    assert domains.list_unclear('pdu') == frozenset()
 
 
 @pytest.mark.parametrize('text', [
