@@ -87,6 +87,10 @@ class FailureDomains:
         """Return the hosts whose domain of the kind an error in the metadata hides."""
         return self._unclear.get(kind, self._unreadable)
 
+    def map_domains(self, kind: str) -> Mapping[str, frozenset[str]]:
+        """Return :meth:`list_domains` by host; hosts without a domain are left out."""
+        return self._by_host.get(kind, {})
+
     def map_hosts(self, kind: str) -> Mapping[str, frozenset[str]]:
         """Return the hosts by domain of a kind; an unclear host is in each of its domains."""
         return self._by_domain.get(kind, {})

@@ -12,8 +12,6 @@
 """A weigher that prefers the failure domains with the fewest members of the instance's set."""
 
 from collections import Counter
-from collections.abc import Collection
-from collections.abc import Set
 from typing import Any
 
 from kronos_nova.constraints import failure_domains
@@ -24,6 +22,7 @@ from kronos_nova.weighers import project_cache
 
 #: Extra spec of a flavor: a RequestSpec has neither metadata nor tags of the instance.
 SPREAD = f'kronos:{spread_requests.SPREAD}'
+_NO_DOMAIN: frozenset[str] = frozenset()
 
 
 class KronosDomainWeigher(optional.OptionalWeigher):
@@ -52,6 +51,8 @@ class KronosDomainWeigher(optional.OptionalWeigher):
             if grouped not in counts:
                 counts[grouped] = _count_members(hosts, spec, grouped)
             columns.append(_compute_costs(hosts, domains, request.kind, counts[grouped]))
+        if len(columns) == 1:
+            return columns[0]
         return [sum(column) / len(columns) for column in zip(*columns, strict=True)]
 
 
@@ -66,8 +67,8 @@ class DomainCache:
 
     def find_domains(self, hosts: list[Any]) -> failure_domains.FailureDomains:
         """Return the domains of the aggregates of the HostState objects."""
-        aggregates = {id(a): a for host in hosts for a in host.aggregates
-                      if failure_domains.KEY in a.metadata}
+        shown = {id(a): a for host in hosts for a in host.aggregates}
+        aggregates = {i: a for i, a in shown.items() if failure_domains.KEY in a.metadata}
         known = self._known
         if known is not None and known[0].keys() == aggregates.keys():
             return known[1]
@@ -99,40 +100,51 @@ def _count_members(hosts: list[Any], spec: Any, grouped: bool) -> dict[str, int]
     there: those count as one.
     """
     if grouped:
-        members: Set[str] = set(spec.instance_group.members or ()) - {spec.instance_uuid}
+        members = frozenset(spec.instance_group.members or ()) - {spec.instance_uuid}
     else:
         book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
         book.record_project(spec.instance_uuid, spec.project_id)
-        members = book.list_project_instances(hosts, spec.project_id) - {spec.instance_uuid}
-    counts = dict.fromkeys(_list_group_hosts(spec), 1) if grouped else {}
+        members = frozenset(book.list_project_instances(
+            hosts, spec.project_id)) - {spec.instance_uuid}
+    known_hosts = _list_group_hosts(spec) if grouped else frozenset()
+    counts = dict.fromkeys(known_hosts, 1)
+    several = spec.num_instances > 1
     for host in hosts:
-        number = optional.count_request_siblings(host)
-        if members:
-            number += len(members & host.instances.keys())
+        if known_hosts and not several and host.host not in known_hosts:
+            continue  # Nova has read from its database where members are
+        instances = host.instances
+        number = (sum(map(instances.__contains__, members)) if len(members) < len(instances)
+                  else len(members.intersection(instances)))
+        if several:
+            number += optional.count_request_siblings(host)
         if number:
             counts[host.host] = number
-        else:
+        elif grouped:
             counts.pop(host.host, None)
     return counts
 
 
-def _list_group_hosts(spec: Any) -> Collection[str]:
+def _list_group_hosts(spec: Any) -> frozenset[str]:
     group = spec.instance_group
-    return (group.hosts or ()) if 'hosts' in group else ()
+    return frozenset((group.hosts or ()) if 'hosts' in group else ())
 
 
 def _compute_costs(hosts: list[Any], domains: failure_domains.FailureDomains, kind: str,
                    counts: dict[str, int]) -> list[float]:
     """Return the cost of each host under one request."""
-    members: Counter[frozenset[str]] = Counter()
+    members: Counter[frozenset[str] | None] = Counter()
     for host, number in counts.items():
         members[domains.list_domains(kind, host)] += number
-    unclear = domains.list_unclear(kind)
-    of_host = [None if host.host in unclear else domains.list_domains(kind, host.host)
-               for host in hosts]
-    here = {names for names in of_host if names is not None}
-    least = min((members[names] for names in here), default=0)
-    cost = {names: 1.0 - 1.0 / (members[names] - least + 1) for names in here}
-    clear = [cost[names] for names in of_host if names is not None]
-    mean = sum(clear) / len(clear) if clear else 0.0
-    return [mean if names is None else cost[names] for names in of_host]
+    names_of, unclear = domains.map_domains(kind), domains.list_unclear(kind)
+    names: list[frozenset[str] | None] = [names_of.get(host.host, _NO_DOMAIN) for host in hosts]
+    if unclear:
+        names = [None if host.host in unclear else found
+                 for host, found in zip(hosts, names, strict=True)]
+    here = set(names) - {None}
+    least = min((members[found] for found in here), default=0)
+    cost: dict[frozenset[str] | None, float] = {
+        found: 1.0 - 1.0 / (members[found] - least + 1) for found in here}
+    if unclear:
+        clear = [cost[found] for found in names if found is not None]
+        cost[None] = sum(clear) / len(clear) if clear else 0.0
+    return [cost[found] for found in names]

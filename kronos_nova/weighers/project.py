@@ -38,9 +38,9 @@ class KronosProjectWeigher(optional.OptionalWeigher):
             return [0.0] * len(hosts)
         book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
         book.record_project(spec.instance_uuid, project)
-        theirs = book.list_project_instances(hosts, project) - {spec.instance_uuid}
+        theirs = frozenset(book.list_project_instances(hosts, project)) - {spec.instance_uuid}
         host_costs = []
         for host in hosts:
-            count = len(theirs & host.instances.keys()) + optional.count_request_siblings(host)
+            count = len(theirs.intersection(host.instances)) + optional.count_request_siblings(host)
             host_costs.append(count / (count + 1))
         return host_costs

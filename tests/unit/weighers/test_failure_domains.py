@@ -44,7 +44,7 @@ def spec(text='rack', members=None, hosts=(), **fields):
     group = None if members is None else nova_fakes.Fields(members=list(members),
                                                            hosts=list(hosts))
     return nova_fakes.spec(**{
-        'project_id': 'mine', 'instance_group': group,
+        'project_id': 'mine', 'instance_group': group, 'num_instances': 1,
         'flavor': nova_fakes.Fields(extra_specs={} if text is None else {'kronos:spread': text}),
         **fields})
 
@@ -96,7 +96,7 @@ def test_without_a_server_group_the_project_counts():
 
 
 def test_elder_siblings_of_the_request_count_in_their_domain():
-    states, request = [host('a'), host('b'), host('c')], spec(members=[])
+    states, request = [host('a'), host('b'), host('c')], spec(members=[], num_instances=2)
     assert weights(states, request) == [0.0, 0.0, 0.0]
     states[0].num_instances += 1
     assert weights(states, request) == [-0.5, -0.5, 0.0]
