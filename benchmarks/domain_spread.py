@@ -22,7 +22,8 @@ balance, packing and repair after which a set is worse. Its word counts where ea
 domain of each kind and nothing else is under way; elsewhere the checker counts alone.
 
 ``repair`` lets the strategy ``repair`` alone plan clouds with one set and little room, and compares
-the numbers by domain with the best ones that CP-SAT finds for as many moves.
+the numbers by domain with the best ones that CP-SAT finds for as many moves: in any order, which
+may need a move that worsens the spread for a time, and move by move as the rule demands.
 """
 
 import argparse
@@ -100,9 +101,7 @@ def run_repairs(count, first, python):
             case = make_case(request)
             if case is None:
                 continue
-            solver.stdin.write(json.dumps(case) + '\n')
-            solver.stdin.flush()
-            best = json.loads(solver.stdout.readline())
+            best = ask(solver, case | {'ordered': False})
             plan = planner.plan(request)
             view = cluster_view.ClusterView(request.cluster, request.options)
             before = count_members(view)
@@ -114,13 +113,23 @@ def run_repairs(count, first, python):
             tally['improvable'] += best['counts'] < before
             tally['improved'] += after < before
             tally['worse than before'] += after > before
-            tally['as good as CP-SAT'] += after <= best['counts']
+            tally['as good as CP-SAT in any order'] += after <= best['counts']
             tally['moves'] += len(plan.moves)
-            if after > best['counts']:
-                print(f'seed {seed - 1}: {before} -> {after}, best {best["counts"]}',
-                      file=sys.stderr)
+            ordered = best
+            if after > best['counts']:  # what is as good as the bound needs no second answer
+                ordered = ask(solver, case | {'ordered': True})
+                tally['orders proven by CP-SAT'] += ordered['proven']
+                print(f'seed {seed - 1}: {before} -> {after}, best {best["counts"]}, '
+                      f'move by move {ordered["counts"]}', file=sys.stderr, flush=True)
+            tally['as good as CP-SAT move by move'] += after <= ordered['counts']
         solver.stdin.close()
     return dict(tally)
+
+
+def ask(solver, case):
+    solver.stdin.write(json.dumps(case) + '\n')
+    solver.stdin.flush()
+    return json.loads(solver.stdout.readline())
 
 
 def make_repair(seed):

@@ -105,8 +105,8 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
             allowed[row] &= simulation.mark_repairing(
                 *simulation.group_changes(int(rows[row]), columns))
     if permitted is not None:
-        for row, n in enumerate(rows.tolist()):
-            allowed[row] &= permitted(n, columns)
+        for number, n in enumerate(rows.tolist()):
+            allowed[number] &= permitted(n, columns)
     r, c = np.nonzero(allowed)
     keys = (np.round(first[r, c], 12), np.round(second[r, c], 12), simulation.cost[rows[r]],
             rows[r], columns[c])
