@@ -91,8 +91,8 @@ OPTS: list[cfg.Opt] = [
              'opt_out_tag or opted_out_projects; strongest_for_tenants does not limit it. Give it '
              'to executors as well.'),
     cfg.StrOpt('file', default='',
-               help='A YAML file with contracts by project, read at the start of a process. Empty: '
-                    'no file. Give it to executors as well.'),
+               help='A YAML file with contracts by project, and spreads over failure domains, read '
+                    'at the start of a process. Empty: no file. Give it to executors as well.'),
     cfg.Opt('timezone', type=freeze.ZoneType(), default='UTC',
             help='By whose clocks kronos:hours count, such as Europe/Berlin. Give it to executors '
                  'as well.'),
