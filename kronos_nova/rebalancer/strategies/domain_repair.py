@@ -18,6 +18,7 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.strategies import base
 
 
@@ -54,17 +55,24 @@ def _find_levelling_move(simulation: sim.Simulation,
         members = by_source[here]
         least = min(int(changes[n].min()) for n in members)
         for change in range(least, 0):
-            move = base.best_place(
-                simulation, np.array(members, dtype=np.intp), model.Phase.AFFINITY,
-                permitted=_make_test(simulation, changes, change))
-            if move is not None or simulation.is_cut_off():
-                return move
+            for numbers_alike in _sort_by_claims(simulation, members):
+                move = base.best_place(simulation, numbers_alike, model.Phase.AFFINITY,
+                                       permitted=_make_test(simulation, changes, change))
+                if move is not None or simulation.is_cut_off():
+                    return move
             refused = True
     if refused:
         simulation.warnings.append(
             f'{spread_set.title} stays unevenly spread over {spread_set.kind}: no member has a '
             'legal destination in an emptier domain')
     return None
+
+
+def _sort_by_claims(simulation: sim.Simulation, members: list[int]) -> list[sim.Ints]:
+    """Return the members by the share of a host that they claim: small ones leave room for more."""
+    numbers = np.array(members, dtype=np.intp)
+    shares = np.round(batch.compute_claim_shares(simulation, numbers), 6)
+    return [numbers[shares == share] for share in np.unique(shares)]
 
 
 def _count_here(simulation: sim.Simulation, spread_set: spread_requests.SpreadSet, n: int) -> int:
