@@ -66,6 +66,8 @@ from kronos_nova.feed import feed_channel
 from kronos_nova.feed import raw_cache
 from kronos_nova.scheduler import runtime
 from kronos_nova.sources import base
+from kronos_nova.weighers import failure_domains
+from kronos_nova.weighers import project_cache
 
 CONF = nova.conf.CONF
 OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
@@ -73,6 +75,8 @@ OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
 STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                  'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
 CHANGED, REFRESHED = 'KronosWeigher, a tenth changed', 'KronosWeigher, after a refresh'
+GROUP_SPREAD = 'KronosDomainWeigher, a group'
+PROJECT_SPREAD = 'KronosDomainWeigher, a project on all hosts'
 INSTANCES = 20
 #: The default of refresh_interval, seconds.
 INTERVAL = 30.0
@@ -96,8 +100,10 @@ class Source(base.MetricsSource):
 def states_of(count: int) -> list[Any]:
     """HostState objects as HostManager leaves them, of hosts with instances."""
     everywhere = objects.Aggregate(id=1, name='az', metadata={'availability_zone': 'az1'})
-    racks = [objects.Aggregate(id=2 + i, name=f'rack{i}', metadata={
-        'kronos_weight_multiplier': str(1 + i % 3)}) for i in range(20)]
+    racks = [objects.Aggregate(
+        id=2 + i, name=f'rack{i}', hosts=[f'cn{n}' for n in range(i, count, 20)],
+        metadata={'kronos_weight_multiplier': str(1 + i % 3), 'kronos:domain': f'rack:r{i}'})
+        for i in range(20)]
     found = []
     for i in range(count):
         state = host_manager.HostState(f'cn{i}', f'cn{i}.example.org', 'cell')
@@ -117,13 +123,14 @@ def states_of(count: int) -> list[Any]:
     return found
 
 
-def spec_of() -> Any:
+def spec_of(**extra_specs: str) -> Any:
     members = [f'u{i}-0' for i in range(MEMBERS)]
     return objects.RequestSpec(
         instance_uuid='new', num_instances=1, scheduler_hints={}, requested_destination=None,
         ignore_hosts=None, force_hosts=None, force_nodes=None, project_id='p',
         flavor=objects.Flavor(name='f', vcpus=2, memory_mb=4096, root_gb=10, ephemeral_gb=0,
-                              swap=0, extra_specs={}),
+                              swap=0, extra_specs={
+                                  k.replace('_', ':'): v for k, v in extra_specs.items()}),
         image=objects.ImageMeta(properties=objects.ImageMetaProps()), pci_requests=None,
         numa_topology=None, requested_resources=[],
         instance_group=objects.InstanceGroup(uuid='g', policy='anti-affinity', rules={},
@@ -204,6 +211,13 @@ class IdleWeigher(nova_weights.BaseHostWeigher):
         return 0.0
 
 
+class SpreadWeigher(failure_domains.KronosDomainWeigher):
+    """KronosDomainWeigher with its multiplier set."""
+
+    def _read_option_value(self) -> float:
+        return 1.0
+
+
 def wait(condition: Callable[[], bool], patience: float = 60.0) -> None:
     end = time.monotonic() + patience
     while not condition():
@@ -266,7 +280,17 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     for one in weighers_of:
         runs[type(one).__name__] = lambda one=one: weighers.get_weighed_objects(
             [one], states, spec)
+    spread, ungrouped = spec_of(kronos_spread='rack'), spec_of(kronos_spread='rack')
+    ungrouped.instance_group = None
+    spread.instance_group.hosts = [f'cn{i}' for i in range(MEMBERS)]
+    domains = SpreadWeigher()
+    for name, request in ((GROUP_SPREAD, spread), (PROJECT_SPREAD, ungrouped)):
+        runs[name] = lambda request=request: weighers.get_weighed_objects(
+            [domains], states, request)
     with prepared(earlier):
+        book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
+        book._refresher.ensure_running = lambda: None  # it would ask Nova's database
+        book._replace_projects({f'u{i}-1': 'p' for i in range(count)})
         grow(states, 4)
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
@@ -284,7 +308,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             'all': (seconds[type(one).__name__] - seconds[f'no {kind}']) / count * 1e6}
             for one in some}
         for kind, some in (('filter', filters_of), ('weigher', weighers_of))}
-    for name in (CHANGED, REFRESHED):
+    for name in (CHANGED, REFRESHED, GROUP_SPREAD, PROJECT_SPREAD):
         result['weigher'][name] = {
             'own': (seconds[name] - seconds['IdleWeigher']) / count * 1e6,
             'all': (seconds[name] - seconds['no weigher']) / count * 1e6}

@@ -27,6 +27,7 @@ from kronos_nova.conf import plain_yaml
 from kronos_nova.conf import value_type
 from kronos_nova.model import contracts
 from kronos_nova.model import movement_hours
+from kronos_nova.model import spread_requests
 from kronos_nova.text import times
 
 GROUP = cfg.OptGroup('contracts', title='What may be done to an instance')
@@ -37,10 +38,14 @@ MAX_DEPTH = 5
 MAX_NODES = 200_000
 _PROJECT = re.compile(r'[0-9A-Za-z_.-]{1,64}')
 _DASHED_UUID = re.compile(r'[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}')
+_FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES, contracts.NOTIFY,
+           spread_requests.SPREAD)
+Spread = tuple[spread_requests.SpreadRequest, ...]
 #: Value of a key.
 Value = (model.Disruption | model.MoveQuota | model.NoticePeriod | movement_hours.MovementHours
-         | float)
-_FIELDS = (contracts.DISRUPTION, contracts.HOURS, contracts.MAX_MOVES, contracts.NOTIFY)
+         | float | Spread)
+#: The contract of a project that only asks for a spread.
+_NOTHING = model.Contract(model.ContractSource.PROJECT)
 
 
 class TimeType(value_type.ValueType):
@@ -86,8 +91,8 @@ OPTS: list[cfg.Opt] = [
              'opt_out_tag or opted_out_projects; strongest_for_tenants does not limit it. Give it '
              'to executors as well.'),
     cfg.StrOpt('file', default='',
-               help='A YAML file with contracts by project, read at the start of a process. Empty: '
-                    'no file. Give it to executors as well.'),
+               help='A YAML file with contracts by project, and spreads over failure domains, read '
+                    'at the start of a process. Empty: no file. Give it to executors as well.'),
     cfg.IntOpt('notice_valid_for', default=86400, min=3600, max=30 * 86400,
                help='Seconds for which an instance may move after its owner had the time that '
                     'kronos:notify asks for. Then the notice has lapsed, and a move needs a new '
@@ -111,14 +116,24 @@ def parse_moment(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProjectContracts:
-    """The operator's contracts: by project ID, and ``default`` for all other projects."""
+    """The operator's contracts: by project ID, and ``default`` for all other projects.
+
+    ``spreads``: the failure domains over which instances are spread, of the same projects.
+    """
 
     projects: Mapping[str, model.Contract] = dataclasses.field(default_factory=dict)
     default: model.Contract | None = None
+    spreads: Mapping[str, Spread] = dataclasses.field(default_factory=dict)
+    default_spread: Spread = ()
 
     def find_contract(self, project_id: str) -> model.Contract | None:
         """Return the contract of a project's instances."""
-        return self.projects.get(project_id, self.default)
+        stated = self.projects.get(project_id, self.default)
+        return None if stated == _NOTHING else stated
+
+    def find_spread(self, project_id: str) -> Spread:
+        """Return the requests for a spread that hold for a project's instances."""
+        return self.spreads.get(project_id, self.default_spread)
 
 
 def build_options(conf: cfg.ConfigOpts) -> model.ContractOptions:
@@ -157,7 +172,7 @@ def parse_project_contracts(document: Any, path: str, remembered: int) -> Projec
     _refuse_unknown(sections, ('default', 'projects'), path, '')
     default = sections.get('default')
     by_project = sections.get('projects')
-    projects = {}
+    projects, spreads = {}, {}
     for name, entry in _require_mapping(
             {} if by_project is None else by_project, path, 'projects').items():
         if not isinstance(name, str) or not _PROJECT.fullmatch(name):
@@ -166,12 +181,15 @@ def parse_project_contracts(document: Any, path: str, remembered: int) -> Projec
         if _DASHED_UUID.fullmatch(name):
             raise _make_error(path, 'projects', f'{name!r} has dashes, which no ID of Keystone has',
                               f'Write "{name.replace("-", "").lower()}".')
-        projects[name] = _parse_contract(entry, path, f'projects.{name}', remembered)
-    return ProjectContracts(projects, None if default is None else _parse_contract(
-        default, path, 'default', remembered))
+        projects[name], spreads[name] = _parse_contract(entry, path, f'projects.{name}', remembered)
+    of_others, spread = (None, ()) if default is None else _parse_contract(
+        default, path, 'default', remembered)
+    return ProjectContracts(projects, of_others, spreads, spread)
 
 
-def _parse_contract(entry: Any, path: str, where: str, remembered: int) -> model.Contract:
+def _parse_contract(entry: Any, path: str, where: str,
+                    remembered: int) -> tuple[model.Contract, Spread]:
+    """Return the contract of an entry and its requests for a spread."""
     fields = _require_mapping(entry, path, where)
     _refuse_unknown(fields, _FIELDS, path, f'{where}.')
     if not fields:
@@ -184,7 +202,8 @@ def _parse_contract(entry: Any, path: str, where: str, remembered: int) -> model
             values[name] = parse_value(name, value, remembered)
         except ValueError as e:
             raise _make_error(path, f'{where}.{name}', str(e), _REMEDIES[name]) from None
-    return model.Contract(model.ContractSource.PROJECT, **values)
+    spread = values.pop(spread_requests.SPREAD, ())
+    return model.Contract(model.ContractSource.PROJECT, **values), spread
 
 
 _REMEDIES = {
@@ -192,7 +211,9 @@ _REMEDIES = {
     contracts.HOURS: 'Write minute, hour, day, month and weekday in quotes, such as '
                      '"* 22-23,0-5 * * *".',
     contracts.MAX_MOVES: 'Write a number of moves, a slash and a time, such as 2/7d.',
-    contracts.NOTIFY: 'Write a time from 1m to 30d, such as 24h.'}
+    contracts.NOTIFY: 'Write a time from 1m to 30d, such as 24h.',
+    spread_requests.SPREAD: 'Write a kind of failure domain, such as rack, or rack:SET; commas '
+                            'separate several.'}
 
 
 def parse_value(key: str, text: str, remembered: int) -> Value:
@@ -213,6 +234,8 @@ def parse_value(key: str, text: str, remembered: int) -> Value:
         return contracts.parse_notice(text)
     if key == contracts.RELEASE:
         return parse_moment(text)
+    if key == spread_requests.SPREAD:
+        return spread_requests.parse_spread(text)
     return contracts.parse_quota(text, remembered)
 
 

@@ -66,6 +66,11 @@ OPTS: list[cfg.Opt] = [
                 help='Repair violated affinity and anti-affinity server groups.'),
     cfg.BoolOpt('enforce_soft_affinity', default=False,
                 help='Repair violated soft-affinity and soft-anti-affinity server groups.'),
+    cfg.BoolOpt('enforce_domain_spread', default=False,
+                help='Move instances that ask for a spread over failure domains (kronos:spread) to '
+                     'emptier domains (kronos:domain of aggregates). Tenants may write such '
+                     'requests, and so cause moves of their own instances. Also without the '
+                     'option, moves for balance, packing and repair never worsen a spread.'),
     cfg.StrOpt('name', default='',
                help='What tells this engine from others at the broker, where each has a queue '
                     'of its own for results. Default: the name of its host. Several engines of '

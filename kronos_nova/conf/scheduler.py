@@ -50,6 +50,11 @@ FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
                       'the requester\'s instances, negative gathers them. Default: off, and '
                       'nothing is looked up. Aggregate metadata of the same name overrides it '
                       'per host.'),
+    cfg.FloatOpt('kronos_domain_weight_multiplier', default=0.0,
+                 help='Multiplier of KronosDomainWeigher: positive prefers, for instances whose '
+                      'flavor has the extra spec kronos:spread, the failure domains with the '
+                      'fewest members of their set (kronos:domain of aggregates). Default: off. '
+                      'Aggregate metadata of the same name overrides it per host.'),
 ]
 
 OPTS: list[cfg.Opt] = [

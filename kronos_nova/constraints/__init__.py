@@ -25,6 +25,7 @@ from kronos_nova.constraints import candidates
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import contracts
 from kronos_nova.constraints import disks
+from kronos_nova.constraints import domain_spread
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import instance
@@ -71,6 +72,7 @@ ALL: tuple[Rule, ...] = (
     server_groups.AFFINITY_RULE,
     server_groups.GROUP_IN_FLIGHT_RULE,
     hints.HINT_IN_FLIGHT_RULE,
+    domain_spread.WORSENS_SPREAD_RULE,
     traits.CPU_TRAITS_RULE,
     claims.CLAIMS_RULE,
     metrics.SCORED_RULE,

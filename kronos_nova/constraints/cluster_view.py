@@ -22,10 +22,12 @@ import functools
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
+from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import load_view
 from kronos_nova.constraints import placement_overlay
+from kronos_nova.model import spread_requests
 
 
 class ClusterView:
@@ -60,6 +62,7 @@ class ClusterView:
         self.has_unknown_destination = self.placement.has_unknown_destination
         self.list_groups_of = self.placement.list_groups_of
         self.list_members_on = self.placement.list_members_on
+        self.list_spread_sets_of = self.placement.list_spread_sets_of
         self.judge_missing_scores = self.load.judge_missing_scores
         self.judge_frozen_host = self.load.judge_frozen_host
         self.map_projected_fills = self.load.map_projected_fills
@@ -90,6 +93,10 @@ class ClusterView:
         return aggregate_metadata.HostAggregates(
             self.cluster.aggregates, self.cluster.aggregate_metadata)
 
+    @property
+    def domains(self) -> failure_domains.FailureDomains:
+        return self.placement.domains
+
     def list_sharing_providers(self, host: str) -> Collection[model.Provider]:
         return [self.cluster.sharing[uuid] for uuid in sorted(self.cluster.hosts[host].sharing)
                 if uuid in self.cluster.sharing]
@@ -99,6 +106,16 @@ class ClusterView:
             self._tied = hints.build_hint_ties(self.cluster.instances,
                                                self.options.nova_enabled_filters)
         return self._tied.get(uuid, ())
+
+    def count_possible_members(self, spread_set: spread_requests.SpreadSet,
+                               names: frozenset[str], but: str) -> int:
+        there = self.placement.list_set_members(spread_set, names, certain=False)
+        return len(there) - (but in there)
+
+    def count_certain_members(self, spread_set: spread_requests.SpreadSet,
+                              names: frozenset[str], but: str) -> int:
+        here = self.placement.list_set_members(spread_set, names, certain=True)
+        return len(here) - (but in here)
 
     def sum_allocated(self, host: str, resource_class: str) -> float:
         return self.occupancy.sum_allocated(self.cluster.hosts[host], resource_class)

@@ -19,7 +19,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kronos_nova import model
+from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import occupancy
+from kronos_nova.constraints import spread_sets
+from kronos_nova.model import spread_requests
+
+#: Sets of members whose places the overlay follows.
+MemberSet = model.ServerGroup | spread_requests.SpreadSet
 
 
 class Departure(NamedTuple):
@@ -54,6 +60,13 @@ class PlacementOverlay:
         for group in cluster.groups:
             for uuid in group.members:
                 self._groups[uuid].append(group)
+        self.domains = failure_domains.FailureDomains(cluster.aggregates,
+                                                      cluster.aggregate_metadata)
+        self.spread_sets = spread_sets.build_spread_sets(cluster, self.domains.kinds)
+        self._sets: dict[str, list[spread_requests.SpreadSet]] = defaultdict(list)
+        for spread_set in self.spread_sets:
+            for uuid in spread_set.members:
+                self._sets[uuid].append(spread_set)
         #: Hosts where instances in flight may end, alternates of tasks too.
         self._ends: dict[str, set[str]] = defaultdict(set)
         for departure in self.list_departures():
@@ -94,14 +107,38 @@ class PlacementOverlay:
         """Return the members by host; hosts without one are left out."""
         return {h: m for h, m in self._map_members(group).items() if m}
 
-    def _map_members(self, group: model.ServerGroup) -> dict[str, set[str]]:
+    def list_spread_sets_of(self, uuid: str) -> Collection[spread_requests.SpreadSet]:
+        return self._sets.get(uuid, ())
+
+    def list_set_members(self, spread_set: spread_requests.SpreadSet, names: frozenset[str], *,
+                         certain: bool) -> Collection[str]:
+        """Return the members of a set in the domains; without names, on hosts without a domain.
+
+        :param certain: only those that are nowhere else, also when moves end; else all that may be
+            or come to be there, also on a host whose domain is unclear.
+        """
+        kind, domains = spread_set.kind, self.domains
+        by_host = self._map_members(spread_set)
+        hosts = ([h for h in by_host if not domains.list_domains(kind, h)] if not names
+                 else {h for name in names for h in domains.map_hosts(kind)[name]})
+        members = {u for h in hosts if h in by_host for u in by_host[h]}
+        unclear = {u for h in domains.list_unclear(kind) if h in by_host for u in by_host[h]}
+        if not certain:
+            return members | unclear | {u for u, host in self.flying.items()
+                                        if host is None and u in spread_set.members}
+        leaving = {u for u in members if u in self.flying and (
+            self.flying[u] is None or not {self.find_host_of(u), *self._ends[u]} <= set(hosts))}
+        return members - unclear - leaving
+
+    def _map_members(self, group: MemberSet) -> dict[str, set[str]]:
         """Return the members by host, at first those of the cluster.
 
         Each method that moves a member changes this mapping, so that no move is missed.
         """
-        members_by_host = self._members.get(group.uuid)
+        key = group.uuid if isinstance(group, model.ServerGroup) else group.key
+        members_by_host = self._members.get(key)
         if members_by_host is None:
-            members_by_host = self._members[group.uuid] = defaultdict(set)
+            members_by_host = self._members[key] = defaultdict(set)
             for uuid in group.members:
                 instance = self.cluster.instances.get(uuid)
                 if instance is not None:
@@ -141,12 +178,15 @@ class PlacementOverlay:
         self._add_group_member(uuid, host)
 
     def _add_group_member(self, uuid: str, host: str) -> None:
-        for group in self._groups.get(uuid, ()):
+        for group in self._list_followed_sets(uuid):
             self._map_members(group)[host].add(uuid)
 
     def _discard_group_member(self, uuid: str, host: str) -> None:
-        for group in self._groups.get(uuid, ()):
+        for group in self._list_followed_sets(uuid):
             self._map_members(group)[host].discard(uuid)
+
+    def _list_followed_sets(self, uuid: str) -> Collection[MemberSet]:
+        return (*self._groups.get(uuid, ()), *self._sets.get(uuid, ()))
 
     # Moves that were under way at first.
 

@@ -21,7 +21,9 @@ from typing import Protocol
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
+from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import occupancy
+from kronos_nova.model import spread_requests
 
 
 class CloudView(Protocol):
@@ -44,6 +46,10 @@ class CloudView(Protocol):
     @property
     def aggregates(self) -> aggregate_metadata.HostAggregates:
         """Metadata of the hosts' aggregates."""
+
+    @property
+    def domains(self) -> failure_domains.FailureDomains:
+        """Failure domains of the hosts."""
 
     def list_sharing_providers(self, host: str) -> Collection[model.Provider]:
         """Return the providers that share with the host's tree."""
@@ -72,6 +78,19 @@ class CloudView(Protocol):
 
     def list_members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
         """Return the UUIDs of members on the host, coming to it or leaving it."""
+
+    def list_spread_sets_of(self, uuid: str) -> Collection[spread_requests.SpreadSet]: ...
+
+    def count_possible_members(self, spread_set: spread_requests.SpreadSet,
+                               names: frozenset[str], but: str) -> int:
+        """Return how many members of the set, but one, may be or come to be in these domains.
+
+        Without names: on hosts that have no domain of the set's kind.
+        """
+
+    def count_certain_members(self, spread_set: spread_requests.SpreadSet,
+                              names: frozenset[str], but: str) -> int:
+        """Return how many members of the set, but one, are and stay in these domains."""
 
     def sum_allocated(self, host: str, resource_class: str) -> float:
         """Return the amount allocated on all providers of the host's tree.

@@ -20,6 +20,7 @@ import enum
 import itertools
 
 from kronos_nova.model import contracts as agreements
+from kronos_nova.model import spread_requests
 
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
@@ -161,6 +162,7 @@ class Instance:
     those that rules look at: instance UUIDs by hint. ``power_state`` is Nova's number, None
     unknown. ``opted_out`` names where its owner has opted out of moves, in the operator's words.
     ``contracts``: each source that states what may be done to it, with its statements.
+    ``spread``: the kinds of failure domains over which it is to be spread, of all sources.
     """
 
     uuid: str
@@ -186,6 +188,7 @@ class Instance:
     power_state: int | None = None
     opted_out: str | None = None
     contracts: tuple[agreements.Contract, ...] = ()
+    spread: tuple[spread_requests.SpreadRequest, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class PlanningOptions:
     drain_mode: DrainMode = DrainMode.AUTO
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
+    enforce_domain_spread: bool = False
     enforce_placement_claims: bool = True
     enforce_placement_disk: bool | None = None
     require_cpu_compatibility: bool = False

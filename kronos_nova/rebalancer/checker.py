@@ -177,9 +177,10 @@ def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.
     if move.phase is model.Phase.AFFINITY and not any(
             uuid in g.members and (options.enforce_hard_affinity if g.policy.is_hard
                                    else options.enforce_soft_affinity)
-            for g in cluster.groups):
-        yield model.Rejection('no-repair', f'instance {uuid} is in no server group that is to '
-                                           'be repaired')
+            for g in cluster.groups) and not (
+                options.enforce_domain_spread and cluster.instances[uuid].spread):
+        yield model.Rejection('no-repair', f'instance {uuid} is in no server group and no spread '
+                                           'that is to be repaired')
 
 
 def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
@@ -227,6 +228,9 @@ class _ReplayView:
         #: A moving instance that a hint ties to it is a mate as well.
         for u in by_uuid:
             self._mates[u] |= by_uuid.keys() & view.list_hinted_instances(u)
+        #: Moving instances that share a spread set: they may be under way at once.
+        self._spread_mates = {u: {o for s in view.list_spread_sets_of(u) for o in s.members
+                                  if o in by_uuid and o != u} for u in by_uuid}
         self._flying = {f.instance_uuid for f in view.cluster.flights}
 
     def list_rejections(self) -> list[model.Rejection]:
@@ -309,10 +313,11 @@ class _ReplayView:
         difference; and, for the second move of a swap, the first one, which was ``earlier``.
         """
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
-        mates = self._mates[uuid]
+        mates = self._mates[uuid] | self._spread_mates[uuid]
         if earlier is not None:
             ends |= {earlier.from_host, earlier.to_host}
-            mates = mates | self._mates[earlier.instance_uuid] | {earlier.instance_uuid}
+            mates |= (self._mates[earlier.instance_uuid]
+                      | self._spread_mates[earlier.instance_uuid] | {earlier.instance_uuid})
         landed = [m for u in sorted(self._needs[uuid])
                   if (m := self._by_uuid[u]).from_host in ends or u in mates]
         absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]

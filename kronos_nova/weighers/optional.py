@@ -23,6 +23,8 @@ from nova.scheduler import weights
 from kronos_nova.scheduler import guard
 from kronos_nova.scheduler import runtime
 
+_BEFORE = '_kronos_instances_before'
+
 
 class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     """A cost in [0, 1] that counts against a host; 0 is no opinion.
@@ -78,3 +80,14 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
             return True
         aggregates = {id(a): a for host in hosts for a in host.aggregates}
         return any(self.OPTION in a.metadata for a in aggregates.values())
+
+
+def count_request_siblings(host: Any) -> int:
+    """Return how many instances this request has already put on the host.
+
+    HostState.instances does not contain these instances, but num_instances counts them; and
+    Nova makes new HostState objects for each request.
+    """
+    now = int(host.num_instances)
+    before: int = host.__dict__.setdefault(_BEFORE, now)
+    return max(0, now - before)

@@ -20,8 +20,6 @@ from kronos_nova.weighers import optional
 from kronos_nova.weighers import project_cache
 
 #: On a HostState, which lives as long as a request: its num_instances at first.
-BEFORE = '_kronos_instances_before'
-
 
 class KronosProjectWeigher(optional.OptionalWeigher):
     """Charges a host for the instances of the requester's project on it.
@@ -40,20 +38,9 @@ class KronosProjectWeigher(optional.OptionalWeigher):
             return [0.0] * len(hosts)
         book = runtime.get_runtime().get_shared_state(project_cache.ProjectBook)
         book.record_project(spec.instance_uuid, project)
-        theirs = book.list_project_instances(hosts, project) - {spec.instance_uuid}
+        theirs = frozenset(book.list_project_instances(hosts, project)) - {spec.instance_uuid}
         host_costs = []
         for host in hosts:
-            count = len(theirs & host.instances.keys()) + _count_request_siblings(host)
+            count = len(theirs.intersection(host.instances)) + optional.count_request_siblings(host)
             host_costs.append(count / (count + 1))
         return host_costs
-
-
-def _count_request_siblings(host: Any) -> int:
-    """Return how many instances this request has already put on the host.
-
-    HostState.instances does not contain these instances, but num_instances counts them; and
-    Nova makes new HostState objects for each request.
-    """
-    now = int(host.num_instances)
-    before: int = host.__dict__.setdefault(BEFORE, now)
-    return max(0, now - before)

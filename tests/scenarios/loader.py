@@ -21,8 +21,8 @@ Placement's fields,
 {at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
 provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
 status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
-image_properties, power_state, opted_out, contracts {source: {key: text}}, hints
-{hint: [names]}}; names become UUIDs
+image_properties, power_state, opted_out, contracts {source: {key: text}}, spread (as
+kronos:spread), hints {hint: [names]}}; names become UUIDs
 with :func:`uuid_of`. ``aggregate_metadata``: aggregate -> {key: text}. ``scores``:
 policy -> {host label: value}. ``waiting``: moves for which a plan waits for approval,
 [{instance, from, to, phase, requires [names]}]; they cool their scope and instances, and a drain
@@ -43,6 +43,7 @@ from kronos_nova import plugins
 from kronos_nova import policy
 from kronos_nova import scoring
 from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
@@ -158,6 +159,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             extra_specs=row.get('extra_specs'), image_properties=row.get('image_properties'),
             power_state=row.get('power_state'), opted_out=row.get('opted_out'),
             contracts=_contracts(row.get('contracts', {})),
+            spread=spread_requests.parse_spread(row['spread']) if 'spread' in row else (),
             scheduler_hints={hint: tuple(uuid_of(n) for n in others)
                              for hint, others in row.get('hints', {}).items()},
             launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)

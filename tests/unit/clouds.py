@@ -28,9 +28,11 @@ from hypothesis import strategies as st
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import prefilters
 from kronos_nova.model import movement_hours
+from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
@@ -59,7 +61,8 @@ def examples(count):
 class Knobs:
     """Knobs of a cloud. ``clean``: no history, flights, odd services, outsiders or gaps.
     ``trees``: hosts have nested and sharing providers. ``devices``: hosts have PCI devices,
-    and some devices can be live-migrated."""
+    and some devices can be live-migrated. ``domains``: hosts have racks and power feeds, and
+    instances are spread over them, some of which is written wrongly unless ``clean``."""
 
     seed: int
     hosts: int = 4
@@ -77,6 +80,7 @@ class Knobs:
     # These change nothing else.
     trees: bool = dataclasses.field(default=False, repr=False)
     devices: bool = dataclasses.field(default=False, repr=False)
+    domains: bool = dataclasses.field(default=False, repr=False)
 
 
 def knobs(**fixed):
@@ -87,7 +91,8 @@ def knobs(**fixed):
         'budget': st.integers(1, 8), 'drains': st.booleans(),
         'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
         'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
-    for name in fixed.keys() & {'trees', 'devices'}:  # elsewhere the examples stay as they were
+    # Elsewhere the examples stay as they were.
+    for name in fixed.keys() & {'trees', 'devices', 'domains'}:
         drawn[name] = st.just(fixed[name])
     return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
                                for name, strategy in drawn.items()})
@@ -117,6 +122,8 @@ def request(k):
     cluster = _pinned(k, cluster)
     if k.devices:
         cluster = _with_devices(k, cluster)
+    if k.domains:
+        cluster = _with_domains(k, cluster)
     options = model.PlanningOptions(
         nova_enabled_filters=_some(k, 'filters', FILTERS),
         nova_prefilters=_some(k, 'prefilters', PREFILTERS),
@@ -129,6 +136,7 @@ def request(k):
         cold_migrate_stopped=k.instances % 3 == 0,
         instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
         max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000,
+        enforce_domain_spread=k.domains and k.soft_repairs,
         contracts=_contract_options(k))
     return planner.PlanningInput(
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
@@ -204,6 +212,31 @@ def _with_devices(k, cluster):
             used={'CUSTOM_PCI': len(users)}, parent_uuid=h.provider.uuid,
             traits=frozenset(['HW_PCI_LIVE_MIGRATABLE'] if rng.random() < 0.6 else []))))
     return dataclasses.replace(cluster, instances=instances, hosts=hosts)
+
+
+def _with_domains(k, cluster):
+    """Put hosts into racks and feeds, and let most instances ask for a spread."""
+    rng = random.Random(f'domains {k!r}')
+    aggregates, metadata = dict(cluster.aggregates), dict(cluster.aggregate_metadata)
+    for kind, count in (('rack', rng.randint(2, 4)), ('pdu', 2)):
+        for n in range(count):
+            metadata[f'{kind}{n}'] = {failure_domains.KEY: f'{kind}:{n}'}
+            aggregates[f'{kind}{n}'] = ()
+        for host in sorted(cluster.hosts):
+            chosen = [rng.randrange(count)] if k.clean or rng.random() < 0.9 else rng.sample(
+                range(count), rng.choice([0, 2]))
+            for n in chosen:
+                aggregates[f'{kind}{n}'] += (host,)
+    if not k.clean and rng.random() < 0.1:
+        metadata['pdu0'] = {failure_domains.KEY: 'pdu'}
+    requests = [spread_requests.parse_spread(text)
+                for text in ('rack', 'rack', 'rack:web', 'pdu,rack:web', 'pdu', 'room')]
+    instances = {u: dataclasses.replace(
+        i, project_id=i.project_id or rng.choice(['p', 'p', 'q']),
+        spread=rng.choice(requests) if rng.random() < 0.8 else ())
+        for u, i in cluster.instances.items()}
+    return dataclasses.replace(cluster, aggregates=aggregates, aggregate_metadata=metadata,
+                               instances=instances)
 
 
 FILTERS = frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS, aggregates.IMAGES,

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from kronos_nova import model
 from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.model import contracts
+from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.clients import records
 
 _KEYS = {f'{contracts.PREFIX}{name}': name
@@ -32,6 +33,7 @@ _KEYS = {f'{contracts.PREFIX}{name}': name
                       contracts.NOTIFY)}
 #: Only the owner of an instance releases it.
 _OWNERS_KEYS = _KEYS | {f'{contracts.PREFIX}{contracts.RELEASE}': contracts.RELEASE}
+_SPREAD = f'{contracts.PREFIX}{spread_requests.SPREAD}'
 
 
 class StatementValues:
@@ -54,6 +56,11 @@ class StatementValues:
             except ValueError:
                 self._known[key] = None
         return self._known[key]
+
+    def read_spread(self, text: str) -> contracts_conf.Spread:
+        """Return the requests of a text."""
+        value = self.read_value(spread_requests.SPREAD, text, 0)
+        return value if isinstance(value, tuple) else (spread_requests.UNREADABLE,)
 
 
 def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | None,
@@ -79,9 +86,31 @@ def read_contracts(record: records.JsonRecord, extra_specs: Mapping[str, str] | 
     return (*stated, *(() if of_project is None else (of_project,)))
 
 
+def read_spread(record: records.JsonRecord, extra_specs: Mapping[str, str] | None,
+                project_id: str, projects: contracts_conf.ProjectContracts,
+                known: StatementValues) -> contracts_conf.Spread:
+    """Return the requests for a spread over failure domains of all sources, sorted.
+
+    A value that cannot be read counts as ``spread_requests.UNREADABLE``. The parameters are those
+    of :func:`read_contracts`.
+    """
+    texts: list[str] = []
+    if record.has_key('metadata'):
+        texts += [text for key, text in record.texts_by_name('metadata').items() if key == _SPREAD]
+    if record.has_key('tags'):
+        texts += [tag.removeprefix(f'{_SPREAD}=') for tag in record.read_texts('tags')
+                  if tag.startswith(f'{_SPREAD}=')]
+    if extra_specs and _SPREAD in extra_specs:
+        texts.append(extra_specs[_SPREAD])
+    requests = set(projects.find_spread(project_id))
+    for text in texts:
+        requests |= set(known.read_spread(text))
+    return tuple(sorted(requests)[:spread_requests.MOST])
+
+
 def _list_items(texts: Mapping[str, str], others: Collection[str]) -> list[tuple[str, str]]:
     return [(key, text) for key, text in texts.items()
-            if key.startswith(contracts.PREFIX) and key not in others]
+            if key.startswith(contracts.PREFIX) and key != _SPREAD and key not in others]
 
 
 def _split_tags(tags: Iterable[str], others: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -89,7 +118,8 @@ def _split_tags(tags: Iterable[str], others: Collection[str]) -> Iterator[tuple[
     for tag in tags:
         if tag.startswith(contracts.PREFIX) and tag not in others:
             key, _equals, value = tag.partition('=')
-            yield key, value
+            if key != _SPREAD:
+                yield key, value
 
 
 def _parse_source(source: model.ContractSource, items: Iterable[tuple[str, str]],

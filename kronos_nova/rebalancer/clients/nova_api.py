@@ -219,6 +219,16 @@ class NovaApi:
         return [nova_records.parse_instance(r, self._disruption)
                 for r in self._list_servers('servers', narrowed) if r.get('name') == name]
 
+    def list_servers_of_project(self, project_id: str) -> dict[str, model.Instance]:
+        """Return the servers of a project by UUID, also those on no host.
+
+        :raises ApiError: also when a cell does not answer.
+        """
+        return {instance.uuid: instance for instance in (
+            nova_records.parse_instance(data, self._disruption) for data in self._list_servers(
+                f'servers of project {api.format_printable(project_id)}',
+                {'project_id': project_id}))}
+
     def list_servers_on(self, host: str) -> dict[str, Server]:
         """Return the servers of all projects on a host by UUID, without their groups.
 

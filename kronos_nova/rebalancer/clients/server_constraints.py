@@ -14,8 +14,8 @@
 """The constraints on a server's host in a record of /servers.
 
 The flavor's extra specs (if policy shows them), the image's properties (2.98), hints for the
-scheduler (2.100), contracts, and the owner's opt-out. Metadata and tags are the tenant's: only
-opt-out and contracts are kept.
+scheduler (2.100), contracts, the spread over failure domains, and the owner's opt-out. Metadata and
+tags are the tenant's: only opt-out, contracts and spread are kept.
 """
 
 from collections.abc import Mapping
@@ -70,14 +70,16 @@ def read_constraints(record: records.JsonRecord, where: DisruptionSettings,
 
     :raises ApiError: a field does not have the type that Nova's API promises.
     """
-    extra_specs = _extra_specs(record)
+    extra_specs, project_id = _extra_specs(record), record.optional_text('tenant_id') or ''
     return {'extra_specs': extra_specs, 'image_properties': _image_properties(record),
             'scheduler_hints': _parse_scheduler_hints(record),
             'power_state': record.optional_amount('OS-EXT-STS:power_state'),
             'opted_out': _opted_out(record, where),
             'contracts': contract_statements.read_contracts(
-                record, extra_specs, record.optional_text('tenant_id') or '', where.projects,
-                where.remembered, statements, (where.metadata_key, where.tag))}
+                record, extra_specs, project_id, where.projects, where.remembered, statements,
+                (where.metadata_key, where.tag)),
+            'spread': contract_statements.read_spread(
+                record, extra_specs, project_id, where.projects, statements)}
 
 
 def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:
@@ -141,6 +143,7 @@ class SharedMappings:
         self.statements = contract_statements.StatementValues()
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
         self._contracts: dict[tuple[model.Contract, ...], tuple[model.Contract, ...]] = {}
+        self._spreads: dict[contracts_conf.Spread, contracts_conf.Spread] = {}
 
     def share_mappings(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the same fields, mappings of texts and contracts shared."""
@@ -148,6 +151,7 @@ class SharedMappings:
             value = fields[name]
             if value is not None:
                 fields[name] = self._known.setdefault(frozenset(value.items()), value)
-        stated = fields['contracts']
+        stated, spread = fields['contracts'], fields['spread']
         fields['contracts'] = self._contracts.setdefault(stated, stated)
+        fields['spread'] = self._spreads.setdefault(spread, spread)
         return fields

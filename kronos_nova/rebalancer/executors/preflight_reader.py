@@ -12,9 +12,9 @@
 
 """Reader of the part of the cloud that decides about one move, right now.
 
-It reads as little as possible: the instance, both hosts, the instance's server groups with their
-members, and the migrations under way among these. The rules judge it as they judge a whole
-Cluster.
+It reads as little as possible: the instance, both hosts, the instance's server groups and spread
+sets with their members, and the migrations under way among these. The rules judge it as they judge
+a whole Cluster.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ from oslo_config import cfg
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import hints
+from kronos_nova.constraints import service_state
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
@@ -92,8 +93,12 @@ class FreshReader:
                        - {task.instance_uuid})
         members = reads.read_each('Nova', 'group members', self._read_member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
+        spread, more_groups = self._read_spread_mates(reads, task, server)
+        others |= {u: i for u, i in spread.items() if u not in others}
+        # Of spread mates, which may be many, only those that Nova does something to.
+        migrating = [u for u, i in others.items() if u not in spread or i.task_state is not None]
         for member_migrations in reads.read_each('Nova', 'migrations', self.nova.list_migrations,
-                                                 others).values():
+                                                 migrating).values():
             migrations = migrations + member_migrations
         nodes, _notes = collector.choose_hypervisors(
             [h for host_hypervisors in listed.values() for h in host_hypervisors],
@@ -108,13 +113,35 @@ class FreshReader:
             instance = self._with_claims(reads, instance, hosts[instance.host])
         instances = {instance.uuid: instance, **others}
         return model.Cluster(
-            hosts=hosts, services=services, instances=instances, groups=found_groups,
+            hosts=hosts, services=services, instances=instances,
+            groups=(*found_groups, *more_groups),
             flights=collector.list_flights([m for m in migrations if not m.has_ended], instances,
                                            now),
             aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
             sharing=collector.list_sharing_providers(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
+
+    def _read_spread_mates(self, reads: parallel_reads.ReadingContext, task: model.Task,
+                           server: nova_api.Server,
+                           ) -> tuple[dict[str, model.Instance], tuple[model.ServerGroup, ...]]:
+        """Read the instances with which the rule of spreads compares, and their server groups.
+
+        Only a set by a name, or of a whole project, has other instances than server groups.
+        """
+        asked, project = server.instance.spread, server.instance.project_id
+        if task.phase in service_state.LEAVING or not any(
+                request.name or not server.group_uuids for request in asked):
+            return {}, ()
+        listed = reads.read_one('Nova', 'servers',
+                                lambda: self.nova.list_servers_of_project(project))
+        mates = {u: i for u, i in listed.items()
+                 if i.spread and i.host and u != task.instance_uuid}
+        if all(request.name for request in asked):
+            return mates, ()
+        groups = reads.read_one('Nova', 'server groups', self.nova.server_groups)
+        return mates, tuple(g for g in groups if not g.members.isdisjoint(mates)
+                            and g.uuid not in server.group_uuids)
 
     def _read_forest(self, reads: parallel_reads.ReadingContext,
                      roots: list[str]) -> provider_trees.ProviderForest:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import ceilings
 from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.masks import domains
 from kronos_nova.rebalancer.masks import groups
 from kronos_nova.rebalancer.masks import hosts
 
@@ -31,10 +32,10 @@ Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 QUICK: tuple[Mask, ...] = (
     hosts.mark_receiving, hosts.mark_reachable, hosts.mark_compatible, hosts.mark_unrefused,
     claims.mark_room, groups.mark_still_groups)
-#: The quick masks, and the mask that looks at each grouped instance.
-MASKS: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups)
-#: For phases other than spread, which may go above a ceiling.
-FILLING: tuple[Mask, ...] = (*MASKS, ceilings.mark_below_ceilings)
+#: For the phase spread: the quick masks, and those that look at each grouped instance.
+MASKS: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups, domains.mark_spread_kept)
+#: For other phases: these stay below the ceilings, and drains may worsen a spread over domains.
+FILLING: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups, ceilings.mark_below_ceilings)
 
 
 def mark_permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,

@@ -28,9 +28,12 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import domain_spread
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import rules
+from kronos_nova.constraints import service_state
 
+SPREAD_CODES = domain_spread.WORSENS_SPREAD_RULE.codes
 #: For alternates: whether others are in flight does not depend on the host.
 _RULES = tuple(r for r in constraints.RULES if r.kind is not rules.RuleKind.IN_FLIGHT)
 
@@ -46,6 +49,8 @@ class MoveBoard:
         self.moves: dict[str, model.Move] = {}
         self.needs: dict[str, set[str]] = {}
         self.groups: dict[str, frozenset[str]] = {}
+        #: By instance UUID: its server groups and its spread sets.
+        self._shared: dict[str, frozenset[str]] = {}
         self._before = {h: view.map_known_fills(h) for h in {m.from_host for m in moves}}
         self._members: dict[str, list[str]] = defaultdict(list)
         self._leaving: dict[str, list[str]] = defaultdict(list)
@@ -63,7 +68,7 @@ class MoveBoard:
         """Place moves as they are: in waves, with their requirements and alternates."""
         for move in moves:
             uuid = move.instance_uuid
-            self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
+            self._note_sets(uuid)
             self._add_move(move, self._with_needs(move.requires))
             for host in move.alternates:
                 self.view.begin_departure(move, host)
@@ -77,13 +82,14 @@ class MoveBoard:
     def place_move(self, move: model.Move) -> model.Rejection | None:
         """Place a move, and require the fewest moves that must have completed before it.
 
-        It requires the moves of the same groups and hints, then as many moves that free the
+        It requires the moves of the same groups and hints, those of its spread sets if these hinder
+        it, then as many moves that free the
         destination as it needs, then the moves whose room it would take.
 
         :returns: why no order makes the move legal; then nothing has changed.
         """
         uuid = move.instance_uuid
-        self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
+        self._note_sets(uuid)
         mates = {u for group in self.groups[uuid] for u in self._members[group]}
         mates |= self.moves.keys() & self.view.list_hinted_instances(uuid)
         required = self._with_needs(mates)
@@ -91,6 +97,9 @@ class MoveBoard:
                          key=lambda u: self.moves[u].wave)
         with self._simulate_start(move, required) as land:
             rejection = self._judge_move(move)
+            if rejection is not None and rejection.rule in SPREAD_CODES:
+                required |= land(self._with_needs(self._list_spread_mates(uuid)) - required)
+                rejection = self._judge_move(move)
             for other in freeing:
                 if rejection is None:
                     break
@@ -113,15 +122,19 @@ class MoveBoard:
         """Return the earlier moves that this one would make illegal, and all their requirements.
 
         They go to the same host: this move takes room that another one freed for it, and they may
-        start before that room is free.
+        start before that room is free. Or they are of the same spread set.
         """
         total = self.view.map_known_fills(move.to_host)
+        coming = self._coming[move.to_host]
         if (not any(self.moves[u].from_host == move.to_host for u in required)
                 and all(total[name] <= limit
                         for name, (_, limit) in self.view.map_projected_fills(move).items())):
-            return set()
+            coming = []
+        mates = self._list_spread_mates(move.instance_uuid)
+        last_first = sorted(mates, key=lambda u: self.moves[u].wave, reverse=True)
         hindered: set[str] = set()
-        for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
+        # The last may require the others.
+        for uuid in dict.fromkeys((*last_first, *reversed(coming))):
             if uuid not in required and uuid not in hindered and uuid != move.instance_uuid:
                 other = self.moves[uuid]
                 with self._simulate_start(other, self.needs[uuid]):
@@ -141,7 +154,7 @@ class MoveBoard:
         Yields a function that lands more moves and returns their UUIDs.
         """
         uuid, ends = move.instance_uuid, (move.from_host, move.to_host)
-        mine, tied = self.groups[uuid], self.view.list_hinted_instances(uuid)
+        mine, tied = self._shared[uuid], self.view.list_hinted_instances(uuid)
         landed: list[model.Move] = []
         absent: list[model.Move] = []
 
@@ -149,7 +162,7 @@ class MoveBoard:
             for need in sorted(uuids):
                 other = self.moves[need]
                 if (other.from_host in ends or need in tied
-                        or not mine.isdisjoint(self.groups[need])):
+                        or not mine.isdisjoint(self._shared[need])):
                     self.view.revert_departure(other)
                     self.view.land_move(other)
                     landed.append(other)
@@ -179,12 +192,12 @@ class MoveBoard:
         """
         returning, other = self.moves[uuid], self.moves[failed]
         ends = {returning.from_host, returning.to_host, other.from_host, other.to_host}
-        mine = self.groups[uuid] | self.groups[failed]
+        mine = self._shared[uuid] | self._shared[failed]
         tied = {*self.view.list_hinted_instances(uuid), *self.view.list_hinted_instances(failed)}
         required = needs[uuid] | needs[failed]
         absent = [m for u, m in self.moves.items() if u == failed or failed in needs[u]]
         landed = [m for u, m in self.moves.items() if u == uuid or u in required and (
-            m.from_host in ends or u in tied or not mine.isdisjoint(self.groups[u]))]
+            m.from_host in ends or u in tied or not mine.isdisjoint(self._shared[u]))]
         for move in (*absent, *landed):
             self._recall_move(move)
         for move in landed:
@@ -206,6 +219,16 @@ class MoveBoard:
             return refuse_overfilling(self.view, move, self._before[move.from_host])
         return rejection
 
+    def _note_sets(self, uuid: str) -> None:
+        self.groups[uuid] = frozenset(g.uuid for g in self.view.list_groups_of(uuid))
+        self._shared[uuid] = self.groups[uuid] | {
+            s.key for s in self.view.list_spread_sets_of(uuid)}
+
+    def _list_spread_mates(self, uuid: str) -> set[str]:
+        """Return the placed instances that share a spread set with the instance."""
+        return {u for spread_set in self.view.list_spread_sets_of(uuid)
+                for u in self._members[spread_set.key] if u != uuid}
+
     def _with_needs(self, uuids: Iterable[str]) -> set[str]:
         return {need for u in uuids for need in (u, *self.needs[u])}
 
@@ -215,7 +238,7 @@ class MoveBoard:
         self.moves[uuid] = move = dataclasses.replace(
             move, requires=tuple(sorted(required)), wave=max(waves) + 1 if waves else 0)
         self.needs[uuid] = required
-        for group in self.groups[uuid]:
+        for group in self._shared[uuid]:
             self._members[group].append(uuid)
         self._leaving[move.from_host].append(uuid)
         self._coming[move.to_host].append(uuid)
@@ -226,7 +249,7 @@ class MoveBoard:
         uuid = move.instance_uuid
         self.view.revert_departure(self.moves.pop(uuid))
         del self.needs[uuid]
-        for group in self.groups[uuid]:
+        for group in self._shared[uuid]:
             self._members[group].pop()
         self._leaving[move.from_host].pop()
         self._coming[move.to_host].pop()
@@ -243,7 +266,8 @@ class MoveBoard:
         It may not where other moves of the plan count on its destination: for members of a hard
         affinity group, and for instances that a hint ties together. Nor may an instance with claims
         on a sharing provider, which would count there once for each destination. A repair of soft
-        groups is done at its destination only.
+        groups or of spreads is done at its destination only. An alternate may hinder a move of the
+        same spread set, unless the rule lets both move freely.
         """
         uuid = move.instance_uuid
         if self.view.occupancy.needs_sharing_provider(
@@ -254,7 +278,12 @@ class MoveBoard:
                 return False
             if move.phase is model.Phase.AFFINITY and not group.policy.is_hard:
                 return False
-        return True
+        if move.phase is model.Phase.AFFINITY and self.view.list_spread_sets_of(uuid):
+            return False
+        return not any(
+            move.phase not in service_state.LEAVING
+            or self.moves[mate].phase not in service_state.LEAVING
+            for mate in self._list_spread_mates(uuid))
 
     def try_alternate(self, move: model.Move, host: str) -> bool:
         """Return whether the move may end at the host, too.

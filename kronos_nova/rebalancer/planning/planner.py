@@ -27,6 +27,7 @@ from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
 from kronos_nova.constraints import relevant_cluster
+from kronos_nova.constraints import spread_sets
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import coupled_moves
 from kronos_nova.rebalancer.planning import move_gains
@@ -316,6 +317,8 @@ def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[m
         simulation.notes.append(hold)
     simulation.held = hold is not None or request.history.scope_cooling > 0
     simulation.warnings += contracts.describe_unreadable(request.cluster)
+    simulation.warnings += spread_sets.describe_unclear(
+        request.cluster, simulation.view.domains.problems, simulation.view.domains.kinds)
     moves: list[model.Move] = []
     unfinished, unbegun = '', []
     for strategy in request.strategies:

@@ -158,10 +158,11 @@ def _apply_first_legal(simulation: sim.Simulation, n: int, hosts: sim.Ints,
 
 
 def _count_broken_soft_rules(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Floats:
-    """Count the soft group rules that instance n would break on each host, less those mended."""
+    """Count the soft rules and spreads that instance n would break on each host, less those mended.
+    """
     if not simulation.grouped[n]:
         return np.zeros(len(hosts))
-    return simulation.group_changes(n, hosts)[1].astype(float)
+    return simulation.count_broken_preferences(n, hosts).astype(float)
 
 
 def _count_destinations(moves: list[model.Move]) -> int:

@@ -36,6 +36,7 @@ from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import capacity
 from kronos_nova.rebalancer.simulation import ceilings
 from kronos_nova.rebalancer.simulation import compatibility
+from kronos_nova.rebalancer.simulation import domain_membership
 from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.simulation import flavor_compatibility
@@ -138,7 +139,9 @@ class Simulation:
         self.divisor = known.divisor
         self.score_history = score_history.ScoreHistory(self.score, self.usage, self.capacity)
         marks = group_membership.mark_grouped_instances(self.view, self.index)
-        self.grouped, self.hard_grouped = marks.grouped, marks.hard
+        self.domains = domain_membership.DomainMembership(self.view, self.hosts, self.index)
+        #: Instances in a server group or a spread set, and in a hard server group.
+        self.grouped, self.hard_grouped = marks.grouped | self.domains.spread, marks.hard
         #: Instances of whose groups another member is in flight.
         self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
@@ -334,6 +337,11 @@ class Simulation:
                                                            self.uuids[n],
                                                            self.hosts[self.place[n]])
         return hard[hosts], soft[hosts]
+
+    def count_broken_preferences(self, n: int, hosts: Ints) -> Ints:
+        """Count the soft group rules and spreads that instance n breaks, less those it mends."""
+        spread = self.domains.compute_changes(self.uuids[n])[0]
+        return self.group_changes(n, hosts)[1] + spread[hosts]
 
     def soft_cost(self, move: model.Move) -> float:
         """Return the soft group rules broken less those mended, times ``soft_affinity_weight``."""

@@ -118,7 +118,8 @@ class _SnapshotAnonymiser:
             opted_out=_replace_reason, contracts=_map_list(_map_fields(
                 source=_keep_value, disruption=_keep_value, hours=_keep_hours,
                 max_moves=_keep_quota, notify=_keep_notice, release=_keep_value,
-                unreadable=_keep_value, ineffective=_keep_value)))
+                unreadable=_keep_value, ineffective=_keep_value)),
+            spread=_map_list(pinning.rename_domain))
         amounts = _map_items(names.rename_custom_name, _keep_value)
         inventory = _map_fields(total=_keep_value, reserved=_keep_value,
                                 allocation_ratio=_keep_value, min_unit=_keep_value,

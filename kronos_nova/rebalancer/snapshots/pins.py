@@ -26,6 +26,7 @@ from kronos_nova import constraints
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import extra_specs_ops
+from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import image_properties
 from kronos_nova.constraints import live
 from kronos_nova.rebalancer.snapshots import names as naming
@@ -68,9 +69,23 @@ class ConstraintAnonymiser:
 
     def rename_metadata(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """Rename the metadata of an aggregate; a value may be several, separated by commas."""
-        return {self._rename_shared_key(k): v if k in image_properties.SPELLINGS else ''.join(
+        return {self._rename_shared_key(k): v if k in image_properties.SPELLINGS
+                else self._rename_domains(v) if k == failure_domains.KEY else ''.join(
             self._rename_value(part) for part in re.split(
                 r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in metadata.items()}
+
+    def rename_domain(self, text: str) -> str:
+        """Rename a kind of failure domain, or a kind with a domain or a set."""
+        kind, colon, name = text.partition(':')
+        return self._rename_value(kind.strip().lower()) + colon + self._rename_value(name.strip())
+
+    def _rename_domains(self, text: str) -> str:
+        """Rename the domains of an aggregate; a value that cannot be read stays so."""
+        try:
+            failure_domains.parse_domains(text)
+        except ValueError:
+            return self._names.rename_identifier(text)
+        return ','.join(map(self.rename_domain, text.split(',')))
 
     def _rename_spec_value(self, key: str, value: str) -> str:
         """Rename the value of an extra spec."""

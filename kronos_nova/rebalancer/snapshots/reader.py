@@ -28,6 +28,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.model import contracts as agreements
 from kronos_nova.model import movement_hours
+from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
@@ -298,7 +299,16 @@ def _build_instance(record: schema.InstanceRecord, host: str) -> model.Instance:
         extra_specs=record.extra_specs, image_properties=record.image_properties,
         scheduler_hints={name: tuple(u) for name, u in record.scheduler_hints.items()},
         power_state=record.power_state, opted_out=record.opted_out,
-        contracts=tuple(map(_build_contract, record.contracts)))
+        contracts=tuple(map(_build_contract, record.contracts)),
+        spread=tuple(request for text in record.spread for request in _read_spread(text)))
+
+
+def _read_spread(text: str) -> tuple[spread_requests.SpreadRequest, ...]:
+    """Return the request that a text holds; one that cannot be read stays unreadable."""
+    try:
+        return spread_requests.parse_spread(text)
+    except ValueError:
+        return (spread_requests.UNREADABLE,)
 
 
 def _build_contract(record: schema.ContractRecord) -> model.Contract:

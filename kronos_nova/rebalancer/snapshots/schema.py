@@ -89,6 +89,7 @@ class InstanceRecord(_SnapshotRecord):
     power_state: Count | None = None
     opted_out: Text | None = None
     contracts: list[ContractRecord] = []
+    spread: list[Text] = []
 
 
 class GroupRecord(_SnapshotRecord):

@@ -195,7 +195,8 @@ def _build_instance(instance: model.Instance, groups: list[str]) -> dict[str, An
         'power_state': instance.power_state, 'opted_out': instance.opted_out,
         # Most instances have none; a release before reads the file then as it was.
         **({'contracts': [_build_contract(stated) for stated in instance.contracts]}
-           if instance.contracts else {})}
+           if instance.contracts else {}),
+        **({'spread': list(map(str, instance.spread))} if instance.spread else {})}
 
 
 def _build_contract(stated: model.Contract) -> dict[str, Any]:

@@ -17,6 +17,7 @@ To add one: a class with ``propose`` in one file, a line in setup.cfg under
 """
 
 import abc
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -61,15 +62,18 @@ class Strategy(abc.ABC):
 
 
 def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Phase,
-               hosts: sim.Ints | None = None, *, mends: bool = False) -> model.Move | None:
+               hosts: sim.Ints | None = None, *, mends: bool = False,
+               permitted: Callable[[int, sim.Ints], sim.Bools] | None = None,
+               ) -> model.Move | None:
     """Return the legal move of one of the instances that leaves the cloud best.
 
-    Moves are ordered by combined imbalance with the soft groups' cost, then the convex
-    measure, then memory, then UUID and host. Without trusted scores, the fullest resource
+    Moves are ordered by combined imbalance with the cost of soft groups and spread sets, then the
+    convex measure, then memory, then UUID and host. Without trusted scores, the fullest resource
     class of the destination decides first.
 
     :param hosts: destinations, ascending; None: any.
     :param mends: only moves that mend a violated group.
+    :param permitted: marks the hosts to which an instance may go, besides the rules.
     """
     if hosts is None:
         hosts = np.arange(len(simulation.hosts), dtype=np.intp)
@@ -95,10 +99,14 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     if mends:
         allowed[~simulation.grouped[rows]] = False
     for row in np.flatnonzero(simulation.grouped[rows]):
-        hard, soft = simulation.group_changes(int(rows[row]), columns)
-        first[row] += soft * simulation.options.soft_affinity_weight
+        first[row] += (simulation.count_broken_preferences(int(rows[row]), columns)
+                       * simulation.options.soft_affinity_weight)
         if mends:
-            allowed[row] &= simulation.mark_repairing(hard, soft)
+            allowed[row] &= simulation.mark_repairing(
+                *simulation.group_changes(int(rows[row]), columns))
+    if permitted is not None:
+        for number, n in enumerate(rows.tolist()):
+            allowed[number] &= permitted(n, columns)
     r, c = np.nonzero(allowed)
     keys = (np.round(first[r, c], 12), np.round(second[r, c], 12), simulation.cost[rows[r]],
             rows[r], columns[c])

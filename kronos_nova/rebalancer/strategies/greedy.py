@@ -42,6 +42,7 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import domains
 from kronos_nova.rebalancer.masks import groups
 from kronos_nova.rebalancer.strategies import base
 
@@ -285,6 +286,7 @@ def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -
     """
     allowed: sim.Bools = groups.mark_hard_groups(
         simulation, np.array([n], dtype=np.intp), columns)[0]
+    allowed &= domains.mark_spread_kept(simulation, np.array([n], dtype=np.intp), columns)[0]
     uuid = simulation.uuids[n]
     column = groups.list_columns(simulation, columns)
     for group in simulation.view.list_groups_of(uuid):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: make violated server groups follow their policies again."""
+"""Repair: make violated server groups follow their policies, and spread sets evenly again."""
 
 from collections.abc import Mapping
 
@@ -20,15 +20,17 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
+from kronos_nova.rebalancer.strategies import domain_repair
 
 Spread = Mapping[str, set[str]]
 
 
 class Repair(base.Strategy):
-    """Hard groups before soft ones, in order of UUID."""
+    """Hard groups before soft ones, in order of UUID, then spreads over failure domains."""
 
     def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
-        return options.enforce_hard_affinity or options.enforce_soft_affinity
+        return (options.enforce_hard_affinity or options.enforce_soft_affinity
+                or options.enforce_domain_spread)
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
         options = simulation.options
@@ -46,6 +48,8 @@ class Repair(base.Strategy):
             moves += self._mend_group(simulation, group, budget - len(moves))
         if not broken:
             simulation.notes.append('no violated server group')
+        if options.enforce_domain_spread:
+            moves += domain_repair.level_spread_sets(simulation, budget - len(moves))
         return moves
 
     def _mend_group(self, simulation: sim.Simulation, group: model.ServerGroup,

@@ -20,6 +20,7 @@ from kronos_nova import model
 from kronos_nova.conf import contracts
 from kronos_nova.conf import opts
 from kronos_nova.model import movement_hours
+from kronos_nova.model import spread_requests
 
 FILE = """\
 default: {disruption: live}
@@ -55,6 +56,20 @@ def test_a_file_has_contracts_by_project_and_for_the_rest(conf):
     assert found.find_contract('other') == model.Contract(
         model.ContractSource.PROJECT, model.Disruption.LIVE)
     assert opts.wrong_values(conf) == []
+
+
+def test_a_file_asks_for_a_spread(conf):
+    found = load(conf, """\
+default: {spread: "rack,pdu"}
+projects:
+  p: {spread: "rack:web", disruption: live}
+  q: {disruption: never}
+""")
+    assert found.find_spread('p') == (spread_requests.SpreadRequest('rack', 'web'),)
+    assert found.find_spread('q') == ()
+    assert list(map(str, found.find_spread('r'))) == ['pdu', 'rack']
+    assert found.find_contract('r') is None, 'an entry with a spread alone is no contract'
+    assert found.find_contract('p').disruption is model.Disruption.LIVE
 
 
 def test_an_empty_file_and_no_file_state_nothing(conf):

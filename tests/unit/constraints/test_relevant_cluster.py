@@ -22,7 +22,7 @@ from tests.unit import clouds
 
 
 @clouds.examples(60)
-@hypothesis.given(knobs=clouds.knobs(clean=False))
+@hypothesis.given(knobs=clouds.knobs(clean=False, domains=True))
 def test_every_rule_says_the_same_of_the_part_as_of_the_whole(knobs):
     request = clouds.request(knobs)
     plan = planner.plan(request)

@@ -370,6 +370,31 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
                 assert [v.rule for v in one.refused] == [v.rule for v in two.refused]
 
 
+def test_spreads_over_failure_domains_are_judged_as_before(tmp_path):
+    said = set()
+    for seed in range(12):
+        request = clouds.request(clouds.Knobs(seed, hosts=6, instances=14, groups=2, domains=True,
+                                              clean=seed % 2 == 0))
+        path = writer.write_snapshot(str(tmp_path / f'original{seed}'), dataclasses.replace(
+            recording(), cluster=request.cluster, histories={}))
+        again = copied(tmp_path / f'copy{seed}', anonymiser.anonymise_snapshot(
+            path, SALT, keep_order=True))
+        was, there = (reader.read_snapshot(str(p)).cluster for p in (path, again))
+        assert {u: i.spread for u, i in was.instances.items()} == {
+            u: i.spread for u, i in request.cluster.instances.items()}
+        renaming = Renaming(was)
+        rule = constraints.domain_spread.WORSENS_SPREAD_RULE
+        views = [cluster_view.ClusterView(c, request.options) for c in (was, there)]
+        for number, host in itertools.product(was.instances, was.hosts):
+            move = model.Move(number, was.instances[number].host, host, model.Phase.SPREAD)
+            one, two = rule.judge(views[0], move), rule.judge(views[1], renaming(move))
+            assert (one and one.rule) == (two and two.rule)
+            said.add(one and one.rule)
+        text = ''.join(p.read_text() for p in again.rglob('*.json'))
+        assert 'rack' not in text and '"web' not in text and 'pdu' not in text
+    assert said == {None, 'worsens-spread', 'unclear-domain'}
+
+
 def test_one_salt_gives_one_name_and_another_another(original):
     first, again = (anonymiser.anonymise_snapshot(original, SALT).documents for _ in range(2))
     assert first == again

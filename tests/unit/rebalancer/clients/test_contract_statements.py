@@ -24,6 +24,7 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.model import movement_hours
+from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import server_constraints
 from kronos_nova.rebalancer.simulation import cluster_simulation
@@ -157,3 +158,35 @@ def test_servers_of_one_flavor_share_their_contracts() -> None:
     one, other = (nova_records.parse_instance(answers.server(uuid, metadata={
         'kronos:disruption': 'live'}), shared=shared) for uuid in ('vm', 'wm'))
     assert one.contracts is other.contracts
+
+
+def read_spread(settings: server_constraints.DisruptionSettings = server_constraints.NOWHERE,
+                extra_specs: dict[str, str] | None = None, **fields: Any) -> list[str]:
+    data = answers.server('vm', **{'metadata': {}, 'tags': [], **fields})
+    if extra_specs is not None:
+        data['flavor'] = data['flavor'] | {'extra_specs': extra_specs}
+    return list(map(str, nova_records.parse_instance(data, settings).spread))
+
+
+def test_all_requests_for_a_spread_count() -> None:
+    projects = contracts_conf.ProjectContracts(
+        spreads={'p': spread_requests.parse_spread('room')},
+        default_spread=spread_requests.parse_spread('row'))
+    settings = server_constraints.DisruptionSettings(projects=projects)
+    assert read_spread(
+        settings, {'kronos:spread': 'rack'}, tenant_id='p', metadata={'kronos:spread': 'pdu, rack'},
+        tags=['kronos:spread=rack:web', 'kronos:spread=pdu:db', 'kronos:spread', 'other']) == [
+            'pdu', 'pdu:db', 'rack', 'rack:web', 'room']
+    assert read_spread(settings, tenant_id='q') == ['row']
+    assert read_spread() == []
+
+
+@pytest.mark.parametrize('text', ['', 'rack:', '%(x)s', '{0}', 'r' * 200, 'rack;DROP', '<b>'])
+def test_a_request_that_cannot_be_read_leaves_no_text(text: str) -> None:
+    assert read_spread(metadata={'kronos:spread': text}, tags=['kronos:spread=rack']) == [
+        '', 'rack']
+
+
+def test_one_instance_has_few_requests() -> None:
+    tags = [f'kronos:spread=rack:set{n}' for n in range(50)]
+    assert len(read_spread(tags=tags)) == spread_requests.MOST

@@ -13,6 +13,7 @@
 
 """The reader before a move: it reads every input of the rules, and nothing else."""
 
+import dataclasses
 from typing import Any
 
 from oslo_config import cfg
@@ -70,9 +71,13 @@ class Cloud(answers.Answers):
     def found(self, path: str, params: dict[str, Any]) -> Any:
         match path.split('/')[1:]:
             case ['servers', 'detail']:
-                return {'servers': []}
+                return {'servers': [s for s in self.servers.values()
+                                    if s.get('tenant_id') == params.get('project_id', '-')]}
             case ['servers', uuid]:
                 return {'server': self.servers[uuid]} if uuid in self.servers else None
+            case ['os-server-groups']:
+                offset = int(params.get('offset', 0))
+                return {'server_groups': [g['server_group'] for g in self.groups.values()][offset:]}
             case ['os-server-groups', uuid]:
                 return self.groups.get(uuid)
             case ['os-migrations']:
@@ -185,6 +190,47 @@ def test_the_reader_sends_only_the_requests_that_the_rules_need(cloud: Cloud) ->
     parts = {each[0] for each in asked if each[0].startswith('/resource_providers/')}
     assert not any('node3' in path or 'allocations' in path for path in parts)
     assert {f'/resource_providers/{name}/inventories' for name in ('node1', 'node2', 'nfs')} < parts
+
+
+def spread(uuid: str, request: str, project: str = 'p', host: str = 'host3',
+           **fields: Any) -> dict[str, Any]:
+    return answers.server(uuid, host, tenant_id=project,
+                          metadata={'kronos:spread': request}, **fields)
+
+
+def test_a_spread_over_racks_is_judged_with_its_other_members(cloud: Cloud) -> None:
+    cloud.servers |= {
+        'vm': spread('vm', 'rack:web', host='host1'), 'far': spread('far', 'rack:web'),
+        'going': spread('going', 'rack:web', **{'OS-EXT-STS:task_state': 'migrating'}),
+        'bare': answers.server('bare', 'host3', tenant_id='p'),
+        'foreign': spread('foreign', 'rack:web', 'q')}
+    cloud.migrations['going'] = [answers.migration(
+        7, instance_uuid='going', source_compute='host3', dest_compute='host2')]
+    cluster = read(cloud).cluster
+    assert cluster.instances.keys() == {'vm', 'far', 'going'}
+    assert cluster.flights == (model.InFlightMove('going', 'host3', 'host2'),)
+    asked = {(path, *sorted(params.items())) for path, params, _ in cloud.asked}
+    assert ('/servers/detail', ('all_tenants', '1'), ('project_id', 'p')) in asked
+    assert ('/os-migrations', ('instance_uuid', 'far')) not in asked
+
+
+def test_the_mates_of_a_set_of_a_project_come_with_their_server_groups(cloud: Cloud) -> None:
+    cloud.servers |= {'vm': spread('vm', 'rack', host='host1'), 'far': spread('far', 'rack'),
+                      'near': spread('near', 'rack')}
+    cluster = read(cloud).cluster
+    assert cluster.instances.keys() == {'vm', 'far', 'near'}
+    assert [g.members for g in cluster.groups] == [{'vm', 'near', 'deleted', 'shelved'}]
+
+
+def test_a_drain_reads_no_mates(cloud: Cloud) -> None:
+    cloud.servers |= {'vm': spread('vm', 'rack:web', host='host1'), 'far': spread('far', 'rack')}
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    reader = preflight_reader.FreshReader(conf, cloud)
+    for phase, mates in ((model.Phase.EVACUATE, False), (model.Phase.SPREAD, True)):
+        cloud.asked.clear()
+        reader.read(dataclasses.replace(novas.TASK, phase=phase), NOW)
+        assert any('project_id' in params for _, params, _ in cloud.asked) is mates
 
 
 def test_each_read_has_a_name_for_when_time_is_up(
