@@ -172,6 +172,32 @@ def test_full_neighbour_ends_a_kept_place():
     assert 'no-room (1 host)' in verdict.unplaced['a'].detail
 
 
+def with_load(request, fill):
+    scores = model.PolicyScores(
+        policy='cpu', hosts=fill, fill=fill, capacity=dict.fromkeys(fill, 4.0), usages={'a': 1.0},
+        coverage=dict.fromkeys(fill, 1.0))
+    return dataclasses.replace(request, scores=model.ClusterScores({'cpu': scores}))
+
+
+def test_load_of_a_neighbour_above_the_ceiling_ends_a_kept_place():
+    request = small(2, [('a', 'h0', 2)])
+    first = certify(with_load(request, {'h0': 0.3, 'h1': 0.7}))
+    assert first.verdicts['h0',].state is SAFE and not first.by_claims_alone
+    later = certify(with_load(request, {'h0': 0.3, 'h1': 0.8}), previous=first)
+    assert later.verdicts['h0',].state is UNSAFE
+    assert 'ceiling' in later.verdicts['h0',].unplaced['a'].detail
+
+
+def test_neighbour_in_another_zone_ends_a_kept_place():
+    request = small(2, [('a', 'h0', 2)], restrict_to_az=True)
+    first = certify(request)
+    assert first.verdicts['h0',].state is SAFE
+    services = {**request.cluster.services, 'h1': model.Service('h1', zone='other')}
+    later = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services=services))
+    assert certify(later, previous=first).verdicts['h0',].state is UNSAFE
+
+
 def test_two_hosts_that_fail_together_need_room_on_the_others():
     request = small(3, [('a', 'h0', 3), ('b', 'h1', 3)])
     assert {v.state for v in certify(request).verdicts.values()} == {SAFE}
