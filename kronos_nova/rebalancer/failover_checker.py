@@ -30,20 +30,24 @@ from kronos_nova.constraints import evacuation
 
 def check_places(places: Mapping[tuple[str, ...], Mapping[str, str]], cluster: model.Cluster,
                  options: model.PlanningOptions, history: model.MoveHistory,
-                 scores: model.ClusterScores | None,
-                 ceilings: Mapping[str, float]) -> tuple[model.Rejection, ...]:
+                 scores: model.ClusterScores | None, ceilings: Mapping[str, float],
+                 moves: Sequence[model.Move] = ()) -> tuple[model.Rejection, ...]:
     """Return every fault of the places; empty when all instances of the hosts may come to them.
 
     :param places: destination by instance UUID, by the hosts that fail together.
     :param cluster: with its scope set.
+    :param moves: of a plan; the hosts fail when all have landed.
     """
+    destinations = {m.instance_uuid: m.to_host for m in moves}
     residents: dict[str, list[str]] = defaultdict(list)
-    for instance in cluster.instances.values():
-        residents[instance.host].append(instance.uuid)
+    for uuid, instance in cluster.instances.items():
+        residents[destinations.get(uuid, instance.host)].append(uuid)
     stopped = dataclasses.replace(cluster, instances={
         uuid: evacuation.stop_instance(i) for uuid, i in cluster.instances.items()})
     view = cluster_view.ClusterView(stopped, options, history, scores, ceilings,
                                     draining=history.draining)
+    for move in moves:
+        view.land_move(move)
     return tuple(fault for hosts, assigned in places.items() for fault in _check_set(
         view, hosts, [uuid for host in hosts for uuid in residents[host]], assigned))
 
@@ -61,7 +65,8 @@ def _check_set(view: cluster_view.ClusterView, hosts: Sequence[str], residents: 
         if to_host in hosts:
             yield model.Rejection('failed-host', f'instance {uuid} would come to {to_host}, which '
                                                  'fails as well')
-        move = model.Move(uuid, view.cluster.instances[uuid].host, to_host, model.Phase.EVACUATE)
+        from_host = str(view.find_host_of(uuid))
+        move = model.Move(uuid, from_host, to_host, model.Phase.EVACUATE)
         yield from constraints.list_rejections(view, move, constraints.EVACUATION)
         view.land_move(move)
         landed.append(move)

@@ -68,7 +68,8 @@ def test_too_many_sets_are_unknown_and_the_fullest_hosts_are_tried(monkeypatch):
 def test_example_names_an_affinity_group_that_nova_evacuates_nowhere(session):
     checks = {check.scope: check for check in failover_checks.check_failover(session)}
     unassigned = checks[model.UNASSIGNED]
-    [verdict] = unassigned.certificate.list_verdicts('unsafe')
+    [verdict] = unassigned.certificate.list_verdicts(
+        failover_checks.failover.FailureState.UNSAFE)
     assert verdict.hosts == ('compute-06',)
     assert {r.rule for r in verdict.unplaced.values()} == {'affinity-unmovable'}
 
