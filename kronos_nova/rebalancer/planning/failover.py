@@ -229,7 +229,7 @@ def _build_simulation(request: planner.PlanningInput,
         request.policies, dataclasses.replace(
             request.history, cooling={}, fresh={}, quarantined={}, measured=()),
         dataclasses.replace(request.options, max_steps=2**62, require_cpu_compatibility=False),
-        now=request.now, rules=constraints.EVACUATION)
+        now=request.now, judges=constraints.EVACUATION)
     simulation.awaiting[:] = False  # the rule about affinity groups in flight judges them
     return simulation
 

@@ -117,11 +117,11 @@ def count_refusals(simulation: sim.Simulation, n: int) -> model.Rejection:
     counts: Counter[str] = Counter()
     for h, times in _choose_alike(simulation, n).items():
         move = simulation.build_move(n, h, model.Phase.EVACUATE)
-        for rejection in constraints.list_rejections(simulation.view, move, simulation.rules):
+        for rejection in constraints.list_rejections(simulation.view, move, simulation.judges):
             if rejection.rule in EVERYWHERE:
                 return rejection
-        rejection = _judge(simulation, move)
-        counts['no-order' if rejection is None else rejection.rule] += times
+        first = _judge(simulation, move)
+        counts['no-order' if first is None else first.rule] += times
     text = ', '.join(f'{rule} ({plurals.count_noun(count, "host")})'
                      for rule, count in sorted(counts.items()))
     return model.Rejection('no-destination', f'instance {simulation.uuids[n]}: no host may take '
@@ -159,11 +159,11 @@ def _find_chain(simulation: sim.Simulation, view: cluster_view.ClusterView,
     room, every = simulation.room, np.arange(len(simulation.hosts), dtype=np.intp)
     need = simulation.claims[:, n]
     chains: list[tuple[float, int, int]] = []
-    for host in np.flatnonzero(simulation.open):
-        here = simulation.list_on_host(simulation.hosts[int(host)])
+    for host in map(int, np.flatnonzero(simulation.open)):
+        here = simulation.list_on_host(simulation.hosts[host])
         after = room.used[:, host, None] - simulation.claims[:, here]
         fits = (after + need[:, None] <= room.limit[:, host, None]) | (need[:, None] == 0.0)
-        chains += [(float(simulation.size[o]), int(o), int(host))
+        chains += [(float(simulation.size[o]), int(o), host)
                    for o in here[fits[room.counted].all(axis=0)]]
     for _, other, host in sorted(chains)[:RESIDENTS]:
         if view.find_host_of(simulation.uuids[other]) != simulation.hosts[host]:
@@ -188,7 +188,7 @@ def _find_chain(simulation: sim.Simulation, view: cluster_view.ClusterView,
 
 def _judge(simulation: sim.Simulation, move: model.Move) -> model.Rejection | None:
     """Judge a place, also that of an instance that a planned move has brought to the host."""
-    return constraints.judge_move(simulation.view, move, simulation.rules)
+    return constraints.judge_move(simulation.view, move, simulation.judges)
 
 
 def _apply_kept(simulation: sim.Simulation, numbers: sim.Ints,
