@@ -20,6 +20,7 @@ from typing import Any
 
 from kronos_nova import plurals
 from kronos_nova.cli import command
+from kronos_nova.cli import failover as failover_rows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_comparisons
 
@@ -65,7 +66,8 @@ class WhatIf(_PlanningCommand):
     """
 
     columns = ('Scope', 'What', 'Today', 'What if')
-    examples = ('--add-host 2=compute-01 --drain compute-07', '--multiplier 1.3 --policy new.yaml')
+    examples = ('--add-host 2=compute-01 --drain compute-07', '--multiplier 1.3 --policy new.yaml',
+                '--fail compute-03 --add-host 1=compute-01')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -78,6 +80,10 @@ class WhatIf(_PlanningCommand):
         parser.add_argument('--drain', action='append', default=[], metavar='HOST',
                             help='With this host disabled, as the configuration has it; '
                                  'repeatable.')
+        parser.add_argument('--fail', action='append', default=[], metavar='HOST',
+                            help='With this host failed: where Nova could evacuate its instances '
+                                 'to, beside the other conditions; repeatable, for hosts that fail '
+                                 'together.')
         parser.add_argument('--reason', default='maintenance', metavar='TEXT',
                             help='For which --drain disables hosts, as drain_reason_regex sees '
                                  'it; maintenance unless told.')
@@ -93,7 +99,8 @@ class WhatIf(_PlanningCommand):
         with self.open_session(cloud_state.Session, args) as session:
             scopes = plan_comparisons.compare_plans(session, plan_comparisons.Supposition(
                 added=args.add_host, removed=args.remove_host, drained=args.drain,
-                reason=args.reason, policies_file=args.policy, load=args.multiplier), args.scope)
+                reason=args.reason, policies_file=args.policy, load=args.multiplier,
+                failed=args.fail), args.scope)
         for scope in scopes:
             for row in _render_compared_rows(scope):
                 yield command.format_printable_row((scope.name, *row))
@@ -177,6 +184,22 @@ def _render_compared_rows(scope: Any) -> Iterator[Row]:
     moves = [{m.instance_uuid: m for m in side.plan.moves} for side in sides]
     for uuid in sorted(moves[0].keys() | moves[1].keys()):
         yield f'move {uuid}', *(_format_move(side.get(uuid)) for side in moves)
+    if scope.failure is not None:
+        yield from _render_failure(scope.failure, scope.supposed.cluster)
+
+
+def _render_failure(certificate: Any, cluster: Any) -> Iterator[Row]:
+    """Yield the place of each instance of the failed hosts, and the verdict."""
+    if certificate.hold is not None:
+        yield 'failure', '', f'unknown: {certificate.hold}'
+        return
+    for verdict in certificate.verdicts.values():
+        for uuid in sorted({**verdict.places, **verdict.unplaced}):
+            rejection = verdict.unplaced.get(uuid)
+            yield f'evacuation {uuid}', cluster.instances[uuid].host, (
+                verdict.places[uuid] if rejection is None
+                else f'{rejection.rule}: {rejection.detail}')
+        yield 'failure', ', '.join(verdict.hosts), failover_rows.describe_verdict(verdict)
 
 
 def _format_policy(report: Any) -> str:

@@ -211,6 +211,12 @@ OPTS: list[cfg.Opt] = [
                     'part: imbalance moves wait so long, and as much longer as samples are old. '
                     'A longer range in a policy\'s queries counts instead. Set it to the longest '
                     'range inside your recording rules. 0 switches waiting off.'),
+    cfg.StrOpt('failover', default='off', choices=[
+        ('off', 'No host is certified.'),
+        ('warn', 'Each cycle certifies for each host whether its instances would find places if '
+                 'it failed. A plan that would turn a safe host unsafe says so.'),
+        ('enforce', 'Moves that would do so are left out of the plan.')],
+        help='Whether plans keep the failover certificate (kronos failover check).'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),
@@ -308,4 +314,5 @@ def build_options(conf: cfg.ConfigOpts) -> model.PlanningOptions:
     values |= {name: frozenset(value) for name, value in values.items()
                if isinstance(value, list)}
     values['drain_mode'] = model.DrainMode(group.drain_mode)
+    values['failover'] = model.FailoverMode(group.failover)
     return model.PlanningOptions(**values, contracts=contracts.build_options(conf))

@@ -26,6 +26,7 @@ from kronos_nova.constraints import claims
 from kronos_nova.constraints import contracts
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import domain_spread
+from kronos_nova.constraints import evacuation
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import instance
@@ -78,9 +79,13 @@ ALL: tuple[Rule, ...] = (
     metrics.SCORED_RULE,
     metrics.CEILING_RULE,
     service_state.DRAIN_OVER_RULE,
+    service_state.RECEIVING_SERVICE_RULE,
+    evacuation.REBUILD_RULE,
+    evacuation.AFFINITY_IN_FLIGHT_RULE,
 )
 #: Rules of a planner.
-RULES: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not RuleKind.PRE_FLIGHT)
+RULES: tuple[Rule, ...] = tuple(
+    rule for rule in ALL if rule.kind not in (RuleKind.PRE_FLIGHT, RuleKind.FAILURE))
 #: Rules of a planner whose rejection holds for all destinations.
 ALONE: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is RuleKind.ALONE)
 #: Rules of a planner that one mask judges by the facts that they read.
@@ -89,7 +94,34 @@ PAIRS: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.reads is not None
 #: host.
 BACK: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is not RuleKind.METRICS)
 #: Rules that an executor checks again on fresh data.
-PRE_FLIGHT: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not RuleKind.METRICS)
+PRE_FLIGHT: tuple[Rule, ...] = tuple(
+    rule for rule in ALL if rule.kind not in (RuleKind.METRICS, RuleKind.FAILURE))
+#: Rules for the place of an instance whose host has failed. Nova rebuilds it there from its image
+#: or its volumes, so that no rule of a live migration holds; nor does one that keeps the instance
+#: on a host that works.
+EVACUATION: tuple[Rule, ...] = (
+    instance.IDENTITY_RULE,
+    evacuation.REBUILD_RULE,
+    placement.SCOPE_RULE,
+    service_state.RECEIVING_SERVICE_RULE,
+    service_state.CLOSED_HOST_RULE,
+    placement.CELL_RULE,
+    placement.ZONE_RULE,
+    aggregates.TENANTS_RULE,
+    aggregates.EXTRA_SPECS_RULE,
+    aggregates.IMAGE_PROPERTIES_RULE,
+    prefilters.TENANT_AGGREGATES_RULE,
+    prefilters.ISOLATED_AGGREGATES_RULE,
+    required_traits.REQUIRED_TRAITS_RULE,
+    candidates.PLACEMENT_REFUSED_RULE,
+    hints.HINTS_RULE,
+    server_groups.ANTI_AFFINITY_RULE,
+    server_groups.AFFINITY_RULE,
+    evacuation.AFFINITY_IN_FLIGHT_RULE,
+    claims.CLAIMS_RULE,
+    metrics.SCORED_RULE,
+    metrics.CEILING_RULE,
+)
 
 #: Every name under which a rule rejects a move.
 CODES: Mapping[str, RejectionCode] = {

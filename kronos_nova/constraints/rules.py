@@ -39,6 +39,8 @@ class RuleKind(enum.Enum):
     METRICS = 'metrics'
     #: The rule finds that a plan is out of date: the executor alone asks it.
     PRE_FLIGHT = 'pre-flight'
+    #: The rule judges an instance whose host has failed: the failover certificate alone asks it.
+    FAILURE = 'failure'
 
 
 class CloudFact(enum.Enum):
@@ -84,7 +86,7 @@ class RejectionCode:
     ``meaning``: why the move is rejected, as in ``doc/source/reference/rules.rst``. ``remedy``: the
     change that would make the rule allow the move, and who could make it; None: no change helps,
     Nova itself does not make such a move. ``retry`` None: no executor meets the code, since the
-    rule reads metrics.
+    rule reads metrics or supposes a failure.
     """
 
     meaning: str

@@ -28,21 +28,40 @@ def service_state(view: views.CloudView, move: model.Move) -> model.Rejection | 
     the rule with Nova's ComputeFilter.
     """
     for host in (move.from_host, move.to_host):
-        service = view.find_service(host)
-        if service is None:
-            return model.Rejection('service-unknown', f'host {host} has no nova-compute service')
-        if not service.up:
-            why = 'forced down' if service.forced_down else 'down'
-            return model.Rejection('service-down', f'host {host}: nova-compute is {why}')
-    destination = view.find_service(move.to_host)
+        rejection = _judge_reachable(view, host)
+        if rejection is not None:
+            return rejection
+    rejection = receiving_service(view, move)
+    if rejection is not None:
+        return rejection
     source = view.find_service(move.from_host)
-    assert destination is not None and source is not None
-    if not destination.enabled:
-        return model.Rejection('service-disabled', f'host {move.to_host}: nova-compute is '
-                                                   'disabled')
+    assert source is not None
     if not source.enabled and move.phase not in LEAVING:
         return model.Rejection('source-disabled', f'host {move.from_host} is disabled: only a '
                                                   'drain takes instances from it')
+    return None
+
+
+def receiving_service(view: views.CloudView, move: model.Move) -> model.Rejection | None:
+    """Refuse a destination that is not up and enabled."""
+    rejection = _judge_reachable(view, move.to_host)
+    if rejection is not None:
+        return rejection
+    destination = view.find_service(move.to_host)
+    assert destination is not None
+    if not destination.enabled:
+        return model.Rejection('service-disabled', f'host {move.to_host}: nova-compute is '
+                                                   'disabled')
+    return None
+
+
+def _judge_reachable(view: views.CloudView, host: str) -> model.Rejection | None:
+    service = view.find_service(host)
+    if service is None:
+        return model.Rejection('service-unknown', f'host {host} has no nova-compute service')
+    if not service.up:
+        why = 'forced down' if service.forced_down else 'down'
+        return model.Rejection('service-down', f'host {host}: nova-compute is {why}')
     return None
 
 
@@ -65,6 +84,10 @@ SERVICE_STATE_RULE = rules.Rule(
             meaning='The source is disabled, and this is no drain.',
             remedy='it is a drain (evacuate_disabled_hosts), or the host is enabled',
             retry=rules.RetryClass.ELSEWHERE)})
+
+
+#: Its codes are those of ``service_state``.
+RECEIVING_SERVICE_RULE = rules.Rule(receiving_service, kind=rules.RuleKind.FAILURE, codes={})
 
 
 def closed_host(view: views.CloudView, move: model.Move) -> model.Rejection | None:

@@ -30,6 +30,17 @@ class DrainMode(enum.StrEnum):
     SCATTER = 'scatter'
 
 
+class FailoverMode(enum.StrEnum):
+    """What happens to planned moves that would turn a safe host unsafe (rule breaks-failover).
+
+    ``off``: no host is certified; ``warn``: the plan warns; ``enforce``: they are left out.
+    """
+
+    OFF = 'off'
+    WARN = 'warn'
+    ENFORCE = 'enforce'
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanningOptions:
     """The options of planning that an operator may set; names are the options' names.
@@ -73,4 +84,5 @@ class PlanningOptions:
     settle_seconds: float = 300.0
     overbooking: bool = False
     max_steps: int = 2_000_000
+    failover: FailoverMode = FailoverMode.OFF
     contracts: agreements.ContractOptions = agreements.ContractOptions()

@@ -39,6 +39,7 @@ from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -103,6 +104,8 @@ class ScopePlanner:
         self.kept_alive = kept_alive
         self.clock = clock
         self._monotonic = monotonic
+        #: The newest failover certificate of each scope.
+        self._certificates: dict[str, failover.FailoverCertificate] = {}
 
     def plan_scope(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
                    live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
@@ -127,11 +130,15 @@ class ScopePlanner:
                                                                                           named)
 
         def plan(view: ScopeView) -> planning_pipeline.PassOutcome:
-            return planning_pipeline.plan_scope(
+            outcome = planning_pipeline.plan_scope(
                 view.cluster, samples, view.history,
                 planning_settings.build_settings(self._conf, policy_set),
                 now=now, clock=self._monotonic, stopping=self._stopping.is_set,
-                busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster))
+                busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster),
+                certificate=self._certificates.get(scope))
+            if outcome.certificate is not None:
+                self._certificates[scope] = outcome.certificate
+            return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
         view = self._let_drain_overtake(scope, held, plan, now)

@@ -112,6 +112,11 @@ def _list_metrics() -> tuple[MetricEntry, ...]:
                     'What the last cycle could not move, by the rule that refused.'),
         MetricEntry('kronos_undrained_hosts', gauge, engine, ('scope',),
                     'Hosts that were ordered to be drained and keep instances.'),
+        MetricEntry('kronos_failover_unsafe_hosts', gauge, engine, ('scope',),
+                    'Hosts whose instances would not all find places if the host failed, at the '
+                    'last cycle. Missing with [engine] failover = off, and without a certificate.'),
+        MetricEntry('kronos_failover_unknown_hosts', gauge, engine, ('scope',),
+                    'Hosts with instances that the failover certificate cannot judge.'),
         MetricEntry('kronos_plans_total', counter, engine, ('scope', 'dry_run'),
                     'Plans with moves; with dry_run true they are not carried out.'),
         MetricEntry('kronos_planned_moves_total', counter, engine,

@@ -121,6 +121,9 @@ def _list_scope_samples(scope: str, scope_reading: tallies.ScopeReading) -> Iter
     row = scope_reading.report
     yield from _list_field_samples(_SCOPE, row, (scope,))
     yield 'kronos_undrained_hosts', (scope,), float(scope_reading.undrained)
+    if row['failover']:
+        yield 'kronos_failover_unsafe_hosts', (scope,), float(row['failover']['unsafe'])
+        yield 'kronos_failover_unknown_hosts', (scope,), float(row['failover']['unknown'])
     for rule, number in row['rejections'].items():
         yield 'kronos_rejected_moves', (scope, rule), float(number)
     for policy in row['policies']:

@@ -28,6 +28,7 @@ _MODULES = {
         'drain_starts': ('start_drain',),
         'drain_stops': ('stop_drain',),
         'drain_watches': ('WatchTimes', 'watch_drain'),
+        'failover_checks': ('check_failover',),
         'instance_swaps': ('swap_instances',),
         'move_verdicts': ('explain_move', 'judge_move'),
         'operator_decisions': ('approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine',

@@ -22,8 +22,10 @@ from kronos_nova import policy
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import failover_checks
 from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -44,7 +46,8 @@ class ScopeComparison:
 
     ``holds``: why the scope makes no moves now, or no imbalance moves. ``today``: None for a scope
     that the cloud does not have. ``waits``: a plan of the scope waits for approval, and counts as
-    under way. ``causes``: why no move is made, independent of the next plan.
+    under way. ``causes``: why no move is made, independent of the next plan. ``failure``: the
+    places of the instances of hosts that fail in the hypothetical state.
     """
 
     name: str
@@ -53,6 +56,7 @@ class ScopeComparison:
     waits: bool = False
     causes: tuple[str, ...] = ()
     supposed: ScopePlan | None = None
+    failure: failover.FailoverCertificate | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class Supposition:
     ``added``: pairs of a number of empty hosts and the host that they are like. ``removed``: hosts
     that are taken away even if the options allow no drain. ``drained``: hosts that are disabled
     for ``reason``. ``policies_file``: other policies; None: those of the configuration. ``load``:
-    a factor for the load of every instance and host.
+    a factor for the load of every instance and host. ``failed``: hosts that fail together.
     """
 
     added: Sequence[tuple[int, str]] = ()
@@ -71,6 +75,7 @@ class Supposition:
     reason: str = 'maintenance'
     policies_file: str | None = None
     load: float | None = None
+    failed: Sequence[str] = ()
 
 
 def plan_scopes_today(session: cloud_state.Session,
@@ -108,17 +113,29 @@ def compare_plans(session: cloud_state.Session, supposed: Supposition,
     if supposed.policies_file is not None:
         other_set = policy_files.load_policies(supposed.policies_file)
         other = _read_other_samples(session, other_set, cloud)
-    named = {*supposed.drained, *supposed.removed, *(like for _, like in supposed.added)}
+    named = {*supposed.drained, *supposed.removed, *supposed.failed,
+             *(like for _, like in supposed.added)}
     for host in sorted(named):
         cloud_state.check_host_exists(cloud, host)
     comparisons = []
     for cluster in clusters:
         request = session.build_request(cluster, cloud)
+        other_request = _build_supposed_request(session.conf, supposed, other_set, other,
+                                                cluster.scope)
         comparisons.append(ScopeComparison(
             cluster.scope, _plan_side(session.conf, _at_once(request)), _list_holds(request),
-            supposed=_plan_supposed_side(session.conf, supposed, other_set, other,
-                                         cluster.scope)))
+            supposed=None if other_request is None else _plan_supposed_side(
+                session.conf, other_request, supposed),
+            failure=None if other_request is None else _certify_failed_hosts(
+                other_request, supposed.failed)))
     return comparisons
+
+
+def _certify_failed_hosts(request: planner.PlanningInput,
+                          failed: Sequence[str]) -> failover.FailoverCertificate | None:
+    """Certify the failed hosts of the scope together; None without any."""
+    hosts = tuple(sorted(request.cluster.scope_hosts.intersection(failed)))
+    return failover_checks.certify(request, [hosts]) if hosts else None
 
 
 def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicySet,
@@ -162,9 +179,10 @@ def _at_once(request: planner.PlanningInput) -> planner.PlanningInput:
         request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
 
 
-def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,
-                        cloud: cloud_state.CloudState, scope: str) -> ScopePlan | None:
-    """Return the hypothetical side; None if the other policies do not plan the scope."""
+def _build_supposed_request(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,
+                            cloud: cloud_state.CloudState,
+                            scope: str) -> planner.PlanningInput | None:
+    """Return the hypothetical request; None if the other policies do not plan the scope."""
     cluster = cloud.map_clusters().get(scope)
     if cluster is None:
         return None
@@ -185,12 +203,18 @@ def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.Pol
         options = dataclasses.replace(
             options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
             drain_reason_regex=what_if.build_reason_regex(options))
+    return dataclasses.replace(
+        request, cluster=supposed_cluster.cluster, scores=supposed_cluster.scores, options=options)
+
+
+def _plan_supposed_side(conf: Any, request: planner.PlanningInput,
+                        supposed: Supposition) -> ScopePlan:
+    """Return the hypothetical side, with as many more moves as its drains need."""
+    cluster = request.cluster
     drained: list[str] = []
     if cluster.scope_hosts.intersection((*supposed.drained, *supposed.removed)):
-        drained = drain_requests.drained_hosts(supposed_cluster.cluster, options)
+        drained = drain_requests.drained_hosts(cluster, request.options)
     moving = sum(i.host in drained for i in cluster.instances.values())
-    request = dataclasses.replace(
-        request, cluster=supposed_cluster.cluster, scores=supposed_cluster.scores, options=options)
     if not moving:
         return _plan_side(conf, request)
     # Allow as many more moves as the drains take, and no more imbalance moves.

@@ -24,6 +24,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planning_pipeline
 
 
@@ -43,6 +44,7 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
         'combined_after': plan.combined_after,
         'moves': [render_move(m, cluster) for m in plan.moves],
         'waves': _count_wave_moves(plan),
+        'failover': _count_failover_states(outcome.certificate),
         'rejections': dict(plan.rejections),
         'held': [{'rule': rejection.rule, 'detail': rejection.detail} for rejection in plan.held],
         'warnings': list(plan.warnings),
@@ -53,6 +55,13 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
         'timings': {'collect': round(collect, 6),
                     **{step: round(s, 6) for step, s in outcome.timings.items()}},
     }
+
+
+def _count_failover_states(certificate: failover.FailoverCertificate | None) -> dict[str, int]:
+    """Count the hosts by the state of the failover certificate; empty without one."""
+    if certificate is None or certificate.hold is not None:
+        return {}
+    return {str(state): len(certificate.list_verdicts(state)) for state in failover.FailureState}
 
 
 def _count_wave_moves(plan: model.Plan) -> list[dict[str, int]]:
@@ -114,7 +123,7 @@ def render_failed_scope(scope: str, reason: str) -> dict[str, Any]:
     """Render a scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_measured': None, 'combined_before': None, 'combined_after': None,
-            'moves': [], 'waves': [],
+            'moves': [], 'waves': [], 'failover': {},
             'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'undrained': [],
             'truncated': False, 'reason': reason, 'timings': {}}
 

@@ -31,7 +31,10 @@ from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.constraints import recently_booted
 from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import failover_checker
 from kronos_nova.rebalancer import simulation
+from kronos_nova.rebalancer.planning import failover
+from kronos_nova.rebalancer.planning import failover_guard
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 
@@ -58,7 +61,8 @@ class PassOutcome:
     """Findings and decisions of a pass over one scope.
 
     ``timings`` in seconds by step. ``settled``: the scores are trusted and show every move of the
-    scope, none of which is in flight. ``request``: the input of the plan.
+    scope, none of which is in flight. ``request``: the input of the plan. ``certificate``: whether
+    each host may fail today; None with ``failover`` off.
     """
 
     cluster: model.Cluster
@@ -67,12 +71,14 @@ class PassOutcome:
     timings: Mapping[str, float]
     request: planner.PlanningInput
     settled: bool = False
+    certificate: failover.FailoverCertificate | None = None
 
 
 def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                history: model.MoveHistory, settings: PassSettings, *, now: float,
                clock: Callable[[], float], busy: int = 0, seed: int = 0,
-               stopping: Callable[[], bool] = lambda: False) -> PassOutcome:
+               stopping: Callable[[], bool] = lambda: False,
+               certificate: failover.FailoverCertificate | None = None) -> PassOutcome:
     """Score, plan and check one scope.
 
     :param cluster: with its scope set.
@@ -82,6 +88,7 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
     :param stopping: true ends planning early: the engine is being stopped.
     :param busy: number of moves in flight that use up the budget.
     :param seed: decides all random choices; the same seed gives the same plan.
+    :param certificate: the last one of the scope, which saves searches.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     started = clock()
@@ -92,6 +99,7 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
     history = request.history
     end = started + settings.deadline
     plan = planner.plan(request, expired=lambda: clock() > end, stopping=stopping)
+    plan, certificate = _keep_failover(request, plan, certificate)
     planned = clock()
     plan = dataclasses.replace(plan, load=compute_mean_scores(scores, settings.policies))
     check_plan(plan, request)
@@ -101,7 +109,28 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
                and planning_holds.imbalance_hold(cluster, scores, history, settings.options) is None
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
     return PassOutcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
-                       request=request)
+                       request=request, certificate=certificate)
+
+
+def _keep_failover(request: planner.PlanningInput, plan: model.Plan,
+                   certificate: failover.FailoverCertificate | None,
+                   ) -> tuple[model.Plan, failover.FailoverCertificate | None]:
+    """Return the plan under the rule ``breaks-failover``, and the certificate of today.
+
+    :raises PlanRefused: the checker found a place that a rule does not allow.
+    """
+    if request.options.failover == model.FailoverMode.OFF:
+        return plan, None
+    guarded = failover_guard.guard_plan(request, plan, certificate)
+    if request.options.failover == model.FailoverMode.ENFORCE:
+        faults = failover_checker.check_places(
+            guarded.list_new_places(), request.cluster, request.options, request.history,
+            request.scores, simulation.compute_ceilings(request.policies, request.options),
+            guarded.plan.moves)
+        if faults:
+            raise exception.PlanRefused(scope=plan.scope, problem='; '.join(
+                f'{fault.rule}: {fault.detail}' for fault in faults[:5]))
+    return guarded.plan, guarded.today
 
 
 def build_planning_input(cluster: model.Cluster, scores: model.ClusterScores,
@@ -133,8 +162,9 @@ def drop_moves(outcome: PassOutcome, dropped: Collection[str], why: str) -> Pass
     :raises PlanRefused: as :func:`plan_scope`.
     """
     plan = planner.drop_moves(outcome.request, outcome.plan, dropped, why)
+    plan, certificate = _keep_failover(outcome.request, plan, outcome.certificate)
     check_plan(plan, outcome.request)
-    return dataclasses.replace(outcome, plan=plan)
+    return dataclasses.replace(outcome, plan=plan, certificate=certificate)
 
 
 def check_plan(plan: model.Plan, request: planner.PlanningInput) -> None:

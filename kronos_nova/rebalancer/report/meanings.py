@@ -55,6 +55,12 @@ _OTHERS = {
     'no-repair': 'The instance is in no group that is to be repaired.',
     'held': 'The scope is paused, frozen or in an outage.',
     'no-destination': 'No host is known where the instance might go.',
+    'breaks-failover': (
+        'With it the instances of a host that is safe now would not all find places if the host '
+        'failed.'),
+    'no-place': 'The failover certificate names no place for it.',
+    'not-on-host': 'The failover certificate names a place for an instance of another host.',
+    'failed-host': 'Its place in the failover certificate is on a host that fails with its own.',
     'no-order': 'No order of the requested moves is safe.',
 }
 MEANINGS = {name: code.meaning for name, code in constraints.CODES.items()} | _OTHERS

@@ -49,7 +49,7 @@ def place_together(simulation: sim.Simulation, instances: sim.Ints) -> list[mode
     None, with the simulation unchanged, when no placement was found. If the search then had
     not tried all hosts that may take an instance, it adds a warning to the simulation.
     """
-    hosts, some = _choose_hosts_to_try(simulation, instances)
+    hosts, some = choose_hosts_to_try(simulation, instances)
     moves, _ = place_on(simulation, instances, hosts, model.Phase.EVACUATE, TRIED)
     if moves is not None:
         return moves
@@ -73,7 +73,7 @@ def place_on(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
     return (search.moves if search.place_all() else None), search.tried
 
 
-def _choose_hosts_to_try(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
+def choose_hosts_to_try(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
     """Return the hosts to try, ascending, and the number of hosts to choose from.
 
     Among equal hosts as many as there are instances are enough: the instances can fill no

@@ -32,6 +32,7 @@ from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import capacity
 from kronos_nova.rebalancer.simulation import ceilings
@@ -62,14 +63,17 @@ class Simulation:
     :param stopping: true when the engine is being stopped; read between steps.
     :param seed: for a strategy that leaves something to chance.
     :param now: seconds since the epoch.
+    :param judges: the rules that judge each move; the masks must permit no less.
     """
 
     def __init__(self, cluster: model.Cluster, scores: model.ClusterScores,
                  policy_set: policies.PolicySet,
                  history: model.MoveHistory, options: model.PlanningOptions,
                  expired: Callable[[], bool] = lambda: False, seed: int = 0,
-                 now: float = 0.0, stopping: Callable[[], bool] = lambda: False) -> None:
+                 now: float = 0.0, stopping: Callable[[], bool] = lambda: False,
+                 judges: Sequence[rules.Rule] = constraints.RULES) -> None:
         self.cluster = cluster
+        self.judges = judges
         self.seed = seed
         self.now = now
         self.options = options
@@ -249,7 +253,7 @@ class Simulation:
             rejection: model.Rejection | None = model.Rejection(
                 'moved-already', f'instance {move.instance_uuid} is moved by this plan already')
         else:
-            rejection = constraints.judge_move(self.view, move)
+            rejection = constraints.judge_move(self.view, move, self.judges)
         if rejection is not None:
             self.rejections[rejection.rule] += 1
         return rejection

@@ -24,7 +24,7 @@ from kronos_nova.conf import engine
 
 #: Of another kind than their default shows, or with choices.
 OTHERS = {'objective': 'kronos', 'instance_storage': 'local', 'enforce_placement_disk': True,
-          'max_missing_hosts': 7, 'drain_mode': 'scatter',
+          'max_missing_hosts': 7, 'drain_mode': 'scatter', 'failover': 'warn',
           'nova_prefilters': ['enable_isolated_aggregate_filtering']}
 
 

@@ -37,7 +37,8 @@ def test_every_code_of_the_judges_is_defined_once():
     assert meanings.MEANINGS.keys() == rule_names.produced()
 
 
-def test_rules_of_metrics_alone_have_codes_that_no_executor_meets():
+def test_rules_of_metrics_and_failures_alone_have_codes_that_no_executor_meets():
     for rule in constraints.ALL:
         for name, code in rule.codes.items():
-            assert (code.retry is None) == (rule.kind is rules.RuleKind.METRICS), name
+            assert (code.retry is None) == (rule.kind in (
+                rules.RuleKind.METRICS, rules.RuleKind.FAILURE)), name

@@ -214,7 +214,7 @@ def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
     simulation = simulate(cluster)
     numbers = batch.list_placeable_instances(simulation, np.flatnonzero(simulation.drainable))
     monkeypatch.setattr(batch, 'LARGEST', 3 * len(numbers))
-    hosts, some = batch._choose_hosts_to_try(simulation, numbers)
+    hosts, some = batch.choose_hosts_to_try(simulation, numbers)
     assert (len(hosts), some) == (3, 6) and list(hosts) == sorted(hosts)
     every = np.arange(len(simulation.hosts))
     allowed = batch.may_take(simulation, numbers, every)
@@ -238,7 +238,7 @@ def alike(count, hosts):
 
 def test_of_hosts_that_are_alike_as_many_are_tried_as_there_are_instances():
     simulation = simulate(alike(3, 20))
-    hosts, some = batch._choose_hosts_to_try(simulation, np.arange(3))
+    hosts, some = batch.choose_hosts_to_try(simulation, np.arange(3))
     assert [simulation.hosts[h] for h in hosts] == ['k0', 'k1', 'k10'] and some == 3
 
 

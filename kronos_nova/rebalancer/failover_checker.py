@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The checker of failover certificates. It knows no search, and trusts none.
+
+It lands the instances of hosts that fail together one after the other on the places that a
+certificate names, and asks each rule for an evacuation about each.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import evacuation
+
+
+def check_places(places: Mapping[tuple[str, ...], Mapping[str, str]], cluster: model.Cluster,
+                 options: model.PlanningOptions, history: model.MoveHistory,
+                 scores: model.ClusterScores | None, ceilings: Mapping[str, float],
+                 moves: Sequence[model.Move] = ()) -> tuple[model.Rejection, ...]:
+    """Return every fault of the places; empty when all instances of the hosts may come to them.
+
+    :param places: destination by instance UUID, by the hosts that fail together.
+    :param cluster: with its scope set.
+    :param moves: of a plan; the hosts fail when all have landed.
+    """
+    destinations = {m.instance_uuid: m.to_host for m in moves}
+    residents: dict[str, list[str]] = defaultdict(list)
+    for uuid, instance in cluster.instances.items():
+        residents[destinations.get(uuid, instance.host)].append(uuid)
+    stopped = dataclasses.replace(cluster, instances={
+        uuid: evacuation.stop_instance(i) for uuid, i in cluster.instances.items()})
+    view = cluster_view.ClusterView(stopped, options, history, scores, ceilings,
+                                    draining=history.draining)
+    for move in moves:
+        view.land_move(move)
+    return tuple(fault for hosts, assigned in places.items() for fault in _check_set(
+        view, hosts, [uuid for host in hosts for uuid in residents[host]], assigned))
+
+
+def _check_set(view: cluster_view.ClusterView, hosts: Sequence[str], residents: Sequence[str],
+               assigned: Mapping[str, str]) -> Iterator[model.Rejection]:
+    for uuid in sorted(assigned.keys() - set(residents)):
+        yield model.Rejection('not-on-host', f'instance {uuid} is on none of {", ".join(hosts)}')
+    landed = []
+    for uuid in residents:
+        to_host = assigned.get(uuid)
+        if to_host is None:
+            yield model.Rejection('no-place', f'instance {uuid} has no place')
+            continue
+        if to_host in hosts:
+            yield model.Rejection('failed-host', f'instance {uuid} would come to {to_host}, which '
+                                                 'fails as well')
+        from_host = str(view.find_host_of(uuid))
+        move = model.Move(uuid, from_host, to_host, model.Phase.EVACUATE)
+        yield from constraints.list_rejections(view, move, constraints.EVACUATION)
+        view.land_move(move)
+        landed.append(move)
+    for move in reversed(landed):
+        view.undo_landing(move)

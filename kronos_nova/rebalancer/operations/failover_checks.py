@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The failover check: whether the instances of failed hosts would find places."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import heapq
+import itertools
+import math
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import failover_checker
+from kronos_nova.rebalancer import simulation
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.planning import failover
+from kronos_nova.rebalancer.planning import planner
+
+#: Searches for all instances together that an operator's check may make.
+DEEP_SEARCHES = 200
+#: Key of the metadata of an aggregate that names the failure domains of its hosts.
+DOMAIN_KEY = 'kronos:domain'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeFailover:
+    """The failover check of a scope.
+
+    ``names``: the failure domain, by its hosts; empty where single hosts were asked for.
+    ``possible``: the number of sets of hosts that may fail; more than the certificate has
+    verdicts where they are too many to try all.
+    """
+
+    scope: str
+    certificate: failover.FailoverCertificate
+    possible: int
+    names: Mapping[failover.FailedHosts, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def state(self) -> failover.FailureState:
+        """The worst state of a set of hosts; unknown where some were not tried."""
+        states = {v.state for v in self.certificate.verdicts.values()}
+        if failover.FailureState.UNSAFE in states:
+            return failover.FailureState.UNSAFE
+        if (failover.FailureState.UNKNOWN in states or self.certificate.hold is not None
+                or self.possible > len(self.certificate.verdicts)):
+            return failover.FailureState.UNKNOWN
+        return failover.FailureState.SAFE
+
+
+def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | None = None,
+                   scope: str | None = None) -> list[ScopeFailover]:
+    """Check each scope, or the given one.
+
+    :param count: number of hosts that fail together.
+    :param kind: instead, the hosts of each failure domain of this kind fail together.
+    :raises KronosException: an input cannot be read, the scope is not planned, or no host has a
+        domain of the kind.
+    :raises PlanRefused: the checker found a place that a rule does not allow.
+    """
+    cloud = session.cloud_for_requests
+    clusters = cloud_state.list_clusters(cloud, scope)
+    domains = {} if kind is None else map_domain_hosts(cloud.cluster, kind)
+    checks = []
+    for cluster in clusters:
+        request = session.build_request(cluster, cloud)
+        if kind is None:
+            possible = failover.count_failures(cluster, count)
+            checks.append(ScopeFailover(
+                cluster.scope, certify(request, _choose_failures(cluster, count)), possible))
+            continue
+        names: dict[failover.FailedHosts, str] = {}
+        for name, hosts in sorted(domains.items()):
+            if failed := tuple(sorted(cluster.scope_hosts & hosts)):
+                names[failed] = f'{names[failed]}, {name}' if failed in names else name
+        checks.append(ScopeFailover(cluster.scope, certify(request, names), len(names), names))
+    return checks
+
+
+def certify(request: planner.PlanningInput,
+            failures: Iterable[failover.FailedHosts]) -> failover.FailoverCertificate:
+    """Certify the failures, seek repairs, and check the places.
+
+    :raises PlanRefused: the checker found a place that a rule does not allow.
+    """
+    certificate = failover.certify_failures(request, failures, deep_searches=DEEP_SEARCHES,
+                                            with_repairs=True)
+    faults = failover_checker.check_places(
+        {v.hosts: v.places for v in certificate.list_verdicts(failover.FailureState.SAFE)},
+        request.cluster, request.options, request.history, request.scores,
+        simulation.compute_ceilings(request.policies, request.options))
+    if faults:
+        raise exception.PlanRefused(scope=request.cluster.scope, problem='; '.join(
+            f'{fault.rule}: {fault.detail}' for fault in faults[:5]))
+    return certificate
+
+
+def map_domain_hosts(cluster: model.Cluster, kind: str) -> dict[str, frozenset[str]]:
+    """Return the hosts of each failure domain of a kind.
+
+    :raises ConfigError: no aggregate names a domain of the kind.
+    """
+    hosts: dict[str, set[str]] = {}
+    kinds: set[str] = set()
+    for aggregate, metadata in cluster.aggregate_metadata.items():
+        for text in metadata.get(DOMAIN_KEY, '').split(','):
+            named, _, name = (part.strip() for part in text.partition(':'))
+            if named and name:
+                kinds.add(named.lower())
+                if named.lower() == kind.lower():
+                    hosts.setdefault(name, set()).update(cluster.aggregates.get(aggregate, ()))
+    if not hosts:
+        known = ', '.join(sorted(kinds)) or 'none'
+        raise exception.ConfigError(
+            path='command line', field='--domain',
+            problem=f'no aggregate names a failure domain of the kind {kind}',
+            remedy=f'Set the metadata {DOMAIN_KEY} = {kind}:NAME of aggregates. Known kinds: '
+                   f'{known}.')
+    return {name: frozenset(found) for name, found in hosts.items()}
+
+
+def _choose_failures(cluster: model.Cluster, count: int) -> Iterable[failover.FailedHosts]:
+    """Return all sets of ``count`` hosts; of too many, those of the hosts with most claims."""
+    if failover.count_failures(cluster, count) <= failover.SETS:
+        return failover.list_failures(cluster, count)
+    claims: dict[str, int] = dict.fromkeys(cluster.scope_hosts, 0)
+    for instance in cluster.instances.values():
+        if instance.host in claims:
+            claims[instance.host] += instance.claims.get('MEMORY_MB', 0)
+    width = count
+    while math.comb(width + 1, count) <= failover.SETS:
+        width += 1
+    largest = heapq.nlargest(width, sorted(claims), key=claims.__getitem__)
+    return itertools.combinations(sorted(largest), count)

@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos failover check`` and ``kronos what-if --fail``, on the example and on small clouds."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import failover
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import failover_checks
+from tests.unit.cli import test_planned
+from tests.unit.rebalancer.planning import test_failover
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+
+
+@pytest.fixture
+def session(monkeypatch):
+    monkeypatch.chdir(EXAMPLE)
+    with cloud_state.Session('kronos.conf', snapshot='snapshot') as opened:
+        yield opened
+
+
+def render(request, count=1):
+    certificate = failover_checks.certify(
+        request, failover_checks._choose_failures(request.cluster, count))
+    return list(failover._render_rows(failover_checks.ScopeFailover(
+        'scope', certificate, failover_checks.failover.count_failures(request.cluster, count))))
+
+
+def test_safe_cloud_is_one_row():
+    request = test_failover.small(2, [('a', 'h0', 1), ('b', 'h1', 1)])
+    assert render(request) == [
+        ('conclusion', 'safe', '2 of 2 hosts safe; by claims alone, since the metrics are not '
+                               'trusted')]
+
+
+def test_unsafe_host_is_named_with_its_instances_and_their_repair():
+    host, instance, repair, conclusion = render(
+        test_failover.small(3, [('a', 'h0', 3), ('b', 'h1', 2), ('c', 'h2', 2)]))
+    assert host == ('host h0', 'unsafe', '0 of 1 instances would find places; no placement exists')
+    assert instance[:2] == ('instance a', 'no place') and 'no-room (2 hosts)' in instance[2]
+    assert repair[1] == 'repair' and conclusion[:2] == ('conclusion', 'unsafe')
+
+
+def test_too_many_sets_are_unknown_and_the_fullest_hosts_are_tried(monkeypatch):
+    monkeypatch.setattr(failover_checks.failover, 'SETS', 3)
+    request = test_failover.small(4, [('a', 'h0', 1), ('b', 'h1', 1)])
+    [conclusion] = render(request, 2)
+    assert conclusion[1] == 'unknown' and '3 of 6 sets of hosts safe; 3 were tried' in conclusion[2]
+
+
+def test_example_names_an_affinity_group_that_nova_evacuates_nowhere(session):
+    checks = {check.scope: check for check in failover_checks.check_failover(session)}
+    unassigned = checks[model.UNASSIGNED]
+    [verdict] = unassigned.certificate.list_verdicts(
+        failover_checks.failover.FailureState.UNSAFE)
+    assert verdict.hosts == ('compute-06',)
+    assert {r.rule for r in verdict.unplaced.values()} == {'affinity-unmovable'}
+
+
+def test_all_hosts_of_a_domain_fail_together():
+    request = test_failover.small(3, [('a', 'h0', 2), ('b', 'h1', 2)])
+    cluster = dataclasses.replace(
+        request.cluster, aggregates={'scope': ('h0', 'h1', 'h2'), 'r1': ('h0', 'h1')},
+        aggregate_metadata={'r1': {'kronos:domain': 'rack:r1, pdu:a'}})
+    assert failover_checks.map_domain_hosts(cluster, 'rack') == {'r1': {'h0', 'h1'}}
+    assert failover_checks.map_domain_hosts(cluster, 'PDU') == {'a': {'h0', 'h1'}}
+    with pytest.raises(exception.ConfigError, match='Known kinds: pdu, rack'):
+        failover_checks.map_domain_hosts(cluster, 'room')
+
+
+def test_unknown_domain_of_a_session_is_an_error(session):
+    with pytest.raises(exception.ConfigError, match='kronos:domain = rack:NAME'):
+        failover_checks.check_failover(session, kind='rack')
+
+
+def test_number_of_hosts_is_bounded():
+    assert failover._parse_count('8') == 8
+    for text in ('0', '9', 'two', '-1'):
+        with pytest.raises(argparse.ArgumentTypeError):
+            failover._parse_count(text)
+
+
+def test_checker_refuses_a_wrong_certificate(monkeypatch):
+    request = test_failover.small(2, [('a', 'h0', 3), ('b', 'h1', 3)])
+    wrong = failover_checks.failover.FailureVerdict(
+        ('h0',), failover_checks.failover.FailureState.SAFE, {'a': 'h1'})
+    monkeypatch.setattr(failover_checks.failover, 'certify_failures', lambda *args, **more:
+                        failover_checks.failover.FailoverCertificate({('h0',): wrong}, request))
+    with pytest.raises(exception.PlanRefused, match='no-room'):
+        failover_checks.certify(request, [('h0',)])
+
+
+def test_what_if_shows_the_places_of_a_failed_host():
+    rows = [row for row in test_planned.rows('what-if', '--fail', 'compute-06')
+            if row[0] == model.UNASSIGNED]
+    places = {what: (here, there) for _, what, here, there in rows
+              if what.startswith('evacuation')}
+    assert len(places) == 14 and {here for here, _ in places.values()} == {'compute-06'}
+    assert sum('affinity-unmovable' in there for _, there in places.values()) == 2
+    assert rows[-1][1:3] == ('failure', 'compute-06') and rows[-1][3].startswith('unsafe: 12 of 14')
