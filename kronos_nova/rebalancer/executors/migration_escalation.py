@@ -82,7 +82,8 @@ class MigrationEscalation:
                           marker: str) -> None:
         if self._record_steps(row, *row.escalation, step):
             answer = self._send_step(row, step, marker)
-            self._record_steps(row, *row.escalation, dataclasses.replace(step, answer=answer))
+            if answer is not None:
+                self._record_steps(row, *row.escalation, dataclasses.replace(step, answer=answer))
 
     def _begin_cold_migration(self, row: rows.TaskRow, step: model.EscalationStep) -> None:
         """Commit that the live migration is to be aborted; the deadline's looks abort it.
@@ -109,17 +110,19 @@ class MigrationEscalation:
             LOG.warning('%s: its live migration is being aborted, and it is moved cold, since %s',
                         model.format_task(task), step.reason)
 
-    def _send_step(self, row: rows.TaskRow, step: model.EscalationStep, marker: str) -> str:
-        """Send the request of a step; return Nova's answer."""
-        task = row.task
+    def _send_step(self, row: rows.TaskRow, step: model.EscalationStep,
+                   marker: str) -> str | None:
+        """Send the request of a step; return Nova's answer, None where it is not known."""
+        task, begin = row.task, f'{model.format_task(row.task)}: {step.kind}, since {step.reason}'
         try:
             with base.check_contract(task):
-                problem = self._driver.force_completion(task, marker, step.at)
+                answer = self._driver.force_completion(task, marker, step.at) or model.ACCEPTED
         except (exception.NovaClientError, exception.UnexpectedError) as e:
-            problem = f'its answer is not known: {e}'
-        LOG.warning('%s: %s of its live migration, since %s: %s', model.format_task(task),
-                    step.kind, step.reason, problem or model.ACCEPTED)
-        return problem or model.ACCEPTED
+            LOG.warning('%s: %s It may be at work, and is not repeated.', begin,
+                        exception.format_sentence(e))
+            return None
+        LOG.warning('%s: %s', begin, answer)
+        return answer
 
     def _record_steps(self, row: rows.TaskRow, *steps: model.EscalationStep) -> bool:
         return self._outcomes.update_task(row, TaskState.SUBMITTED, [TaskState.SUBMITTED],

@@ -205,9 +205,13 @@ def attempts_text(known: Sequence[model.Attempt]) -> str:
 
 
 def parse_escalation(text: str | None) -> tuple[model.EscalationStep, ...]:
-    """Parse the column of escalation steps; a task of an earlier release has none."""
+    """Parse the column of escalation steps; a task of an earlier release has none.
+
+    Kinds that a later release has added are ignored.
+    """
     return tuple(model.EscalationStep(**_keep_known_fields(model.EscalationStep, {
-        **step, 'kind': model.EscalationKind(step['kind'])})) for step in json.loads(text or '[]'))
+        **step, 'kind': model.EscalationKind(step['kind'])})) for step in json.loads(text or '[]')
+        if step['kind'] in list(model.EscalationKind))
 
 
 def format_escalation(steps: Sequence[model.EscalationStep]) -> str:
