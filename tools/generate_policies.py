@@ -44,12 +44,13 @@ READ = frozenset(_ALL + name for name in (
 #: The executor alone: what a single move reads ...
 WATCH = frozenset(_ALL + name for name in (
     'os-instance-actions:events', 'os-instance-actions:events:details',
-    'os-instance-actions:list', 'os-instance-actions:show', 'os-server-groups:show'))
-#: ... and does: a live migration and its abort; a cold one to a named host and
-#: its confirmation.
+    'os-instance-actions:list', 'os-instance-actions:show', 'os-server-groups:show',
+    'servers:migrations:index'))
+#: ... and does: a live migration, its abort and its completion by force; a cold one to a named
+#: host and its confirmation.
 ACT = frozenset(_ALL + name for name in (
     'os-migrate-server:migrate:host', 'os-migrate-server:migrate_live:host',
-    'servers:confirm_resize', 'servers:migrations:delete'))
+    'servers:confirm_resize', 'servers:migrations:delete', 'servers:migrations:force_complete'))
 #: kronos-migfra alone, but for those that the executor has for warm migrations.
 POWER = frozenset(_ALL + name for name in ('servers:start', 'servers:stop'))
 PAUSE = frozenset(_ALL + name for name in ('os-pause-server:pause', 'os-pause-server:unpause'))

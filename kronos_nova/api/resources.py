@@ -23,6 +23,7 @@ from typing import Self
 import pydantic
 
 from kronos_nova import model
+from kronos_nova.api import attempt_resources
 from kronos_nova.api import values
 from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.operations import stored_views
@@ -213,26 +214,6 @@ class Alternate(values.Resource):
     improvement: float | None
 
 
-class Attempt(values.Resource):
-    """An attempt of a task that has ended; it succeeded when it has no error."""
-
-    to_host: str
-    started_at: datetime.datetime
-    ended_at: datetime.datetime
-    migration_id: str | None = pydantic.Field(description="UUID of Nova's migration.")
-    error_type: str | None
-    error: str | None
-    phase_seconds: dict[str, float]
-
-    @classmethod
-    def from_model(cls, attempt: model.Attempt) -> Self:
-        return cls(
-            to_host=attempt.to_host, started_at=values.make_time(attempt.started_at),
-            ended_at=values.make_time(attempt.ended_at), migration_id=attempt.migration_uuid,
-            error_type=attempt.error_type, error=attempt.error,
-            phase_seconds=dict(attempt.phases))
-
-
 class TaskSummary(TaskReference):
     """A task and its progress."""
 
@@ -294,7 +275,9 @@ class Task(TaskSummary):
     alternates: list[Alternate]
     migration_id: str | None = pydantic.Field(
         description="UUID of Nova's migration, of this attempt or of the last one.")
-    attempts: list[Attempt]
+    attempts: list[attempt_resources.Attempt]
+    escalation: list[attempt_resources.EscalationStep] = pydantic.Field(
+        description='Steps against live migrations that did not converge, oldest first.')
     pending_hooks: list[PendingHook]
 
     @classmethod
@@ -308,7 +291,9 @@ class Task(TaskSummary):
             alternates=[Alternate(host=host, improvement=improvement) for host, improvement
                         in zip(task.alternates, improvements, strict=False)],
             migration_id=stored_views.find_migration(row) or None,
-            attempts=[Attempt.from_model(attempt) for attempt in row.attempts],
+            attempts=[attempt_resources.Attempt.from_model(attempt) for attempt in row.attempts],
+            escalation=[attempt_resources.EscalationStep.from_model(step)
+                        for step in row.escalation],
             pending_hooks=[PendingHook(
                 hook=hook.hook.name, to_host=hook.task.to_host,
                 begun_at=values.make_time(hook.begun_at), tries=hook.tries, error=hook.error)

@@ -92,20 +92,25 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
          'ended_at': times.format_time(a.ended_at), 'error_type': a.error_type,
          'error': None if a.error is None else tools.format_printable(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
+    steps: Any = [{'kind': str(step.kind), 'at': times.format_time(step.at),
+                   'reason': step.reason,
+                   'answer': None if step.answer is None else tools.format_printable(step.answer),
+                   'seconds': step.seconds} for step in row.escalation]
     hooks: Any = [_format_owed_hook(owed_hook) for owed_hook in owed]
     if not nested:
         hooks = '\n'.join(hooks)
+        steps = '\n'.join(map(task_lines.format_step, steps))
         alternates = '\n'.join(map(task_lines.format_alternate, alternates))
         attempts = '\n'.join(map(task_lines.format_attempt, attempts))
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
-        'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
-        'Attempts'), (
+        'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks',
+        'Escalation', 'Retries', 'Error', 'Attempts'), (
         task.task_id, task.plan_id, tools.format_printable(task.aggregate), task.instance_uuid,
         tools.format_printable(task.from_host), tools.format_printable(task.to_host),
         task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _format_doubt(row),
-        stored_views.find_migration(row), stored_views.describe_next_step(row), hooks,
+        stored_views.find_migration(row), stored_views.describe_next_step(row), hooks, steps,
         task_lines.format_retries(task.retry_count, task.max_retries),
         tools.format_printable(row.error or ''), attempts)
 

@@ -13,8 +13,10 @@
 """[executor]: the options of carrying out moves."""
 
 from oslo_config import cfg
+from oslo_config import types
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.conf import nova
 
 GROUP = cfg.OptGroup('executor', title='Carrying out moves')
@@ -73,6 +75,26 @@ OPTS: list[cfg.Opt] = [
                 help='When Nova puts an instance into ERROR because of an abort at the deadline, '
                      'reset its state to active, if its guest runs on its source. Needs a role '
                      'that policy os_compute_api:os-admin-actions:reset_state allows.'),
+    cfg.ListOpt('drain_escalation', default=[],
+                item_type=types.String(choices=[kind.value for kind in model.EscalationKind]),
+                help='Steps against a live migration of a drain that does not arrive within '
+                     'drain_arrival_seconds at its measured rates; without any it runs until its '
+                     'deadline. force-complete: Nova ends it by post-copy, where [libvirt] '
+                     'live_migration_permit_post_copy is set on the compute nodes, else by a pause '
+                     'of the guest. A guest whose host or network fails during post-copy is lost. '
+                     'cold: when that is not possible or does not help, Nova aborts the migration, '
+                     'shuts the instance down, moves it cold and starts it; needs '
+                     'reset_state_after_abort, and tasks without signatures. An instance whose '
+                     'contract does not allow cold-ok is left alone.'),
+    cfg.IntOpt('drain_arrival_seconds', default=600, min=60,
+               help='Seconds from the begin of the copying within which a live migration of a '
+                    'drain is to arrive, for drain_escalation. Set it below [libvirt] '
+                    'live_migration_completion_timeout for the memory of your instances, after '
+                    'which Nova ends the migration itself.'),
+    cfg.IntOpt('drain_longest_pause', default=60, min=1,
+               help='Longest pause of a guest, in seconds, for which drain_escalation may use '
+                    'force-complete. It is expected from the memory that remains and the rate at '
+                    'which it is sent. With post-copy the guest runs on, slower, for as long.'),
     cfg.IntOpt('claim_seconds', default=45, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over. An executor renews its claims six times within them, also '
@@ -87,7 +109,18 @@ OPTS: list[cfg.Opt] = [
 
 
 def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
-    """Return an error when timeouts allow a healthy step to count as hung, or None."""
+    """Return an error when options of executors contradict each other, or None.
+
+    Timeouts must not let a healthy step count as hung. A cold migration after an abort needs an
+    instance that is active.
+    """
+    if (model.EscalationKind.COLD in conf.executor.drain_escalation
+            and not conf.executor.reset_state_after_abort):
+        return exception.ConfigError(
+            path='the configuration', field='[executor] drain_escalation',
+            problem='step cold needs an active instance, and Nova puts an instance into ERROR when '
+                    'its live migration is aborted',
+            remedy='Set reset_state_after_abort = true, or remove cold.')
     timeout = conf.nova.timeout or nova.REQUEST_TIMEOUT
     longest = conf.nova.collect_timeout + _REQUESTS * timeout
     if longest <= STEP_SECONDS:

@@ -56,7 +56,10 @@ from kronos_nova.model.plan import PolicyReport as PolicyReport
 from kronos_nova.model.plan import Rejection as Rejection
 from kronos_nova.model.plan import ScoreChange as ScoreChange
 from kronos_nova.model.plan import Swap as Swap
+from kronos_nova.model.task import ACCEPTED as ACCEPTED
 from kronos_nova.model.task import Attempt as Attempt
+from kronos_nova.model.task import EscalationKind as EscalationKind
+from kronos_nova.model.task import EscalationStep as EscalationStep
 from kronos_nova.model.task import format_task as format_task
 from kronos_nova.model.task import MoveMethod as MoveMethod
 from kronos_nova.model.task import Task as Task

@@ -138,6 +138,44 @@ class Attempt:
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+#: The answer to an escalation step that Nova carries out.
+ACCEPTED = 'accepted'
+
+
+class EscalationKind(enum.StrEnum):
+    """A step against a live migration that does not converge.
+
+    ``force-complete``: Nova ends the copying, by post-copy where its compute nodes permit it, else
+    by a pause of the guest. ``cold``: Nova aborts it, and then shuts the instance down, moves it
+    and starts it.
+    """
+
+    FORCE_COMPLETE = 'force-complete'
+    COLD = 'cold'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EscalationStep:
+    """A step that an executor has decided on; each kind comes once for a task.
+
+    ``at``: when it was stored, before its request. ``reason``: the measured rates. ``answer``:
+    Nova's answer, or why Nova was not asked; None: the executor ended before it was known.
+    ``seconds``: from the request until the instance ran on its destination, by Nova's records; the
+    guest was not paused for longer. None: not known.
+    """
+
+    kind: EscalationKind
+    at: float
+    reason: str
+    answer: str | None = None
+    seconds: float | None = None
+
+    @property
+    def may_be_at_work(self) -> bool:
+        """True unless it is known that Nova was not asked, or has refused."""
+        return self.answer in (None, ACCEPTED)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskResult:
     """The outcome of a task; ``error_type`` is one of Kronos's names.

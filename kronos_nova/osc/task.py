@@ -49,6 +49,10 @@ def _format_attempt(attempt: Mapping[str, Any]) -> str:
         'migration_uuid': attempt['migration_id'], 'phases': attempt['phase_seconds']})
 
 
+def _format_step(step: Mapping[str, Any]) -> str:
+    return task_lines.format_step({**step, 'at': columns.format_time(step['at'])})
+
+
 def _format_hook(hook: Mapping[str, Any]) -> str:
     return task_lines.format_owed_hook(hook['hook'], hook['to_host'],
                                        columns.format_time(hook['begun_at']), hook['tries'],
@@ -129,6 +133,7 @@ class ShowTask(command.ShowResource):
         Column('alternates', columns.read_lines('alternates', task_lines.format_alternate)),
         Column('migration_id', columns.read_text('migration_id')),
         Column('attempts', columns.read_lines('attempts', _format_attempt)),
+        Column('escalation', columns.read_lines('escalation', _format_step)),
         Column('pending_hooks', columns.read_lines('pending_hooks', _format_hook)))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -36,6 +36,18 @@ def format_attempt(attempt: Mapping[str, Any]) -> str:
             + _format_phases(attempt['phases']))
 
 
+def format_step(step: Mapping[str, Any]) -> str:
+    """Return a step against a migration that does not converge, with Nova's answer.
+
+    :param step: has kind, at, reason, answer, seconds.
+    """
+    text = (f'{step["kind"]}, {step["at"]}: {step["reason"]}: '
+            f'{step["answer"] or "no answer is known"}')
+    if step['seconds'] is not None:
+        text += f'; it had arrived {step["seconds"]:.0f} s later'
+    return printable.format_printable(text)
+
+
 def format_owed_hook(name: str, host: str, begun_at: str, tries: int, error: str | None) -> str:
     """Return a hook that has begun and has not ended."""
     failed = f', tried {tries} times: {error}' if tries else ''

@@ -65,8 +65,11 @@ ENGINE, EXECUTOR, MIGFRA = 'kronos_engine', 'kronos_executor', 'kronos_migfra'
 NEITHER, MEMBER = 'nobody', 'member,reader'
 OURS = '11111111111111111111111111111111'
 
-#: What only other tests do: an abort, another zone's scheduling, whole lists.
+#: What only other tests do: an abort, a completion by force, another zone's scheduling,
+#: whole lists.
 NOT_HERE = {'os_compute_api:servers:migrations:delete',
+            'os_compute_api:servers:migrations:force_complete',
+            'os_compute_api:servers:migrations:index',
             'os_compute_api:os-server-groups:index',
             'os_compute_api:os-server-groups:index:all_projects',
             'os_compute_api:servers:detail', 'os_compute_api:servers:detail:get_all_tenants',
@@ -489,6 +492,26 @@ class AbortTestCase(Case):
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'cancelled'],
                       'the abort')
         self.assertIn(('os_compute_api:servers:migrations:delete', True), self.decisions)
+
+    def test_executor_alone_completes_by_force(self) -> None:
+        server = self.boot(host='host1')
+        self.admin_api.post_server_action(
+            server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
+        running = self.wait_for(
+            lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
+            'a running migration')[0]
+        path = f'/servers/{server["id"]}/migrations'
+        for roles in (ENGINE, NEITHER, MEMBER):
+            self.assert_refused(self.as_role(roles), 'GET', path, statuses=(403, 404))
+            self.assert_refused(self.as_role(roles), 'POST', f'{path}/{running["id"]}/action',
+                                {'force_complete': None}, statuses=(403, 404))
+        driver = nova_executor.NovaExecutor(self.conf, self.as_role(EXECUTOR))
+        marker = json.dumps({'migration_id': 0, 'time': 0, 'migration_uuid': running['uuid']})
+        self.assertIsNone(driver.force_completion(self.task(server), marker, 0.0))
+        self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'completed'],
+                      'the completion')
+        for rule in ('index', 'force_complete'):
+            self.assertIn((f'os_compute_api:servers:migrations:{rule}', True), self.decisions)
 
 
 class OthersTestCase(Case):

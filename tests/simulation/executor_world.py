@@ -205,6 +205,10 @@ class Unreliable:
 class Run:
     """One seeded run; :meth:`go` raises AssertionError when a rule is broken."""
 
+    settings = SETTINGS
+    phase = model.Phase.SPREAD
+    nova_class, driver_class = Nova, Driver
+
     def __init__(self, seed: int, store: api.Store | None = None) -> None:
         self.rng = random.Random(seed)
         self.now = 1_000_000.0
@@ -218,7 +222,7 @@ class Run:
         self.skews: dict[str, float] = {}
         self.clock_chance = random.Random(f'clock {seed}')
         self.store = store or stores.in_memory(lambda: self.now)
-        self.nova = Nova(self)
+        self.nova = self.nova_class(self)
         self.plan_ids: list[str] = []
         self.told: list[tuple[str, model.TaskResult]] = []
         self.workers = [self.worker() for _ in range(3)]
@@ -239,8 +243,9 @@ class Run:
         name = name or self.uuid()
         return worker.Worker(
             Unreliable(self, self.store),  # type: ignore[arg-type]
-            driver or Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
-            SETTINGS, lambda event, result: self.told.append((event, result)),
+            driver or Unreliable(  # type: ignore[arg-type]
+                self, self.driver_class(self, name)),
+            self.settings, lambda event, result: self.told.append((event, result)),
             clock=database_clock.DatabaseClock(
                 lambda: self.now, lambda: self.now + self.skews.get(name, 0.0), lambda: self.now),
             monotonic=lambda: self.now, name=name)
@@ -360,7 +365,7 @@ class Run:
             tasks.append(model.Task(
                 task_id=self.uuid(), plan_id=plan_id, aggregate=scope, instance_uuid=instance,
                 from_host=chosen[0], to_host=chosen[1], alternates=(chosen[2],),
-                phase=model.Phase.SPREAD, wave=number, not_before=self.now + 3 * number,
+                phase=self.phase, wave=number, not_before=self.now + 3 * number,
                 max_retries=2, requires=tuple(
                     self.rng.sample(earlier, 1)) if earlier and self.rng.random() < 0.4 else ()))
         self.store.plans.save_plan(

@@ -21,6 +21,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import escalation
 
 
 class AuthorizedExecutor(base.Executor):
@@ -66,6 +67,21 @@ class AuthorizedExecutor(base.Executor):
     def abort(self, task: model.Task, marker: str) -> bool:
         self._check_begun_task(task)
         return self._driver.abort(task, marker)
+
+    def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
+        return self._driver.read_copy(task, marker)
+
+    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+        self._check_begun_task(task)
+        return self._driver.force_completion(task, marker, now)
+
+    def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
+        if task.method is not model.MoveMethod.OFFLINE:
+            return f'{model.MoveMethod.OFFLINE}: its authorization is for method {task.method}'
+        return self._driver.find_shutdown_obstacle(task, now)
+
+    def read_forced_seconds(self, task: model.Task) -> float | None:
+        return self._driver.read_forced_seconds(task)
 
     def reset_state(self, task: model.Task) -> bool:
         self._check_begun_task(task)

@@ -33,6 +33,7 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import secret_mask
+from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import nova_error_classes
 
 LOG = logging.getLogger(__name__)
@@ -236,6 +237,38 @@ class Executor(abc.ABC):
         :raises NovaClientError: the result is unknown; the worker asks again later.
         """
         return False
+
+    def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
+        """Return the amounts of our live migration, while :meth:`force_completion` can end it.
+
+        None: it cannot, or the amounts are not known.
+
+        :raises NovaClientError: Nova could not be read; look again later.
+        """
+        return None
+
+    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+        """Ask Nova, once, to complete our live migration by post-copy or a pause of the guest.
+
+        :param now: epoch seconds, by which contracts are judged.
+        :returns: None: Nova accepted; else why it was not asked, or refused.
+        :raises NovaClientError: the result is unknown.
+        """
+        return 'this driver completes no migration by force'
+
+    def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
+        """Return why the instance may not be shut down for its move now; None: it may.
+
+        :raises NovaClientError: Nova could not be read; look again later.
+        """
+        return None
+
+    def read_forced_seconds(self, task: model.Task) -> float | None:
+        """Return the seconds from our request by force until the instance had arrived, or None.
+
+        :raises NovaClientError: Nova could not be read; the worker does not ask again.
+        """
+        return None
 
     def reset_state(self, task: model.Task) -> bool:
         """Reset an instance to active that Nova has put into ERROR after we aborted its migration.

@@ -15,10 +15,12 @@
 The database does not have this: a successor begins without it.
 """
 
+import collections
 from collections.abc import Collection
 import dataclasses
 
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import executor_clock
 from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import unchanged_records
@@ -33,7 +35,7 @@ class InFlightMigration:
     once. ``unverified_since``: since when the instance looks wrong although Nova says completed,
     by monotonic time. ``has_been_aborted``: Nova has accepted our abort. ``seen``: the version of
     Nova's record. ``doubt``: the latest one of the row; ``doubt_began``: its begin by monotonic
-    time.
+    time. ``copies``: the newest amounts that Nova wrote, oldest first.
     """
 
     next_look: float | None = None
@@ -42,10 +44,17 @@ class InFlightMigration:
     seen: unchanged_records.SeenVersion | None = None
     doubt: str | None = None
     doubt_began: float = 0.0
+    copies: collections.deque[escalation.CopySample] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=escalation.KEPT_SAMPLES))
 
     def is_due(self, now: float) -> bool:
         """Return whether the time of the next look has come."""
         return self.next_look is None or self.next_look <= now
+
+    def record_copy(self, sample: escalation.CopySample) -> None:
+        """Record the amounts of a look, unless Nova has not written since the last one."""
+        if not self.copies or sample.at > self.copies[-1].at:
+            self.copies.append(sample)
 
     def measure_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
                       clock: executor_clock.ExecutorClock, monotonic: float) -> float | None:

@@ -32,6 +32,17 @@ LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
 
 
+def is_cold_pending(row: rows.TaskRow) -> bool:
+    """Return whether the live migration under way is aborted for a cold one.
+
+    The step of an earlier attempt is over.
+    """
+    return (row.task.method is model.MoveMethod.LIVE and bool(row.escalation)
+            and row.escalation[-1].kind is model.EscalationKind.COLD
+            and row.escalation[-1].may_be_at_work
+            and row.submitted_at is not None and row.submitted_at <= row.escalation[-1].at)
+
+
 class MigrationDeadlines:
     """Deadlines of one worker's migrations, and the aborts after them."""
 
@@ -50,7 +61,7 @@ class MigrationDeadlines:
         """
         if not self.is_late(row):
             return False
-        wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
+        wanted = ABORTING if row.error == ABORTING or self._may_abort(row) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('%s: %s: it is past its deadline; it keeps its slot and is watched until '
                         'Nova says how it ended. See its migration in Nova.',
@@ -70,8 +81,9 @@ class MigrationDeadlines:
     def _is_past_deadline(self, row: rows.TaskRow) -> bool:
         return row.task.deadline is not None and self._clock() >= row.task.deadline
 
-    def _may_abort(self, task: model.Task) -> bool:
-        return self._settings.abort_at_deadline and task.method is model.MoveMethod.LIVE
+    def _may_abort(self, row: rows.TaskRow) -> bool:
+        return row.task.method is model.MoveMethod.LIVE and (
+            self._settings.abort_at_deadline or is_cold_pending(row))
 
     def abort_migration(self, row: rows.TaskRow,
                         flight: in_flight_migrations.InFlightMigration) -> None:
@@ -82,8 +94,8 @@ class MigrationDeadlines:
         abort.
         """
         task = row.task
-        if (not self._may_abort(task) or flight.has_been_aborted or self._clock.has_jumped()
-                or not self._is_past_deadline(row)):
+        if (not self._may_abort(row) or flight.has_been_aborted or self._clock.has_jumped()
+                or not (self._is_past_deadline(row) or is_cold_pending(row))):
             return
         try:
             with base.check_contract(task):
@@ -126,7 +138,11 @@ class MigrationDeadlines:
             # Where Nova does not tell of aborts, a successor does not know that it accepted ours.
             known = flight.has_been_aborted or progress.aborted is not None
             reset = progress.broken and known and self._reset_state(row.task)
-            self._outcomes.record_failure(row, endings.build_abort_error(row, progress, reset))
+            error = endings.build_abort_error(row, progress, reset)
+            if is_cold_pending(row) and (reset or not progress.broken):
+                self._outcomes.requeue_offline(row, error)
+            else:
+                self._outcomes.record_failure(row, error)
 
     def _reset_state(self, task: model.Task) -> bool:
         if not self._settings.reset_state_after_abort:

@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import in_flight_migrations
 from kronos_nova.rebalancer.executors import migration_deadlines
+from kronos_nova.rebalancer.executors import migration_escalation
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import service_breakers
 from kronos_nova.rebalancer.executors import unchanged_records
@@ -67,6 +68,7 @@ class MigrationWatch:
         self._outcomes, self._services = shared.outcomes, shared.services
         self._clock, self._monotonic = shared.clock, shared.monotonic
         self._deadlines = migration_deadlines.MigrationDeadlines(shared)
+        self._escalation = migration_escalation.MigrationEscalation(shared)
 
     def watch_task(self, row: rows.TaskRow,
                    flight: in_flight_migrations.InFlightMigration) -> None:
@@ -115,6 +117,7 @@ class MigrationWatch:
         """
         match progress.stage:
             case base.MigrationStage.COMPLETED:
+                self._escalation.measure_step(row)
                 self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.FAILED | base.MigrationStage.CANCELLED if (
                     self._deadlines.is_own_abort(row, progress, flight)):
@@ -190,6 +193,8 @@ class MigrationWatch:
             self._outcomes.update_task(
                 row, state, [row.task.state], reference=reference, doubt_since=since,
                 doubt=doubt, error=None, error_type=None)
+        if row.task.state is TaskState.SUBMITTED:
+            self._escalation.escalate_migration(row, flight, progress)
 
     def _measure_doubt(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
                        stage: base.MigrationStage, now: float) -> float | None:

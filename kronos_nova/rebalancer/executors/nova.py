@@ -35,6 +35,8 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
+from kronos_nova.rebalancer.executors import escalation
+from kronos_nova.rebalancer.executors import forced_completion
 from kronos_nova.rebalancer.executors import live
 from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import preflight_check
@@ -64,6 +66,8 @@ class NovaExecutor(base.Executor):
         self._pre_flight = preflight_check.PreFlightCheck(conf, reader)
         self._live = live.LiveMigration(self._nova, reader.placement)
         self._cold = cold.ColdMigration(self._nova, reader.placement)
+        self._forced = forced_completion.ForcedCompletion(
+            self._nova, engine_conf.build_options(conf))
 
     def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         return self._pre_flight.check_move(task, known)
@@ -195,6 +199,27 @@ class NovaExecutor(base.Executor):
 
     def abort(self, task: model.Task, marker: str) -> bool:
         return not task.method.is_cold and self._live.abort(task, marker)
+
+    def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
+        try:
+            return self._forced.read_copy(task, marker)
+        except api.ApiError as exc:
+            raise nova_responses.build_read_error(task, exc) from None
+
+    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+        return self._forced.force_completion(task, marker, now)
+
+    def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
+        try:
+            return self._forced.find_obstacle(task, now)
+        except api.ApiError as exc:
+            raise nova_responses.build_read_error(task, exc) from None
+
+    def read_forced_seconds(self, task: model.Task) -> float | None:
+        try:
+            return self._forced.read_seconds(task)
+        except api.ApiError as exc:
+            raise nova_responses.build_read_error(task, exc) from None
 
     def reset_state(self, task: model.Task) -> bool:
         uuid = task.instance_uuid

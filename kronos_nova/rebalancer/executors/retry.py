@@ -28,6 +28,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import rules
+from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.store import rows
 
 #: Rules whose rejection at pre-flight is no fault of the instance: the executor tries another
@@ -55,9 +56,10 @@ class RetrySettings:
     ``abort_at_deadline``: a live migration that takes longer is aborted, and with
     ``reset_state_after_abort`` its instance is made active again when Nova puts it into ERROR.
     ``local_disk_seconds``, ``other_cell_seconds``: for so long we believe Nova's word that a
-    host's disks are its own, and that two hosts are of different cells. Without ``begin`` the
-    worker requests no new migration, and watches those under way to their end. ``frozen`` returns
-    why no migration may begin at an epoch time, or None.
+    host's disks are its own, and that two hosts are of different cells. ``escalation_limits``:
+    limits of the steps against live migrations of drains that do not converge. Without ``begin``
+    the worker requests no new migration, and watches those under way to their end. ``frozen``
+    returns why no migration may begin at an epoch time, or None.
     """
 
     scopes: frozenset[str] | None = None
@@ -81,6 +83,7 @@ class RetrySettings:
     begin: bool = True
     abort_at_deadline: bool = False
     reset_state_after_abort: bool = False
+    escalation_limits: escalation.EscalationLimits = escalation.EscalationLimits()
     frozen: Callable[[float], str | None] = dataclasses.field(
         default=lambda now: None, compare=False)
 
@@ -111,6 +114,9 @@ def build_settings(conf: cfg.ConfigOpts) -> RetrySettings:
         instance_quarantine_seconds=engine.instance_quarantine_seconds,
         begin=not engine.dry_run, abort_at_deadline=executor.abort_at_deadline,
         reset_state_after_abort=executor.reset_state_after_abort,
+        escalation_limits=escalation.EscalationLimits(
+            tuple(map(model.EscalationKind, executor.drain_escalation)),
+            executor.drain_arrival_seconds, executor.drain_longest_pause),
         frozen=lambda now: engine_conf.find_freeze_reason(conf, now))
 
 

@@ -137,7 +137,7 @@ class TaskRow:
     left after it. ``doubt_since`` is when a look at Nova first contradicted the task's state, and
     ``doubt`` in which way. ``attempts`` are those that have ended, and ``marks`` when each phase
     of the current one has begun (:mod:`attempt_phases`). ``swap_id`` is that of the swap to which
-    the task belongs.
+    the task belongs. ``escalation`` are the steps of all attempts, oldest first.
     """
 
     task: model.Task
@@ -156,6 +156,7 @@ class TaskRow:
     attempts: tuple[model.Attempt, ...] = ()
     marks: attempt_phases.Marks = ()
     swap_id: str | None = None
+    escalation: tuple[model.EscalationStep, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,6 +204,21 @@ def attempts_text(known: Sequence[model.Attempt]) -> str:
     return json.dumps([dataclasses.asdict(a) for a in known[-KEPT_ATTEMPTS:]])
 
 
+def parse_escalation(text: str | None) -> tuple[model.EscalationStep, ...]:
+    """Parse the column of escalation steps; a task of an earlier release has none.
+
+    Kinds that a later release has added are ignored.
+    """
+    return tuple(model.EscalationStep(**_keep_known_fields(model.EscalationStep, {
+        **step, 'kind': model.EscalationKind(step['kind'])})) for step in json.loads(text or '[]')
+        if step['kind'] in list(model.EscalationKind))
+
+
+def format_escalation(steps: Sequence[model.EscalationStep]) -> str:
+    """Format escalation steps for their column."""
+    return json.dumps([dataclasses.asdict(step) for step in steps])
+
+
 def find_improvement(first: float, others: str | None, attempt: int) -> float:
     """Return the improvement by the destination of this attempt.
 
@@ -236,7 +252,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         counts_alternates=bool(row['counts_alternates']),
         authorization=row['authorization'] or '')
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
-                   marks=attempt_phases.parse_phase_starts(row['timings']), **{
+                   marks=attempt_phases.parse_phase_starts(row['timings']),
+                   escalation=parse_escalation(row['escalation']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',

@@ -120,6 +120,8 @@ task = make_table(
     sa.Column('swap_id', sa.String(36)),
     # authorization.task_authorization.TaskAuthorization as JSON.
     sa.Column('authorization', make_text_type()),
+    # model.EscalationSteps as JSON; NULL: none.
+    sa.Column('escalation', make_text_type()),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),

@@ -169,7 +169,7 @@ class TaskRepository(transactions.Repository):
         """Move our task to another live state; return False when it is not ours.
 
         :param fields: marker, reference, error, error_type, deadline, not_before, retry_count,
-            submitted_at, doubt_since, doubt, timings.
+            submitted_at, doubt_since, doubt, timings, escalation.
         """
         return self._runner.run_transaction(lambda c: tasks.update_state(
             c, task_id, worker, from_states, to_state, now, **fields))
@@ -178,16 +178,18 @@ class TaskRepository(transactions.Repository):
                      retry_count: int, attempt: int, error: str | None = None,
                      error_type: str | None = None,
                      attempts: Sequence[model.Attempt] | None = None,
-                     marks: attempt_phases.Marks = ()) -> bool:
+                     marks: attempt_phases.Marks = (),
+                     method: model.MoveMethod | None = None) -> bool:
         """Move our task back to ``queued`` for destination number ``attempt``, unclaimed.
 
         :param attempts: all attempts that have ended so far; None: unchanged.
         :param marks: the phases of an attempt that continues; empty: another attempt begins.
+        :param method: of the attempts that follow; None: as before.
         """
         return self._runner.run_transaction(lambda c: tasks.requeue_task(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
             attempt=attempt, error=error, error_type=error_type, attempts=attempts,
-            marks=marks))
+            marks=marks, method=method))
 
     def finish_task(self, task: model.Task, result: model.TaskResult, state: TaskState, now: float,
                     *, worker: str, instance_cooldown: float,

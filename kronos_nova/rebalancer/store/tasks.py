@@ -39,7 +39,8 @@ COUNTED_SECONDS = 3600.0
 
 #: Columns that a change of state may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
-                     'retry_count', 'submitted_at', 'doubt_since', 'doubt', 'timings'})
+                     'retry_count', 'submitted_at', 'doubt_since', 'doubt', 'timings',
+                     'escalation'})
 #: Columns of an attempt that has not begun.
 _FRESH: dict[str, Any] = {
     'worker': None, 'heartbeat_at': None, 'marker': None, 'reference': None,
@@ -87,7 +88,8 @@ def _build_state_update(task_id: str, worker: str, from_states: tuple[TaskState,
 def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: float, *,
                  not_before: float, retry_count: int, attempt: int, error: str | None,
                  error_type: str | None, attempts: Sequence[model.Attempt] | None,
-                 marks: attempt_phases.Marks) -> bool:
+                 marks: attempt_phases.Marks,
+                 method: model.MoveMethod | None = None) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -100,7 +102,8 @@ def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: floa
                 to_host=json.loads(row.destinations)[attempt], error=error,
                 error_type=error_type, **_FRESH | {
                     'timings': attempt_phases.format_phase_starts(marks) if marks else None},
-                **build_attempts_column(attempts))).rowcount == 1
+                **build_attempts_column(attempts),
+                **({} if method is None else {'method': method.value}))).rowcount == 1
 
 
 def build_attempts_column(attempts: Sequence[model.Attempt] | None) -> dict[str, Any]:

@@ -349,6 +349,28 @@ def test_a_task_shows_the_hooks_that_are_owed(run, store):
     assert out == f'pscom?[31m for h2, since {times.format_time(now)}, tried 2 times: is away\n'
 
 
+def test_a_task_shows_the_steps_against_its_migration(run, store):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    task = cases.claim(store, now=now).task
+    forced = model.EscalationStep(model.EscalationKind.FORCE_COMPLETE, now, 'it writes')
+    for step, line in (
+            (forced, 'no answer is known'),
+            (dataclasses.replace(forced, answer='Nova refused: no\x1b[31m'),
+             'Nova refused: no?[31m'),
+            (dataclasses.replace(forced, answer='accepted', seconds=4.0),
+             'accepted; it had arrived 4 s later')):
+        assert store.tasks.update_state(
+            task.task_id, 'w', [task.state], task.state, now,
+            escalation=rows.format_escalation([step]))
+        out = run('task', 'show', task.task_id, '-f', 'value', '-c', 'Escalation')[1]
+        assert out == f'force-complete, {times.format_time(now)}: it writes: {line}\n'
+    shown = json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
+    assert shown['Escalation'] == [{
+        'kind': 'force-complete', 'at': times.format_time(now), 'reason': 'it writes',
+        'answer': 'accepted', 'seconds': 4.0}]
+
+
 def listed(run, *args):
     status, out, error = run(*args, '-f', 'json')
     assert status == 0, error

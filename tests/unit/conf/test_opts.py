@@ -43,6 +43,17 @@ def test_a_broken_drain_reason_regex_is_named_at_the_start(regex):
     assert ['[engine] drain_reason_regex'] == [e.kwargs['field'] for e in opts.wrong_values(conf)]
 
 
+@pytest.mark.parametrize(('steps', 'resets', 'is_refused'), [
+    ([], False, False), (['force-complete'], False, False), (['cold'], True, False),
+    (['force-complete', 'cold'], False, True)])
+def test_cold_migration_after_an_abort_needs_a_reset_of_the_state(steps, resets, is_refused):
+    conf = _conf()
+    conf.set_override('drain_escalation', steps, 'executor')
+    conf.set_override('reset_state_after_abort', resets, 'executor')
+    found = opts.wrong_values(conf)
+    assert [e.kwargs['field'] for e in found] == ['[executor] drain_escalation'] * is_refused
+
+
 @pytest.mark.parametrize(('collect_timeout', 'timeout', 'is_refused'), [
     (120, None, False), (720, None, False), (721, None, True), (600, 100, False), (600, 101, True)])
 def test_timeouts_that_outlast_the_step_of_an_executor_are_refused(

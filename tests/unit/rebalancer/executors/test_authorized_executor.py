@@ -34,7 +34,7 @@ from tests.unit.rebalancer.store import cases
 
 NOW = cases.NOW
 #: Steps of a driver that change something in the cloud.
-CHANGING = ('submit', 'confirm', 'abort', 'reset_state')
+CHANGING = ('submit', 'confirm', 'abort', 'reset_state', 'force_completion')
 
 
 @pytest.fixture
@@ -151,6 +151,7 @@ def test_every_step_that_changes_something_is_verified(driver, keys, signer):
     forged = dataclasses.replace(task, to_host='h9')
     for step in (lambda: executor.abort(forged, 'marker'),
                  lambda: executor.confirm(forged, 'marker'),
+                 lambda: executor.force_completion(forged, 'marker', NOW),
                  lambda: executor.reset_state(forged)):
         with pytest.raises(exception.NovaClientError, match='differs from its grant'):
             step()
@@ -160,7 +161,8 @@ def test_every_step_that_changes_something_is_verified(driver, keys, signer):
     # Every method of a driver is one of these or moves nothing; a new one must be sorted here.
     assert {name for name in vars(base.Executor) if not name.startswith('_')} - set(CHANGING) == {
         'hooked', 'create', 'pre_flight', 'log_in', 'read_progress', 'bind_marker',
-        'trace_late_request', 'read_phase_seconds', 'post_flight'}
+        'trace_late_request', 'read_phase_seconds', 'read_copy', 'read_forced_seconds',
+        'find_shutdown_obstacle', 'post_flight'}
 
 
 def test_a_task_waits_while_the_keys_cannot_be_read(bench, driver, signer, keys):

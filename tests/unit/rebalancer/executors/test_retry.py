@@ -22,6 +22,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
 
@@ -201,6 +202,9 @@ def test_every_setting_is_read_from_its_option():
         conf.set_override(name, value, 'executor')
     conf.set_override('aggregates', ['blue', 'green'], 'executor')
     conf.set_override('abort_at_deadline', True, 'executor')
+    conf.set_override('drain_escalation', ['force-complete'], 'executor')
+    conf.set_override('drain_arrival_seconds', 111, 'executor')
+    conf.set_override('drain_longest_pause', 112, 'executor')
     for name, value in (('max_alternates', 7), ('instance_cooldown', 201),
                         ('instance_quarantine_seconds', 202), ('dry_run', True)):
         conf.set_override(name, value, 'engine')
@@ -210,7 +214,9 @@ def test_every_setting_is_read_from_its_option():
         per_destination=7, migration_timeout=105, seconds_per_gib=106, look_interval=11,
         poll_interval=12, claim_seconds=109, retry_backoff=110, max_attempts=8,
         instance_cooldown=201, instance_quarantine_seconds=202, begin=False,
-        abort_at_deadline=True, frozen=found.frozen)
+        abort_at_deadline=True, frozen=found.frozen,
+        escalation_limits=escalation.EscalationLimits(
+            (model.EscalationKind.FORCE_COMPLETE,), arrival_seconds=111, longest_pause=112))
     conf.set_override('dry_run', False, 'engine')
     conf.set_override('aggregates', [], 'executor')
     assert retry.build_settings(conf).begin and retry.build_settings(conf).scopes is None

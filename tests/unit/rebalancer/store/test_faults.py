@@ -402,7 +402,8 @@ TASKS = {'method': 'live', 'trees': None, 'destinations': '["h2", "h3"]',
          'policy_names': '["cpu"]', 'requires': '[]', 'state': 'queued', 'phase': 'spread',
          'improvements': '[0.25]', 'attempts': None, 'attempt': 0, 'worker': None,
          'heartbeat_at': None, 'expires_at': None, 'not_before': NOW, 'from_host': 'h1',
-         'to_host': 'h2', 'timings': None, 'hooks': None, 'swap_id': None}
+         'to_host': 'h2', 'timings': None, 'hooks': None, 'swap_id': None,
+         'escalation': '[{"kind": "cold", "at": 1.5, "reason": "it writes"}]'}
 KNOWN = {
     'plan': {'document': DOCUMENT}, 'task': TASKS, 'cooldown': {'until': 4e9},
     'quarantine': {'until': None}, 'lease': {'until': 0.0, 'epoch': 7},

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Notices of moves to the owners of instances.
+"""Notices of moves to the owners of instances, and steps against migrations that do not converge.
 
-It adds a table alone: daemons of the release before go on beside it.
+Daemons of the release before go on beside the new table and column, and write neither.
 """
 
 from alembic import op
@@ -42,3 +42,5 @@ def upgrade() -> None:
         sa.Index('notice_valid_until', 'valid_until'),
         sa.Index('notice_noticed_at', 'noticed_at'),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
+    op.add_column('task', sa.Column('escalation', sa.UnicodeText().with_variant(
+        mysql.MEDIUMTEXT(), 'mysql', 'mariadb')))

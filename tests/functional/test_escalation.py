@@ -1,0 +1,150 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A drain's live migration that does not converge, in a real Nova: completed by force."""
+
+import dataclasses
+import datetime
+from typing import Any
+from unittest import mock
+
+from nova import context
+from nova.db.main import api as nova_database
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import escalation
+from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.store import rows
+from tests.functional import test_cold_migration
+
+MIB = 1024 * 1024
+#: When nova-compute wrote the first amounts.
+BEGAN_AT = datetime.datetime(2026, 11, 27, 10, 0)
+
+
+class EscalationCase(test_cold_migration.RunningCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.settings = dataclasses.replace(
+            self.settings, escalation_limits=escalation.EscalationLimits(
+                (model.EscalationKind.FORCE_COMPLETE,), arrival_seconds=60.0))
+
+    def copied(self, migration: dict[str, Any], seconds: int) -> None:
+        """Write what nova-compute writes: 100 MiB/s are sent, 120 MiB/s written."""
+        nova_database.migration_update(context.get_admin_context(), migration['id'], {
+            'memory_total': 2048 * MIB, 'memory_processed': 100 * MIB * seconds,
+            'memory_remaining': (1000 + 20 * seconds) * MIB,
+            'updated_at': BEGAN_AT + datetime.timedelta(seconds=seconds)})
+
+    def watch(self, by: Any, server: dict[str, Any], until: int) -> None:
+        """Look every 10 s while the migration copies."""
+        migration = self.running(server)
+        for seconds in range(0, until + 1, 10):
+            self.copied(migration, seconds)
+            by.run_once(self.now)
+            self.now += 10
+
+    def begin(self) -> tuple[dict[str, Any], model.Task]:
+        server = self.drained(None, 'ACTIVE')
+        task = self.task(server, method=model.MoveMethod.LIVE)
+        self.save(task)
+        return server, task
+
+    def row(self, task: model.Task) -> rows.TaskRow:
+        row = self.store.tasks.find_task(task.task_id)
+        assert row is not None
+        return row
+
+    def forced(self) -> list[str]:
+        return [path for method, path in self.nova_api.door.requests
+                if method == 'POST' and path.endswith('/action') and '/migrations/' in path]
+
+
+class ForceTestCase(EscalationCase):
+
+    def test_migration_that_does_not_converge_is_completed_by_force(self) -> None:
+        server, task = self.begin()
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        self.watch(by, server, 60)
+        self.assertEqual(1, len(self.forced()))
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task))
+        self.assertEqual('host2', self.host_of(server))
+        (step,) = self.row(task).escalation
+        self.assertEqual('accepted', step.answer)
+        self.assertIn('writes 120.0 MiB/s, 100.0 MiB/s are sent', step.reason)
+        assert step.seconds is not None
+        self.assertTrue(0 <= step.seconds < 60, step.seconds)
+        actions = [action['action'] for action in self.admin_api.api_get(
+            f'/servers/{server["id"]}/os-instance-actions').body['instanceActions']]
+        self.assertEqual(1, actions.count('live_migration_force_complete'))
+
+    def test_contract_of_the_instance_keeps_it_from_force(self) -> None:
+        server, task = self.begin()
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        self.conf.set_override('opted_out_projects', [server['tenant_id']], 'engine')
+        by = self.new_worker(nova.NovaExecutor(self.conf, self.connection), 'w1')
+        self.watch(by, server, 60)
+        self.assertEqual([], self.forced())
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task), 'the driver ends it by itself')
+        (step,) = self.row(task).escalation
+        self.assertIn('Nova was not asked', str(step.answer))
+        self.assertIn('opted_out_projects', str(step.answer))
+
+    def test_successor_of_an_executor_that_died_in_the_step_does_not_repeat_it(self) -> None:
+        server, task = self.begin()
+        first = self.new_worker(self.executor, 'w1')
+        first.run_once(self.now)
+
+        def crash(*args: Any) -> None:
+            raise test_cold_migration.Crash
+        with mock.patch.object(self.executor, 'force_completion', crash):
+            self.assertRaises(test_cold_migration.Crash, self.watch, first, server, 60)
+        self.assertEqual([None], [step.answer for step in self.row(task).escalation])
+        self.now += 61
+        self.assertIs(TaskState.COMPLETED,
+                      self.ended(self.new_worker(self.executor, 'w2'), task))
+        self.assertEqual([], self.forced())
+        self.assertEqual([None], [step.answer for step in self.row(task).escalation])
+
+
+class ColdTestCase(EscalationCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.useFixture(test_cold_migration.RaisedAborts())
+        self.settings = dataclasses.replace(
+            self.settings, reset_state_after_abort=True,
+            escalation_limits=escalation.EscalationLimits(
+                (model.EscalationKind.COLD,), arrival_seconds=60.0))
+
+    def test_instance_is_moved_cold_after_the_abort(self) -> None:
+        server, task = self.begin()
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        self.watch(by, server, 90)
+        self.assertEqual([model.EscalationKind.COLD],
+                         [step.kind for step in self.row(task).escalation])
+        self.broken(server)
+        by.run_once(self.now)
+        self.now += 31  # So long Nova may write ERROR after it wrote cancelled.
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task))
+        row = self.row(task)
+        self.assertIs(model.MoveMethod.OFFLINE, row.task.method)
+        self.assertEqual(['MigrationTimeout', None],
+                         [attempt.error_type for attempt in row.attempts])
+        self.assertEqual(('ACTIVE', 'host2'), (
+            self.admin_api.get_server(server['id'])['status'], self.host_of(server)))
+        self.assertEqual([], self.store.quarantine.list_quarantines(self.now))

@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Completion by force: its requests to Nova, and the meaning of Nova's answers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.clients import live_copies
+from kronos_nova.rebalancer.executors import escalation
+from tests.unit.rebalancer.clients import answers
+from tests.unit.rebalancer.executors import novas
+
+MARKER = json.dumps({'migration_id': 5, 'time': 0.0, 'migration_uuid': 'm6'})
+COPIES = '/servers/vm/migrations'
+FORCE = 'POST /servers/vm/migrations/6/action'
+ACTIONS = '/servers/vm/os-instance-actions'
+
+
+def copy(number: int = 6, **fields: Any) -> dict[str, Any]:
+    return {'id': number, 'uuid': f'm{number}', 'server_uuid': 'vm', 'status': 'running',
+            'updated_at': '1970-01-01T00:01:00.000000',
+            'memory_total_bytes': 900, 'memory_processed_bytes': 500,
+            'memory_remaining_bytes': 400, 'disk_total_bytes': 90, 'disk_processed_bytes': 50,
+            'disk_remaining_bytes': 40} | fields
+
+
+@pytest.fixture
+def cloud() -> answers.Answers:
+    found = answers.Answers()
+    found.answers |= {'/servers/vm': [{'server': answers.server('vm', status='MIGRATING')}],
+                      COPIES: [{'migrations': [copy(5), copy()]}],
+                      FORCE: [answers.Response({}, 202)]}
+    return found
+
+
+@pytest.mark.parametrize(('copies', 'expected'), [
+    ([copy()], escalation.CopySample(60.0, 550, 440)),
+    ([copy(disk_processed_bytes=None, disk_remaining_bytes=None)],
+     escalation.CopySample(60.0, 500, 400)),
+    ([copy(memory_processed_bytes=None)], None), ([copy(memory_remaining_bytes=None)], None),
+    ([copy(updated_at=None)], None), ([copy(status='running (post-copy)')], None),
+    ([copy(status='preparing')], None), ([copy(7)], None), ([], None)])
+def test_amounts_are_those_of_our_migration_while_it_copies(
+        cloud: answers.Answers, copies: Any, expected: Any) -> None:
+    cloud.answers[COPIES] = [{'migrations': copies}]
+    assert novas.driver(cloud).read_copy(novas.TASK, MARKER) == expected
+
+
+def test_migration_without_a_known_uuid_is_not_ours(cloud: answers.Answers) -> None:
+    assert novas.driver(cloud).read_copy(novas.TASK, novas.MARKER) is None
+    answer = novas.driver(cloud).force_completion(novas.TASK, novas.MARKER, 0.0)
+    assert answer == 'Nova was not asked: the migration is not under way any more'
+
+
+def test_request_by_force_names_our_migration(cloud: answers.Answers) -> None:
+    assert novas.driver(cloud).force_completion(novas.TASK, MARKER, 0.0) is None
+    assert [path for path, _, _ in cloud.asked if path.startswith('POST')] == [FORCE]
+
+
+@pytest.mark.parametrize('status', [400, 403, 404, 409, 503])
+def test_refusal_has_novas_reason_and_the_policy(cloud: answers.Answers, status: int) -> None:
+    cloud.answers[FORCE] = [answers.Response({'x': {'message': 'no', 'code': status}}, status)]
+    answer = novas.driver(cloud).force_completion(novas.TASK, MARKER, 0.0)
+    assert answer is not None and answer.startswith(f'Nova refused: HTTP {status}: no')
+    assert (live_copies.FORCE_POLICY in answer) == (status == 403)
+
+
+@pytest.mark.parametrize(('metadata', 'allowed'), [
+    ({}, True), ({'kronos:disruption': 'cold-ok'}, True),
+    ({'kronos:disruption': 'poweroff-ok'}, True), ({'kronos:disruption': 'live'}, False),
+    ({'kronos:disruption': 'drain-only'}, False)])
+def test_contract_that_forbids_a_shutdown_forbids_a_pause(
+        cloud: answers.Answers, metadata: dict[str, str], allowed: bool) -> None:
+    """As Nova shows the instance now: its owner may have changed the contract meanwhile."""
+    flavor = answers.server('vm')['flavor'] | {'extra_specs': metadata}
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', status='MIGRATING',
+                                                              flavor=flavor)}]
+    answer = novas.driver(cloud).force_completion(novas.TASK, MARKER, 0.0)
+    requests = [path for path, _, _ in cloud.asked if path.startswith('POST')]
+    assert (answer is None, requests) == ((True, [FORCE]) if allowed else (False, []))
+    if answer is not None:
+        assert f'its contract says disruption {metadata["kronos:disruption"]}' in answer
+
+
+def test_unread_contract_raises_before_any_request(cloud: answers.Answers) -> None:
+    cloud.answers['/servers/vm'] = [answers.Response({}, 503)]
+    with pytest.raises(exception.NovaClientError, match='could not be completed by force'):
+        novas.driver(cloud).force_completion(novas.TASK, MARKER, 0.0)
+    assert not [path for path, _, _ in cloud.asked if path.startswith('POST')]
+
+
+def test_unread_amounts_raise_for_a_retry(cloud: answers.Answers) -> None:
+    cloud.answers[COPIES] = [answers.Response({}, 503)]
+    with pytest.raises(exception.NovaClientError):
+        novas.driver(cloud).read_copy(novas.TASK, MARKER)
+
+
+def action(name: str, at: str | None, number: int = 1) -> dict[str, Any]:
+    return {'action': name, 'start_time': at, 'request_id': f'req-{number}', 'user_id': 'u'}
+
+
+@pytest.mark.parametrize(('forced', 'arrived', 'expected'), [
+    ('2026-11-27T10:00:00', '2026-11-27T10:00:07', 7.0), (None, '2026-11-27T10:00:07', None),
+    ('2026-11-27T10:00:00', None, None), ('2026-11-27T10:00:08', '2026-11-27T10:00:07', None)])
+def test_seconds_of_the_step_are_by_novas_records(
+        cloud: answers.Answers, forced: str | None, arrived: str | None,
+        expected: float | None) -> None:
+    cloud.answers[ACTIONS] = [{'instanceActions': [
+        action(live_copies.FORCE_COMPLETE, forced, 2),
+        action('live-migration', '2026-11-27T09:00:00')]}]
+    cloud.answers[f'{ACTIONS}/req-1'] = [{'instanceAction': {'events': [
+        {'event': 'compute_live_migration', 'start_time': '2026-11-27T09:00:01'},
+        {'event': 'compute_post_live_migration_at_destination', 'start_time': arrived}]}}]
+    assert novas.driver(cloud).read_forced_seconds(novas.TASK) == expected
+
+
+def test_no_action_gives_no_seconds(cloud: answers.Answers) -> None:
+    cloud.answers[ACTIONS] = [{'instanceActions': [
+        action('live-migration', '2026-11-27T09:00:00')]}]
+    assert novas.driver(cloud).read_forced_seconds(novas.TASK) is None
