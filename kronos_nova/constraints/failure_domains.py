@@ -21,10 +21,11 @@ from collections import defaultdict
 from collections.abc import Collection
 from collections.abc import Mapping
 
+from kronos_nova import model
 from kronos_nova.model import spread_requests
 
 #: Key of the metadata of an aggregate.
-KEY = 'kronos:domain'
+KEY = model.DOMAIN_KEY
 #: Most characters of a wrong value, and most hosts, in an error.
 _SHOWN, _HOSTS_SHOWN = 64, 3
 _NOTHING: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ choose are carried for people to read and are never keys.
 """
 
 from kronos_nova.model.cloud import Cluster as Cluster
+from kronos_nova.model.cloud import DOMAIN_KEY as DOMAIN_KEY
 from kronos_nova.model.cloud import GroupPolicy as GroupPolicy
 from kronos_nova.model.cloud import Host as Host
 from kronos_nova.model.cloud import InFlightMove as InFlightMove

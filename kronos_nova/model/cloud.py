@@ -24,6 +24,8 @@ from kronos_nova.model import spread_requests
 
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
+#: Key of the metadata of an aggregate that names the failure domain of its hosts.
+DOMAIN_KEY = 'kronos:domain'
 #: Status of a service whose cell does not answer: Nova knows only its name.
 UNKNOWN = 'UNKNOWN'
 
@@ -283,7 +285,7 @@ class Cluster:
         """
         unreadable = {h for h, service in self.services.items() if service.status == UNKNOWN}
         if scope == UNASSIGNED:
-            unreadable.difference_update(*self.aggregates.values())
+            unreadable -= self._list_assigned_hosts()
         else:
             unreadable.intersection_update(self.aggregates.get(scope, ()))
         return {h for h in unreadable if self.planned_zone is None
@@ -309,16 +311,21 @@ class Cluster:
     def list_hosts_of(self, scope: str) -> tuple[str, ...]:
         """Return the hosts of a scope in the planned zone, sorted.
 
-        The scope is an aggregate, or UNASSIGNED, the pool of hosts in no aggregate.
+        The scope is an aggregate, or UNASSIGNED, the pool of hosts in no aggregate but those that
+        only name a failure domain.
 
         :raises KeyError: no such aggregate.
         """
         if scope == UNASSIGNED:
-            aggregate_hosts = {h for hosts in self.aggregates.values() for h in hosts}
-            host_names: Iterable[str] = self.hosts.keys() - aggregate_hosts
+            host_names: Iterable[str] = self.hosts.keys() - self._list_assigned_hosts()
         else:
             host_names = self.aggregates[scope]
         return tuple(sorted(h for h in host_names if self.has_planned(h)))
+
+    def _list_assigned_hosts(self) -> set[str]:
+        """Return the hosts of aggregates; an aggregate that only names a domain assigns none."""
+        return {host for name, hosts in self.aggregates.items()
+                if set(self.aggregate_metadata.get(name, ())) != {DOMAIN_KEY} for host in hosts}
 
     def has_planned(self, host: str) -> bool:
         """Return whether the host exists and its zone is planned.

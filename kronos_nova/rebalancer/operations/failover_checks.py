@@ -21,6 +21,7 @@ import math
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import failure_domains
 from kronos_nova.rebalancer import failover_checker
 from kronos_nova.rebalancer import simulation
 from kronos_nova.rebalancer.operations import cloud_state
@@ -29,8 +30,6 @@ from kronos_nova.rebalancer.planning import planner
 
 #: Searches for all instances together that an operator's check may make.
 DEEP_SEARCHES = 200
-#: Key of the metadata of an aggregate that names the failure domains of its hosts.
-DOMAIN_KEY = 'kronos:domain'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,28 +105,25 @@ def certify(request: planner.PlanningInput,
     return certificate
 
 
-def map_domain_hosts(cluster: model.Cluster, kind: str) -> dict[str, frozenset[str]]:
-    """Return the hosts of each failure domain of a kind.
+def map_domain_hosts(cluster: model.Cluster, kind: str) -> Mapping[str, frozenset[str]]:
+    """Return the hosts of each failure domain of a kind; a host in two domains is in both.
 
-    :raises ConfigError: no aggregate names a domain of the kind.
+    :raises ConfigError: an aggregate's domains cannot be read, or none is of the kind.
     """
-    hosts: dict[str, set[str]] = {}
-    kinds: set[str] = set()
-    for aggregate, metadata in cluster.aggregate_metadata.items():
-        for text in metadata.get(DOMAIN_KEY, '').split(','):
-            named, _, name = (part.strip() for part in text.partition(':'))
-            if named and name:
-                kinds.add(named.lower())
-                if named.lower() == kind.lower():
-                    hosts.setdefault(name, set()).update(cluster.aggregates.get(aggregate, ()))
+    domains = failure_domains.FailureDomains(cluster.aggregates, cluster.aggregate_metadata)
+    if domains.problems:
+        raise exception.ConfigError(
+            path='Nova', field=f'metadata {model.DOMAIN_KEY} of aggregates',
+            problem=domains.problems[0], remedy='Nothing was checked')
+    hosts = domains.map_hosts(kind.lower())
     if not hosts:
-        known = ', '.join(sorted(kinds)) or 'none'
+        known = ', '.join(sorted(domains.kinds)) or 'none'
         raise exception.ConfigError(
             path='command line', field='--domain',
             problem=f'no aggregate names a failure domain of the kind {kind}',
-            remedy=f'Set the metadata {DOMAIN_KEY} = {kind}:NAME of aggregates. Known kinds: '
+            remedy=f'Set the metadata {model.DOMAIN_KEY} = {kind}:NAME of aggregates. Known kinds: '
                    f'{known}.')
-    return {name: frozenset(found) for name, found in hosts.items()}
+    return hosts
 
 
 def _choose_failures(cluster: model.Cluster, count: int) -> Iterable[failover.FailedHosts]:

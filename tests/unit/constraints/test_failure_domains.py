@@ -10,8 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import dataclasses
+
 import pytest
 
+from kronos_nova import model
 from kronos_nova.constraints import failure_domains
 from kronos_nova.model import spread_requests
 
@@ -87,3 +90,17 @@ def test_a_request_that_cannot_be_read_is_an_error_without_its_text(text):
     with pytest.raises(ValueError) as error:
         spread_requests.parse_spread(text)
     assert not text or text not in str(error.value)
+
+
+def test_aggregate_that_only_names_a_domain_takes_no_host_out_of_the_pool():
+    cluster = model.Cluster(
+        {h: model.Host(h, uuid=h) for h in 'abcd'}, {}, {h: model.Service(h) for h in 'abcd'},
+        aggregates={'r1': ('a', 'b'), 'ssd': ('c',), 'r2': ('d',)}, aggregate_metadata={
+            'r1': {'kronos:domain': 'rack:r1'},
+            'r2': {'kronos:domain': 'rack:r2', 'availability_zone': 'nova'}})
+    assert cluster.list_hosts_of(model.UNASSIGNED) == ('a', 'b')
+    # An aggregate that is planned itself is a scope of its own.
+    assert cluster.replace_scope(model.UNASSIGNED, ['r1']).scope_hosts == frozenset()
+    silent = dataclasses.replace(cluster, services={
+        h: model.Service(h, status=model.UNKNOWN) for h in 'abcd'})
+    assert silent.replace_scope(model.UNASSIGNED).unreadable_hosts == {'a', 'b'}
