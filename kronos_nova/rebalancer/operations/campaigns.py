@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import difflib
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -71,8 +72,12 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
         cloud_state.check_host_exists(cloud, host)
     if aggregate is not None:
         if aggregate not in cloud.cluster.aggregates:
-            raise cloud_state.make_not_found_error(
-                '--aggregate', aggregate, cloud.cluster.aggregates, 'no such aggregate')
+            near = difflib.get_close_matches(aggregate, list(cloud.cluster.aggregates), 1, 0.8)
+            raise exception.ConfigError(
+                path='command line', field='--aggregate',
+                problem=f'{aggregate}: no such aggregate',
+                remedy=f'Is {near[0]} meant?' if near else
+                'openstack aggregate list has the names of all aggregates.')
         names.update(host for host in cloud.cluster.aggregates[aggregate]
                      if host in cloud.cluster.hosts)
     if not names:

@@ -48,6 +48,7 @@ def test_campaign_of_hosts_that_all_become_empty_exits_with_0():
     ((), 'HOST: no compute host is named'),
     (('compute-99',), 'HOST: compute-99: no such compute host. Is compute-09 meant?'),
     (('--aggregate', 'fast-storag'), 'no such aggregate. Is fast-storage meant?'),
+    (('--aggregate', 'rack'), 'rack: no such aggregate. openstack aggregate list has the names'),
     (('compute-01', 'compute-05'), 'compute-01 belongs to scope fast-storage, and compute-05 to'),
     (('--aggregate', 'fast-storage', '--together', '2'), '--together: engines drain 1 to 1 of'),
     (('--aggregate', 'fast-storage', '--together', '0'), '--together: engines drain 1 to 1 of')])

@@ -144,7 +144,7 @@ def test_without_the_option_nothing_is_read_or_sent(writing):
     assert writing.steps('read_copy') == [] and steps(writing) == []
 
 
-@pytest.mark.parametrize('phase', set(model.Phase) - {model.Phase.EVACUATE})
+@pytest.mark.parametrize('phase', sorted(set(model.Phase) - {model.Phase.EVACUATE}))
 def test_only_drains_are_forced(bench, phase):
     bench.driver = Driver(bench)
     bench.plan(lambda p, s: drained(p, s, phase=phase))
