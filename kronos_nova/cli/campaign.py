@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import sys
 
 from kronos_nova import plurals
@@ -26,6 +27,8 @@ from kronos_nova.text import progress
 
 #: Instances that stay on a host and are named; all are counted.
 NAMED = 20
+#: Hosts that a row names at most.
+HOSTS_NAMED = 10
 
 
 class PlanCampaign(command.TableCommand):
@@ -34,7 +37,7 @@ class PlanCampaign(command.TableCommand):
     Each step empties one or more hosts, which are enabled again before the next step. No instance
     moves onto a host that is still to come, as long as there is room elsewhere; an instance that
     does moves again. Reads the cloud as a planning cycle does, or a snapshot, and changes nothing.
-    The exit status is 1 when an instance would stay on a host.
+    The exit status is 1 when an instance would stay on a host, or engines would not carry it out.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -57,13 +60,16 @@ class PlanCampaign(command.TableCommand):
               progress.ProgressLine(sys.stderr) as line):
             forecast = campaigns.plan_campaign(session, args.hosts, args.aggregate, args.together,
                                                line.show_progress)
-        self.status = int(bool(forecast.staying))
-        return [command.format_printable_row(row) for row in _render_rows(forecast)]
+        rows = [command.format_printable_row(row) for row in _render_rows(forecast)]
+        self.status = int(rows[-1][1] != 'possible')
+        return rows
 
 
 def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tuple[str, str, str]]:
+    for obstacle in forecast.obstacles:
+        yield 'engines', 'refuse', obstacle
     for number, step in enumerate(forecast.steps, 1):
-        detail = f'{", ".join(step.hosts)}: {plurals.count_noun(len(step.moves), "move")}'
+        detail = f'{_name_hosts(step.hosts)}: {plurals.count_noun(len(step.moves), "move")}'
         if step.again:
             detail += f', {step.again} to hosts that are still to come'
         if step.seconds is not None and step.moves:
@@ -76,21 +82,38 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
         if len(blocked) > NAMED:
             yield (f'host {host}', 'stays',
                    f'{plurals.count_noun(len(blocked) - NAMED, "more instance")}')
+    if forecast.migrations and forecast.seconds is None:
+        yield 'time', 'not known', 'no migration is on record'
+    yield _render_conclusion(forecast)
+
+
+def _render_conclusion(forecast: campaign_forecasts.CampaignForecast) -> tuple[str, str, str]:
     emptied = sum(len(step.hosts) for step in forecast.steps)
     text = (f'{plurals.count_noun(emptied, "host")} in '
             f'{plurals.count_noun(len(forecast.steps), "step")}; '
-            f'{plurals.count_noun(forecast.migrations, "migration")} of '
-            f'{plurals.count_noun(forecast.instances, "instance")}')
+            f'{plurals.count_noun(forecast.migrations, "migration")}, '
+            f'{plurals.count_noun(forecast.instances, "instance")} on these hosts')
     if forecast.instances:
         text += f' ({forecast.migrations / forecast.instances:.2f} for each)'
-    if forecast.steps and forecast.seconds is not None:
+    if forecast.migrations and forecast.seconds is not None:
         text += f', about {_format_minutes(forecast.seconds)} of migrations'
+    if any(not instance.later for blocked in forecast.staying.values() for instance in blocked):
+        return ('conclusion', 'blocked', f'{_count_kept(forecast)}; {text}')
     if forecast.staying:
-        yield ('conclusion', 'blocked',
-               f'{plurals.count_noun(len(forecast.staying), "host")} would keep instances: '
-               f'{", ".join(forecast.staying)}; {text}')
-    else:
-        yield 'conclusion', 'possible', text
+        return ('conclusion', 'waits', f'{_count_kept(forecast)} for now; {text}')
+    return 'conclusion', 'waits' if forecast.obstacles else 'possible', text
+
+
+def _count_kept(forecast: campaign_forecasts.CampaignForecast) -> str:
+    return (f'{plurals.count_noun(len(forecast.staying), "host")} would keep instances: '
+            f'{_name_hosts(tuple(forecast.staying))}')
+
+
+def _name_hosts(hosts: Sequence[str]) -> str:
+    """Return the names of the hosts, or of the first and the number of others."""
+    more = len(hosts) - HOSTS_NAMED
+    return ', '.join(hosts[:HOSTS_NAMED]) + (
+        f' and {plurals.count_noun(more, "more host")}' if more > 0 else '')
 
 
 def _format_minutes(seconds: float) -> str:

@@ -14,7 +14,7 @@
 
 A host that is done is enabled and empty when the next batch begins, so the instances of one batch
 go where the batch before left room. An instance that lands on a host that is still to come moves
-again; that happens only when no host of the fleet can be emptied otherwise.
+again; that happens only when none of the first :data:`TRIED` hosts can be emptied otherwise.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,9 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
+from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.backtest import allocations
 from kronos_nova.rebalancer.operations import drains
@@ -38,7 +40,7 @@ STILL_TO_COME = 'still to come'
 #: Plans that may empty one batch, as a plan may leave instances for the next cycle.
 ROUNDS = 8
 #: Hosts that are tried for a step before its destinations may be hosts that are still to come.
-TRIED = 8
+TRIED = 16
 #: Steps that pass over a host before it is the last choice: hosts that are done may give it room.
 TRIES = 3
 
@@ -65,12 +67,14 @@ class CampaignForecast:
     """The steps of a campaign in order.
 
     ``staying``: hosts that do not become empty, with the instances that stay on each.
-    ``instances``: how many the hosts have before the campaign.
+    ``instances``: how many the other hosts have before the campaign. ``obstacles``: why engines
+    would not carry it out, or not now.
     """
 
     steps: tuple[CampaignStep, ...]
     staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
     instances: int
+    obstacles: tuple[str, ...] = ()
 
     @property
     def migrations(self) -> int:
@@ -94,6 +98,10 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     :param report_progress: called with the number of hosts that are done.
     :raises PlanRefused: the checker found a rule broken.
     """
+    hold = planner.scope_hold(planner.prepare_planning_input(SupposedCloud(request).build_request(
+        (), ())))
+    if hold is not None:
+        return CampaignForecast((), {}, 0, (hold,))
     counts = dict.fromkeys(hosts, 0)
     for instance in request.cluster.instances.values():
         if instance.host in counts:
@@ -103,24 +111,30 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     to_come = sorted(counts, key=lambda host: (
         -_classify_size(request.cluster.hosts[host]), counts[host], host))
     cloud, steps = SupposedCloud(request), list[CampaignStep]()
-    tries = dict.fromkeys(counts, 0)
+    tries, size = dict.fromkeys(counts, 0), together
+    # No other host's end lets these instances go.
+    aside = cloud.list_held_hosts(to_come)
     while True:
         report_progress(len(counts) - len(to_come))
         to_come.sort(key=lambda host: tries[host] >= TRIES)
-        found = _find_step(cloud, to_come, together)
+        found = _find_step(cloud, [host for host in to_come if host not in aside], to_come, size)
         if found is None:
             break
         cloud, hosts_done, plans = found
+        cloud.enable_hosts(hosts_done)
         for host in to_come[:to_come.index(hosts_done[0])]:
             tries[host] += 1
         to_come = [host for host in to_come if host not in hosts_done]
+        # A tight cloud would pay for the search of a large batch in each step.
+        size = min(together, 2 * len(hosts_done))
         moves = [move for plan, _request in plans for move in plan.moves]
         seconds = [estimate(plan, planned) for plan, planned in plans]
         steps.append(CampaignStep(
             hosts_done, tuple(moves), sum(move.to_host in to_come for move in moves),
             None if None in seconds else sum(filter(None, seconds), 0.0)))
     return CampaignForecast(tuple(steps), {
-        host: cloud.explain_host(host) for host in to_come}, sum(counts.values()))
+        host: cloud.explain_host(host) for host in to_come}, sum(
+        counts[host] for step in steps for host in step.hosts))
 
 
 def _classify_size(host: model.Host) -> int:
@@ -129,25 +143,27 @@ def _classify_size(host: model.Host) -> int:
     return round(math.log(max(1.0, inventory.capacity), 1.1)) if inventory else 0
 
 
-_Plans = list[tuple[model.Plan, planner.PlanningInput]]
-_FoundStep = tuple['SupposedCloud', tuple[str, ...], _Plans]
+#: Plans with their requests.
+Plans = list[tuple[model.Plan, planner.PlanningInput]]
+#: The cloud after a step, the hosts that became empty, and the plans of the step.
+FoundStep = tuple['SupposedCloud', tuple[str, ...], Plans]
 
 
-def _find_step(cloud: 'SupposedCloud', to_come: Sequence[str],
-               together: int) -> _FoundStep | None:
+def _find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Sequence[str],
+               together: int) -> FoundStep | None:
     """Find the hosts that are emptied next; return None if no host can be.
 
-    As many hosts as possible at a time, and nothing moves onto hosts that are still to come. Else
-    one host, whose instances may.
+    Several hosts at a time while the first of them can be emptied together; nothing moves onto
+    hosts that are still to come. Else one host, whose instances may.
     """
-    first = list(to_come[:together])
+    first = list(candidates[:together])
     while len(first) > 1:
         found = empty_hosts(cloud, first, to_come)
         if found is not None and len(found[1]) == len(first):
             return found
-        # Hosts that could be emptied beside the others, and at most half as many.
-        first = list(found[1] if found is not None else first)[:max(1, len(first) // 2)]
-    for closed, tried in ((to_come, to_come[:TRIED]), ((), to_come)):
+        # Hosts that could be emptied beside the others; without any, the first half.
+        first = list(found[1]) if found is not None else first[:len(first) // 2]
+    for closed, tried in ((to_come, candidates[:TRIED]), ((), candidates)):
         for host in dict.fromkeys([*first, *tried]):
             found = empty_hosts(cloud, [host], closed)
             if found is not None:
@@ -156,13 +172,13 @@ def _find_step(cloud: 'SupposedCloud', to_come: Sequence[str],
 
 
 def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
-                 closed: Collection[str]) -> _FoundStep | None:
+                closed: Collection[str]) -> FoundStep | None:
     """Empty hosts in a supposed cloud: the cloud after it, and the hosts that became empty.
 
     :param closed: hosts onto which nothing moves.
     :returns: None where no host became empty.
     """
-    cloud, plans = cloud.copy(), _Plans()
+    cloud, plans = cloud.copy(), Plans()
     for _round in range(ROUNDS):
         if not cloud.count_instances(hosts):
             break
@@ -175,7 +191,7 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
             break
         plans.append((plan, request))
         cloud.complete_moves(plan.moves)
-    empty = tuple(host for host in hosts if not cloud.count_instances([host]))
+    empty = tuple(host for host in hosts if cloud.is_empty(host))
     return (cloud, empty, plans) if empty else None
 
 
@@ -199,6 +215,29 @@ class SupposedCloud:
 
     def count_instances(self, hosts: Collection[str]) -> int:
         return sum(i.host in hosts for i in self._request.cluster.instances.values())
+
+    def is_empty(self, host: str) -> bool:
+        """Return whether the host has no instance, and none is on its way to it."""
+        return drains.is_fully_drained(self._request.cluster, host)
+
+    def list_held_hosts(self, hosts: Collection[str]) -> frozenset[str]:
+        """Return hosts whose service is down, or with an instance that rules of its own hold."""
+        request, services = self.build_request(hosts, ()), self._request.cluster.services
+        view = cluster_view.ClusterView(request.cluster, request.options, request.history,
+                                        request.scores)
+        return frozenset(host for host in hosts if not services[host].up) | frozenset(
+            instance.host for uuid, instance in request.cluster.instances.items()
+            if instance.host in hosts and constraints.list_rejections(
+                view, model.Move(uuid, instance.host, '', model.Phase.EVACUATE),
+                constraints.ALONE))
+
+    def enable_hosts(self, hosts: Collection[str]) -> None:
+        """Enable hosts that are done, also if they were disabled before the campaign."""
+        services = self._request.cluster.services
+        self._request = dataclasses.replace(self._request, cluster=dataclasses.replace(
+            self._request.cluster, services={**services, **{
+                host: dataclasses.replace(services[host], status='enabled', disabled_reason=None)
+                for host in hosts}}))
 
     def build_request(self, hosts: Collection[str],
                       closed: Collection[str]) -> planner.PlanningInput:
@@ -242,8 +281,14 @@ class SupposedCloud:
             history=dataclasses.replace(history, move_times=times))
 
     def explain_host(self, host: str) -> tuple[drains.BlockedInstance, ...]:
-        """Return the instances that stay on the host, with their reasons."""
-        return drains.plan_drain(self._request, host).blocked
+        """Return the instances that stay on the host or are on their way to it, with reasons."""
+        cluster = self._request.cluster
+        arriving = tuple(drains.BlockedInstance(uuid, 'it is on its way to the host', later=True)
+                         for uuid in sorted(drains.list_incoming_instances(cluster, host)))
+        if not cluster.services[host].up:
+            return tuple(drains.BlockedInstance(uuid, f'nova-compute of {host} is down')
+                         for uuid, i in cluster.instances.items() if i.host == host) + arriving
+        return drains.plan_drain(self._request, host).blocked + arriving
 
 
 def _shift_load(scores: model.PolicyScores, moves: Sequence[model.Move]) -> model.PolicyScores:

@@ -14,7 +14,9 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Sequence
+import dataclasses
 import difflib
 
 from kronos_nova import exception
@@ -23,7 +25,9 @@ from kronos_nova import plurals
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
 
 #: Names of hosts that an error has at most.
 NAMED = 5
@@ -45,7 +49,9 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     names = _list_hosts(cloud, hosts, aggregate)
     cluster = _find_cluster(cloud, names)
     request = session.build_request(cluster, cloud)
-    most = max(1, int(request.options.max_drain_fraction * len(cluster.scope_hosts)))
+    disabled = sum(not cluster.services[host].enabled and host not in names
+                   for host in cluster.scope_hosts if host in cluster.services)
+    most = max(1, int(request.options.max_drain_fraction * len(cluster.scope_hosts)) - disabled)
     if together is not None and not 1 <= together <= most:
         raise exception.ConfigError(
             path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
@@ -56,9 +62,35 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
         found = drain_checks.estimate_plan(session.conf, plan, planned)
         return None if found is None else found.seconds
 
-    return campaign_forecasts.forecast_campaign(
+    forecast = campaign_forecasts.forecast_campaign(
         request, names, together or most, estimate=estimate,
         report_progress=lambda done: report_progress('hosts', done / len(names)))
+    return dataclasses.replace(forecast, obstacles=(
+        *forecast.obstacles, *_list_obstacles(request, cloud, forecast)))
+
+
+def _list_obstacles(request: planner.PlanningInput, cloud: cloud_state.CloudState,
+                    forecast: campaign_forecasts.CampaignForecast) -> Iterator[str]:
+    """Yield why engines, as configured, would not carry the forecast out, or not now."""
+    options, cluster = request.options, request.cluster
+    if not options.evacuate_disabled_hosts:
+        yield 'evacuate_disabled_hosts is not set: engines leave disabled hosts alone'
+    if request.history.paused is not None:
+        yield request.history.paused
+    waiting = cloud.waiting.get(cluster.scope)
+    if waiting is not None and not cloud.yielding.get(cluster.scope):
+        yield waiting
+    if options.failover == model.FailoverMode.ENFORCE:
+        yield ('failover = enforce: engines leave out moves after which instances of a failed host '
+               'would find no place, and the forecast does not')
+    largest = max(forecast.steps, key=lambda step: len(step.hosts), default=None)
+    if largest is not None:
+        supposed = what_if.SupposedCluster(cluster, request.scores)
+        for host in largest.hosts:
+            supposed = supposed.disable_host(host, what_if.REASON)
+        outage = planning_holds.find_outage_reason(supposed.cluster, options)
+        if outage is not None:
+            yield f'with {", ".join(largest.hosts[:NAMED])} disabled, {outage}'
 
 
 def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
@@ -78,8 +110,13 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
                 problem=f'{aggregate}: no such aggregate',
                 remedy=f'Is {near[0]} meant?' if near else
                 'openstack aggregate list has the names of all aggregates.')
-        names.update(host for host in cloud.cluster.aggregates[aggregate]
-                     if host in cloud.cluster.hosts)
+        names.update(cloud.cluster.aggregates[aggregate])
+    for host in sorted(names):
+        if host not in cloud.cluster.hosts or host not in cloud.cluster.services:
+            raise exception.ConfigError(
+                path='command line', field='HOST',
+                problem=f'{host}: Nova shows no compute node, or no nova-compute',
+                remedy='Name the other hosts, without the aggregate')
     if not names:
         raise exception.ConfigError(
             path='command line', field='HOST', problem='no compute host is named',

@@ -76,9 +76,9 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
 
     def find_rival() -> str | None:
         started = store.audit.list_started_drains(began - RIVAL_SECONDS)
-        clusters = session.cloud_for_requests.map_clusters().values()
-        return next((other for other in sorted(started) if other != host and any(
-            other in c.services and c.services[other].enabled for c in clusters)), None)
+        cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
+        return next((other for other in sorted(started & cluster.scope_hosts)
+                     if other != host and cluster.services[other].enabled), None)
 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
@@ -129,13 +129,13 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
             record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
             raise exception.ConflictError(
                 path='request', field=host,
-                problem=f'another person starts the drain of {rival}, and the check of this one '
-                        'has not counted that',
+                problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
+                        'names the person), and the check of this one has not counted that',
                 remedy='Nothing is changed. Repeat the command in a minute')
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:
-            record(audits.DRAIN_FAILED, str(e))
+            record(audits.DRAIN_UNANSWERED if e.sent else audits.DRAIN_FAILED, str(e))
             raise
     except api.ApiError as e:
         raise nova_users.make_error(

@@ -12,6 +12,7 @@
 
 """Audit rows: who has changed the database by which command, and why."""
 
+from collections import Counter
 import dataclasses
 from typing import Any
 
@@ -27,6 +28,8 @@ DRAIN_STARTED = 'drain started'
 DRAIN_STOPPED = 'drain stopped'
 #: Command of the row that follows when the host could not be disabled.
 DRAIN_FAILED = 'drain failed'
+#: Command of the row that follows when Nova did not answer: the host may be disabled.
+DRAIN_UNANSWERED = 'drain unanswered'
 #: The name of a program that gives none.
 UNNAMED = 'unnamed'
 
@@ -72,14 +75,19 @@ def find_newest(connection: sa.Connection, command: str, target: str) -> float |
 
 def list_started_drains(connection: sa.Connection, since: float) -> set[str]:
     """Return the hosts whose drains have started since then, and neither failed nor stopped."""
-    newest: dict[str, str] = {
-        row.target: row.command for row in connection.execute(
+    starts: Counter[str] = Counter()
+    for row in connection.execute(
             sa.select(_audit.c.target, _audit.c.command)
             .where(_audit.c.at >= since,
                    _audit.c.command.in_((DRAIN_STARTED, DRAIN_FAILED, DRAIN_STOPPED)))
-            .order_by(_audit.c.at, _audit.c.number))}
-    return {target.removeprefix('host ') for target, command in newest.items()
-            if command == DRAIN_STARTED}
+            .order_by(_audit.c.at, _audit.c.number)):
+        host = row.target.removeprefix('host ')
+        if row.command == DRAIN_STARTED:
+            starts[host] += 1
+        else:
+            # A failure ends one of several starts, a stop all of them.
+            starts[host] = max(0, starts[host] - 1) if row.command == DRAIN_FAILED else 0
+    return set(+starts)
 
 
 def get_purge_column() -> sa.Column[Any]:

@@ -26,6 +26,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.store import audits
 from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
@@ -144,8 +145,35 @@ def test_drain_does_not_start_beside_another_that_the_check_has_not_seen(
         assert ours == [('drain started', 'host a')] and len(puts) == 1
     else:
         assert ours == [('drain started', 'host a'), ('drain failed', 'host a')] and not puts
-        assert 'another person starts the drain of b' in document['errors'][0]['detail']
+        assert 'the drain of b starts at the same time' in document['errors'][0]['detail']
         assert start(person, force=True)[0] == 200
+
+
+def test_drain_that_starts_between_check_and_row_is_seen(
+        person, nova, store, publisher, monkeypatch):
+    """Two starts each write their row before they look for the other's."""
+    record, met = audits.AuditRepository.record_command, []
+
+    def record_beside(repository, by, command, target, reason=''):
+        if command == 'drain started' and not met:
+            met.append(target)
+            record(repository, 'bob', 'drain started', 'host b')
+        record(repository, by, command, target, reason)
+
+    monkeypatch.setattr(audits.AuditRepository, 'record_command', record_beside)
+    assert start(person)[0] == 409
+    assert not [a for a in nova.asked if a[0] == 'PUT']
+
+
+@pytest.mark.parametrize('rows', [
+    # Two people start the drain of b, and one fails.
+    [('drain started', 'host b'), ('drain started', 'host b'), ('drain failed', 'host b')],
+    # Nova did not answer: the host may be disabled.
+    [('drain started', 'host b'), ('drain unanswered', 'host b')]])
+def test_drain_that_may_have_started_is_seen(person, nova, store, publisher, rows):
+    for command, target in rows:
+        store.audit.record_command('bob', command, target)
+    assert start(person)[0] == 409
 
 
 def test_drain_starts_beside_one_that_the_check_has_seen(person, nova, store, publisher):

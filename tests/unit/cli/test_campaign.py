@@ -44,6 +44,20 @@ def test_campaign_of_hosts_that_all_become_empty_exits_with_0():
     assert json.loads(done.stdout)[-1]['Verdict'] == 'possible'
 
 
+def test_options_that_keep_engines_from_it_are_named(tmp_path):
+    conf = (EXAMPLE / 'kronos.conf').read_text().replace(
+        'evacuate_disabled_hosts = true', 'evacuate_disabled_hosts = false').replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml'))
+    (tmp_path / 'kronos.conf').write_text(conf)
+    done = commands.main(
+        'kronos_nova.cli.app', 'campaign', 'plan', 'compute-05', '--config-file',
+        tmp_path / 'kronos.conf', '--snapshot', 'snapshot', '-f', 'json', cwd=EXAMPLE)
+    rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+    assert done.returncode == 1 and rows[-1][1] == 'waits'
+    assert any(row[:2] == ('engines', 'refuse') and 'evacuate_disabled_hosts' in row[2]
+               for row in rows)
+
+
 @pytest.mark.parametrize(('options', 'said'), [
     ((), 'HOST: no compute host is named'),
     (('compute-99',), 'HOST: compute-99: no such compute host. Is compute-09 meant?'),

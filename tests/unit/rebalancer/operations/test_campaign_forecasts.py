@@ -95,6 +95,11 @@ def test_hosts_are_emptied_together_as_far_as_there_is_room():
     forecast = campaign_forecasts.forecast_campaign(request, 'abcdef', 6)
     assert set(follow_steps(request, 'abcdef', forecast).values()) == {1}
     assert [step.hosts for step in forecast.steps] == [('a', 'b'), tuple('cdef')]
+    # Three of four can go at once; the fourth is held.
+    held = make_request({'a': [2048], 'b': [2048], 'c': [2048], 'd': [2048], 'spare': []},
+                        b0={'locked': True})
+    assert [step.hosts for step in campaign_forecasts.forecast_campaign(
+        held, 'abcd', 4).steps] == [('a', 'c', 'd')]
     empty = make_request({**dict.fromkeys('abcdef', []), 'x': [2048]})
     assert [step.hosts for step in campaign_forecasts.forecast_campaign(
         empty, 'abcdef', 4).steps] == [tuple('abcd'), tuple('ef')]
@@ -120,6 +125,71 @@ def test_moves_of_the_campaign_count_for_quotas_of_contracts():
     assert follow_steps(request, 'abc', forecast)['a0'] == 1
     ((host, (blocked,)),) = forecast.staying.items()
     assert (host, blocked.instance_uuid) == ('b', 'a0') and 'max-moves' in blocked.reason
+
+
+def test_hosts_with_held_instances_make_no_other_instance_move_twice():
+    """A tenant may lock an own instance on each of many hosts."""
+    held = {f'h{n:02}': [512] for n in range(20)}
+    request = make_request({**held, 'm1': [2048], 'm2': [2048], 'spare': []},
+                           **{f'{host}0': {'locked': True} for host in held})
+    forecast = campaign_forecasts.forecast_campaign(request, [*held, 'm1', 'm2'], 1)
+    assert not any(step.again for step in forecast.steps)
+    assert {host for step in forecast.steps for host in step.hosts} == {'m1', 'm2'}
+    assert set(forecast.staying) == set(held) and forecast.instances == 2
+
+
+def test_host_is_not_empty_while_an_instance_is_on_its_way_to_it():
+    request = make_request({'a': [], 'b': [], 'x': [2048]})
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(model.InFlightMove('x0', 'x', 'a'),)))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert [step.hosts for step in forecast.steps] == [('b',)]
+    ((host, (blocked,)),) = forecast.staying.items()
+    assert (host, blocked.instance_uuid, blocked.later) == ('a', 'x0', True)
+
+
+def test_host_that_is_down_is_named():
+    request = make_request({'a': [2048], 'b': [2048], 'c': [], 'd': []})
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={**request.cluster.services,
+                                   'a': model.Service('a', state='down')}),
+        options=dataclasses.replace(request.options, max_down_fraction=0.5))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    ((host, (blocked,)),) = forecast.staying.items()
+    assert (host, blocked.reason) == ('a', 'nova-compute of a is down')
+    assert [step.hosts for step in forecast.steps] == [('b',)]
+
+
+def test_scope_that_is_held_has_an_obstacle_and_no_step():
+    request = make_request({'a': [2048], 'b': [2048], 'c': []})
+    down = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={h: model.Service(h, state='down') for h in 'abc'}))
+    forecast = campaign_forecasts.forecast_campaign(down, 'ab', 1)
+    assert not forecast.steps and not forecast.staying
+    assert 'hosts are down' in forecast.obstacles[0]
+
+
+def test_host_that_was_disabled_before_gives_room_once_it_is_done():
+    request = make_request({'a': [], 'b': [4096]})
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={**request.cluster.services, 'a': model.Service(
+            'a', status='disabled', disabled_reason='kernel')}))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert [step.hosts for step in forecast.steps] == [('a',), ('b',)] and not forecast.staying
+
+
+def test_loads_of_earlier_steps_count_for_ceilings():
+    """The instance of a fills spare by load: that of b, which memory would admit, must not."""
+    request = make_request({'a': [1024], 'b': [1024], 'spare': []})
+    scores = model.ClusterScores({name: dataclasses.replace(
+        policy, hosts={'a': 0.5, 'b': 0.5, 'spare': 0.1}, fill={'a': 0.5, 'b': 0.5, 'spare': 0.1},
+        usages={'a0': 5.0, 'b0': 5.0}) for name, policy in request.scores.policies.items()})
+    request = dataclasses.replace(request, scores=scores, policies=request.policies.model_copy(
+        update={'policies': tuple(p.model_copy(update={'ceiling': 0.8})
+                                  for p in request.policies.policies)}))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert [[(m.instance_uuid, m.to_host) for m in step.moves] for step in forecast.steps] == [
+        [('a0', 'spare')], [('b0', 'a')]]
 
 
 def test_full_cloud_keeps_its_hosts():

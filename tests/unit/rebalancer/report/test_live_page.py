@@ -147,7 +147,8 @@ def test_each_scope_can_be_chosen_and_each_plan_that_waits_shown_and_approved():
     approve, = [b for b in buttons if 'data-approve-plan' in b]
     assert 'hidden' in approve, 'the page shows it to those who may approve'
     assert f'openstack rebalance plan approve {made.UUID.format(0)}' in document.text
-    assert 'Approved by' in document.text and '(2 moves). Another person must' in document.text
+    assert 'Approved by' in document.text
+    assert document.text.count('Another person must approve') == 1
 
 
 def test_scope_that_needs_a_look_is_the_one_farthest_above_its_threshold():
