@@ -153,7 +153,7 @@ def _find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Seque
                together: int) -> FoundStep | None:
     """Find the hosts that are emptied next; return None if no host can be.
 
-    Several hosts at a time while the first of them can be emptied together; nothing moves onto
+    Several hosts at a time while the first ones can be emptied together; nothing moves onto
     hosts that are still to come. Else one host, whose instances may.
     """
     first = list(candidates[:together])
@@ -217,7 +217,7 @@ class SupposedCloud:
         return sum(i.host in hosts for i in self._request.cluster.instances.values())
 
     def is_empty(self, host: str) -> bool:
-        """Return whether the host has no instance, and none is on its way to it."""
+        """Return whether no instance is on the host or on its way to it."""
         return drains.is_fully_drained(self._request.cluster, host)
 
     def list_held_hosts(self, hosts: Collection[str]) -> frozenset[str]:

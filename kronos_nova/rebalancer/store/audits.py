@@ -85,7 +85,7 @@ def list_started_drains(connection: sa.Connection, since: float) -> set[str]:
         if row.command == DRAIN_STARTED:
             starts[host] += 1
         else:
-            # A failure ends one of several starts, a stop all of them.
+            # A failure ends one of several starts, a stop ends all.
             starts[host] = max(0, starts[host] - 1) if row.command == DRAIN_FAILED else 0
     return set(+starts)
 
