@@ -26,12 +26,13 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import view as views
 from kronos_nova.model import contracts as agreements
+from kronos_nova.model import movement_hours
 from kronos_nova.text import times as time_texts
 
 #: Codes of limits that hold at some times alone.
 PASSING = frozenset({'contract-hours', 'contract-max-moves', 'contract-notice'})
-#: Changes of a time until all passing limits allow it, at most: hours of several sources.
-_ROUNDS = 100
+#: The longest time for which an owner waives notices, in seconds: a later time has no effect.
+LONGEST_RELEASE = 30 * 86400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,14 +79,13 @@ def find_movable_from(view: views.CloudView, move: model.Move) -> float | None:
         return None
     if not any(limit.holds for limit in limits):
         return view.taken_at
-    start: float | None = view.taken_at
-    for _round in range(_ROUNDS):
-        before = start
-        for limit in limits:
-            start = None if start is None else _find_end(view, move, limit, start)
-        if start is None or start == before:
-            return start
-    return None
+    options = view.options.contracts
+    start = max(_find_end(view, move, limit) for limit in limits)
+    hours = tuple(sorted({limit.stated.hours for limit in limits if limit.stated is not None
+                          and limit.stated.hours is not None
+                          and limit.rejection.rule == 'contract-hours'}, key=str))
+    return movement_hours.find_opening(
+        hours, start, options.timezone, options.begin_within) if hours else start
 
 
 def find_needed_notice(view: views.CloudView, move: model.Move) -> int | None:
@@ -102,14 +102,12 @@ def has_notice(view: views.CloudView, uuid: str) -> bool:
     return _find_live_notice(view, uuid) is not None
 
 
-def _find_end(view: views.CloudView, move: model.Move, limit: Limit, at: float) -> float | None:
-    """Return the first time from ``at`` on when the limit does not hold; None: never in a year."""
-    stated = limit.stated
+def _find_end(view: views.CloudView, move: model.Move, limit: Limit) -> float:
+    """Return the time from which a number of moves, or a notice, holds no more; hours are left out.
+    """
+    stated, at = limit.stated, view.taken_at
     if stated is None:
         return at
-    if limit.rejection.rule == 'contract-hours' and stated.hours is not None:
-        options = view.options.contracts
-        return stated.hours.find_opening(at, options.timezone, options.begin_within)
     if limit.rejection.rule == 'contract-max-moves' and stated.max_moves is not None:
         completed = sorted(view.list_move_times(move.instance_uuid))[-stated.max_moves.moves:]
         if len(completed) < stated.max_moves.moves:
@@ -123,14 +121,18 @@ def _find_end(view: views.CloudView, move: model.Move, limit: Limit, at: float) 
 
 def find_method_obstacle(view: views.CloudView, move: model.Move,
                          method: model.MoveMethod) -> str | None:
-    """Return why a contract forbids to shut down and move a running instance; None: it does not."""
+    """Return why a contract forbids to shut down and move a running instance; None: it does not.
+
+    A notice says when an instance moves, not how.
+    """
     instance = view.find_instance(move.instance_uuid)
     if method is not model.MoveMethod.OFFLINE or instance is None or instance.status != 'ACTIVE':
         return None
     return next((
         f'{method}: {limit.rejection.detail}' if limit.stated is None
         else f'{method}: its contract says {limit.stated}' for limit in list_limits(view, move)
-        if limit.holds and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
+        if limit.holds and limit.notice is None
+        and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
 
 
 def find_parking_obstacle(view: views.CloudView, move: model.Move) -> model.Rejection | None:
@@ -253,8 +255,9 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
         since = view.taken_at
         notice = _find_live_notice(view, instance.uuid)
         noticed = notice is not None and notice.noticed_at + stated.notify.seconds <= since
-        released = any(other.release is not None and other.release > since
-                       for other in instance.contracts)
+        released = any(
+            other.release is not None and since < other.release <= since + LONGEST_RELEASE
+            for other in instance.contracts)
         yield Limit(never, model.Rejection(
             'contract-notice', f'{who} moves {stated.notify} after its owner had notice'
                                f'{_describe_notice(notice, stated.notify)} ({stated.source})'),

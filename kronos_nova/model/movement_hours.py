@@ -18,6 +18,7 @@ numbers.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 import dataclasses
 import datetime
 import functools
@@ -30,8 +31,12 @@ LONGEST = 128
 BEGIN_WITHIN = 240.0
 #: The shortest time for which hours open, in minutes.
 SHORTEST = 5
-#: Seconds in which :meth:`MovementHours.find_opening` searches.
-_HORIZON = 366 * 86400
+#: Days in which :func:`find_opening` searches.
+_HORIZON = 366
+#: Begin of a leap year, in UTC: each day of a year follows.
+_LEAP_YEAR = 1830297600.0
+_DAY_MINUTES = 24 * 60
+_DAY = (1 << _DAY_MINUTES) - 1
 _MONTHS = ('jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec')
 _WEEKDAYS = ('sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat')
 #: Values of each field: minute, hour, day of the month, month, weekday.
@@ -62,14 +67,8 @@ class MovementHours:
 
     def includes_time(self, local: datetime.datetime) -> bool:
         """Return whether the minute of a local time matches."""
-        return bool(self.minutes >> local.minute & 1) and self.includes_hour(local)
-
-    def includes_hour(self, local: datetime.datetime) -> bool:
-        """Return whether the hour of a local time, on its day, has minutes that match."""
-        by_number = self.days >> local.day & 1
-        by_weekday = self.weekdays >> local.isoweekday() % 7 & 1
-        day = by_number | by_weekday if self.either_day else by_number & by_weekday
-        return bool(day & self.hours >> local.hour & self.months >> local.month & 1)
+        return (bool(self.minutes >> local.minute & self.hours >> local.hour & 1)
+                and self.includes_day(local))
 
     def is_open(self, now: float, zone: str, seconds: float = 0.0) -> bool:
         """Return whether an instance with these hours may begin to move now.
@@ -89,18 +88,19 @@ class MovementHours:
 
         :returns: epoch seconds; None: not within a year.
         """
-        if self.is_open(now, zone, seconds):
-            return now
-        return _find_opening(self, now // 60 * 60 + 60, zone, seconds)
+        return find_opening((self,), now, zone, seconds)
 
     def opens_long_enough(self) -> bool:
-        """Return whether they open for :data:`SHORTEST` minutes at a time on some day."""
-        run = longest = 0
-        for minute in range(24 * 60 + SHORTEST):
-            hour = minute // 60 % 24
-            run = run + 1 if self.hours >> hour & self.minutes >> minute % 60 & 1 else 0
-            longest = max(longest, run)
-        return longest >= SHORTEST
+        """Return whether they open for :data:`SHORTEST` minutes at a time on some day of a year."""
+        return _find_on_days((self,), datetime.datetime.fromtimestamp(
+            _LEAP_YEAR, datetime.UTC).toordinal(), 'UTC', SHORTEST) is not None
+
+    def includes_day(self, day: datetime.date) -> bool:
+        """Return whether a day has hours that match, if there are any."""
+        by_number = self.days >> day.day & 1
+        by_weekday = self.weekdays >> day.isoweekday() % 7 & 1
+        matches = by_number | by_weekday if self.either_day else by_number & by_weekday
+        return bool(matches & self.months >> day.month & 1)
 
 
 def parse_hours(text: str) -> MovementHours:
@@ -167,21 +167,72 @@ def _read_value(text: str, number: int) -> int:
     return value
 
 
-@functools.lru_cache(maxsize=1024)
-def _find_opening(hours: MovementHours, minute: float, zone: str, seconds: float) -> float | None:
-    """Return the first minute from ``minute`` on, as :meth:`MovementHours.find_opening`."""
+def find_opening(hours: tuple[MovementHours, ...], now: float, zone: str,
+                 seconds: float = 0.0) -> float | None:
+    """Return when all the hours are open next, at ``now`` or at the begin of a later minute.
+
+    Other parameters as of :meth:`MovementHours.is_open`. A tenant may write hours that open rarely,
+    or never together: the search takes one step for each day.
+
+    :returns: epoch seconds; None: not within a year.
+    """
+    if all(each.is_open(now, zone, seconds) for each in hours):
+        return now
+    minutes = int(seconds) // 60 + 1
+    today = datetime.datetime.fromtimestamp(now, _find_zone(zone)).toordinal()
+    for opening in _list_on_day(hours, today, zone, minutes):
+        if opening > now:
+            return opening
+    return _find_on_days(hours, today + 1, zone, minutes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_on_days(hours: tuple[MovementHours, ...], first: int, zone: str,
+                  minutes: int) -> float | None:
+    """Return the first opening from a day on (its ordinal), for so many minutes at least."""
+    return next((opening for day in range(first, first + _HORIZON)
+                 for opening in _list_on_day(hours, day, zone, minutes)), None)
+
+
+def _list_on_day(hours: tuple[MovementHours, ...], ordinal: int, zone: str,
+                 minutes: int) -> Iterator[float]:
+    """Yield the minutes of a day, as epoch seconds, from which all the hours are open so long."""
+    day = datetime.date.fromordinal(ordinal)
+    if not all(each.includes_day(day) for each in hours):
+        return
     clocks = _find_zone(zone)
-    end = minute + _HORIZON
-    while minute < end:
-        local = datetime.datetime.fromtimestamp(minute, clocks)
-        if not hours.includes_hour(local):
-            # Whole hours are skipped: all zones of today differ from UTC by whole minutes.
-            minute += 60 * (60 - local.minute)
-        elif hours.is_open(minute, zone, seconds):
-            return minute
-        else:
-            minute += 60
-    return None
+    begin = datetime.datetime(day.year, day.month, day.day, tzinfo=clocks)
+    later = datetime.timedelta(days=1, minutes=minutes)
+    if begin.utcoffset() != (begin + later).utcoffset():
+        # The clocks are set: the day has more or fewer minutes than others.
+        start = begin.timestamp()
+        for minute in range(_DAY_MINUTES + 180):
+            at = start + 60 * minute
+            if datetime.datetime.fromtimestamp(at, clocks).toordinal() == ordinal and all(
+                    each.is_open(at, zone, 60 * (minutes - 1)) for each in hours):
+                yield at
+        return
+    tomorrow = day + datetime.timedelta(days=1)
+    open_now = _join_masks(hours) | (
+        _join_masks(hours) << _DAY_MINUTES
+        if all(each.includes_day(tomorrow) for each in hours) else 0)
+    starts = open_now
+    for later_minute in range(1, minutes):
+        starts &= open_now >> later_minute
+    starts &= _DAY
+    while starts:
+        lowest = starts & -starts
+        yield begin.timestamp() + 60 * (lowest.bit_length() - 1)
+        starts ^= lowest
+
+
+@functools.lru_cache(maxsize=1024)
+def _join_masks(hours: tuple[MovementHours, ...]) -> int:
+    """Return the minutes of a day that all the hours match, as a bit mask."""
+    joined = _DAY
+    for each in hours:
+        joined &= sum(each.minutes << 60 * hour for hour in range(24) if each.hours >> hour & 1)
+    return joined
 
 
 @functools.lru_cache(maxsize=16)

@@ -197,13 +197,15 @@ def plan_webhook(conf: cfg.ConfigOpts) -> Any:
     return webhooks.PlanWebhook(conf)
 
 
-def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None] | None:
-    """Return a function that passes each event to all listeners; None without any."""
+def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], bool] | None:
+    """Return a function that passes each event to all listeners; None without any.
+
+    It returns False when a listener did.
+    """
     known = [listener for listener in listeners if listener is not None]
 
-    def notify_listeners(event: str, scope: str, payload: dict[str, Any]) -> None:
-        for listener in known:
-            listener(event, scope, payload)
+    def notify_listeners(event: str, scope: str, payload: dict[str, Any]) -> bool:
+        return False not in [listener(event, scope, payload) for listener in known]
 
     return notify_listeners if known else None
 

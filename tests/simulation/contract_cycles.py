@@ -136,15 +136,16 @@ class ContractCycles:
         self.counts['plans with moves'] += bool(plan.moves)
         for move in plan.moves:
             self._judge('planned', move, self.now)
-        needed = move_notices.list_needed_notices(
-            request, plan, lambda history: planner.plan(
-                dataclasses.replace(request, history=history)), VALID_FOR)
+        given = move_notices.make_notices(request, [
+            *move_notices.list_drain_notices(request),
+            *move_notices.list_balance_notices(request, plan, lambda history: planner.plan(
+                dataclasses.replace(request, history=history)))], self.now, VALID_FOR)
         notices = dict(request.history.notices)
-        for notice in (*needed.given, *needed.extended):
+        for notice in (*given, *move_notices.list_extended_notices(request, VALID_FOR)):
             notices[notice.instance_uuid] = notice
             self.noticed[notice.instance_uuid] = (
                 notice.host, notice.noticed_at, notice.valid_until)
-        self.counts['notices'] += len(needed.given)
+        self.counts['notices'] += len(given)
         begun = [move for move in plan.moves if self._begins(request, move)]
         self.request = clouds.moved(self.request, dataclasses.replace(plan, moves=tuple(begun)))
         for move in begun:

@@ -225,10 +225,13 @@ class _EngineMemory:
                 clock=_no_clock, busy=busy)
             try:
                 outcome = plan_scope(self._build_history(scope, now))
-                self._give_notices(outcome, plan_scope)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue
+            try:
+                self._give_notices(outcome, plan_scope)
+            except exception.PlanRefused:
+                self._idle['the checker refused the plan for notices'] += 1
             self._rejections.update(outcome.plan.rejections)
             self._queue_plan(engine, outcome.plan, cluster, now)
 
@@ -236,11 +239,14 @@ class _EngineMemory:
                       plan_scope: Callable[[model.MoveHistory],
                                            planning_pipeline.PassOutcome]) -> None:
         """Give the owners of instances notice, as an engine does."""
-        needed = move_notices.list_needed_notices(
-            outcome.request, outcome.plan, lambda history: plan_scope(history).plan,
-            NOTICE_VALID_FOR)
-        self._notices |= {notice.instance_uuid: notice
-                          for notice in (*needed.given, *needed.extended)}
+        request = outcome.request
+        given = move_notices.make_notices(request, [
+            *move_notices.list_drain_notices(request),
+            *move_notices.list_balance_notices(
+                request, outcome.plan, lambda history: plan_scope(history).plan)],
+            request.now, NOTICE_VALID_FOR)
+        self._notices |= {notice.instance_uuid: notice for notice in (
+            *given, *move_notices.list_extended_notices(request, NOTICE_VALID_FOR))}
 
     def _build_history(self, scope: str, now: float) -> model.MoveHistory:
         return model.MoveHistory(

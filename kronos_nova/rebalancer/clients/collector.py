@@ -316,7 +316,8 @@ def warn_about_extra_specs(servers: Iterable[model.Instance]) -> list[str]:
         return []
     return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
             'which then refuses some moves, and contracts of flavors (kronos:disruption, '
-            'kronos:hours, kronos:max_moves) have no effect. Give the user of [nova] a role that '
+            'kronos:hours, kronos:max_moves, kronos:notify) have no effect. Give the user of '
+            '[nova] a role that '
             'policy os_compute_api:servers:show:flavor-extra-specs allows.']
 
 

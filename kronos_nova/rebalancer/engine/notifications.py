@@ -43,6 +43,8 @@ LIVE = tuple(state for state in model.TaskState if not state.is_terminal)
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
 #: Seconds for which an operator's decision on a plan is announced.
 NEWS = 86400.0
+#: Notices of a scope that are announced in a cycle, at most.
+ANNOUNCED = 50
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 Notify = Callable[[str, str, dict[str, Any]], object]
@@ -108,7 +110,10 @@ class DecisionLog:
 class PlanAnnouncer:
     """Notifications of plans and drains, at most once each: one that a crash prevents is lost.
 
-    :param notify: (event, scope, payload); None: no notifications.
+    Notices to owners are announced until the listeners take them.
+
+    :param notify: (event, scope, payload) to False, if a listener could not take it; None: no
+        notifications.
     """
 
     def __init__(self, notify: Notify | None) -> None:
@@ -138,14 +143,28 @@ class PlanAnnouncer:
             self._notify(event, plan.scope,
                          messages.drain_payload(plan.scope, host, now, here[host]))
 
-    def announce_moves(self, scope: str, given: Sequence[model.MoveNotice]) -> None:
-        """Announce moves to the owners of instances, once their notices are stored."""
+    def announce_moves(self, lease: store_rows.ScopeLease, store: store_api.Store,
+                       given: Sequence[model.MoveNotice]) -> None:
+        """Announce moves to the owners of instances, once their notices are stored.
+
+        Those that a listener could not take, or that an engine did not get to announce, follow in
+        the next cycles; a crash in between may announce one twice.
+
+        :param given: the notices of this cycle, for the log.
+        """
         for notice in given:
             LOG.info('Instance %s: its owner gets notice of a move off host %s (%s) from %s on',
                      notice.instance_uuid, notice.host, notice.reason,
                      times.format_time(notice.movable_from))
-            if self._notify is not None:
-                self._notify(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice))
+        if self._notify is None:
+            return
+        announced = []
+        for notice in store.notices.list_unannounced_notices(lease.scope, store.now(), ANNOUNCED):
+            if self._notify(messages.ANNOUNCED, lease.scope,
+                            messages.notice_payload(lease.scope, notice)) is False:
+                break
+            announced.append(notice)
+        store.notices.record_announcements(lease, announced)
 
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:

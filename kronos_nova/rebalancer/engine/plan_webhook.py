@@ -30,11 +30,14 @@ import requests
 from kronos_nova import exception
 from kronos_nova import http_sessions
 from kronos_nova.rebalancer.hooks import webhook
+from kronos_nova.rebalancer.messaging import messages
 
 LOG = logging.getLogger(__name__)
 
 #: Events that wait to be posted; further ones are dropped.
 MAX_WAITING = 100
+#: Events that wait, from which on no notice is taken: notices come again, other events do not.
+MAX_BEFORE_NOTICE = 50
 #: Seconds before each further try to post an event.
 WAITS = (2.0, 10.0)
 
@@ -68,6 +71,8 @@ class PlanWebhook:
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Queue an event without waiting; return False when too many wait already."""
         with self._changed:
+            if event == messages.ANNOUNCED and len(self._waiting) >= MAX_BEFORE_NOTICE:
+                return False
             if len(self._waiting) >= MAX_WAITING or self._stopping.is_set():
                 LOG.warning('[plan_webhook]: %s of scope %s is dropped: %d events wait already',
                             event, scope, len(self._waiting))

@@ -75,9 +75,10 @@ def has_imbalance_moves(plan: model.Plan) -> bool:
 def is_balanced(outcome: planning_pipeline.PassOutcome, history: model.MoveHistory) -> bool:
     """Return whether a plan without imbalance moves shows that the scope needs none.
 
-    The imbalance of a scope that may not move is unknown.
+    The imbalance of a scope that may not move, or whose instances wait for notices, is unknown.
     """
-    return outcome.settled and history.paused is None and history.scope_cooling <= 0
+    return (outcome.settled and history.paused is None and history.scope_cooling <= 0
+            and not outcome.plan.rejections.get('contract-notice'))
 
 
 def find_sustain_hold(since: float, needed: float, now: float) -> str | None:

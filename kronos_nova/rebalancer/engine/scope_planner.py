@@ -20,6 +20,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 import threading
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import uuidutils
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
@@ -57,6 +59,8 @@ AUTHOR = 'kronos-engine'
 
 #: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
+#: Seconds between two plans of a scope that suppose that all owners of instances had notice.
+SUPPOSE_EVERY = 600.0
 
 Cast = Callable[[model.Task], None]
 
@@ -106,6 +110,8 @@ class ScopePlanner:
         self._monotonic = monotonic
         #: The newest failover certificate of each scope.
         self._certificates: dict[str, failover.FailoverCertificate] = {}
+        #: When each scope was last planned as if all owners had notice.
+        self._supposed: dict[str, float] = {}
 
     def plan_scope(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
                    live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
@@ -142,14 +148,11 @@ class ScopePlanner:
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
         view = self._let_drain_overtake(scope, held, plan, now)
-        outcome, view = self._hold_until_sustained(lease, plan, view, now)
-        if self.confirming is not None and not self._stopping.is_set():
-            outcome = self.confirming.confirm_outcome(
-                outcome, now, lambda: plan(view.replace_history(
-                    self.add_refusals(view.history, now))))
+        confirmed, view = self._plan_confirmed(lease, plan, view, now)
         if self._stopping.is_set():
             return None
-        outcome = self._judge_earlier_plans(scope, lease, outcome, now)
+        outcome = self._judge_earlier_plans(scope, lease, confirmed, now)
+        tripped = outcome is not confirmed
         if view.overtaken:
             if preconditions.list_drained_hosts(outcome.plan):
                 self._supersede_tasks(lease, view.overtaken, outcome.plan)
@@ -157,17 +160,44 @@ class ScopePlanner:
                 outcome, view = plan(held), held
         self._store_plan(lease, outcome, policy_set, self.clock())
         if lease is not None:
-            self._give_notices(lease, outcome, lambda history: plan(
-                view.replace_history(history)).plan)
+            try:
+                self._give_notices(lease, outcome, tripped, lambda history: self._plan_confirmed(
+                    lease, plan, view.replace_history(history), now)[0].plan)
+            except exception.KronosException as e:
+                LOG.warning('Scope %s: %s Owners of instances get their notices in a later cycle.',
+                            scope, e)
         return outcome
 
-    def _give_notices(self, lease: Any, outcome: planning_pipeline.PassOutcome,
+    def _plan_confirmed(self, lease: Any,
+                        plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
+                        view: ScopeView, now: float,
+                        ) -> tuple[planning_pipeline.PassOutcome, ScopeView]:
+        """Return the plan that ``sustain_for`` and Placement allow, and its view."""
+        outcome, view = self._hold_until_sustained(lease, plan, view, now)
+        if self.confirming is not None and not self._stopping.is_set():
+            outcome = self.confirming.confirm_outcome(
+                outcome, now, lambda: plan(view.replace_history(
+                    self.add_refusals(view.history, now))))
+        return outcome, view
+
+    def _give_notices(self, lease: Any, outcome: planning_pipeline.PassOutcome, tripped: bool,
                       replan: Callable[[model.MoveHistory], model.Plan]) -> None:
-        """Give the owners of instances notice of the moves that the plan lacks."""
-        needed = move_notices.list_needed_notices(
-            outcome.request, outcome.plan, replan, float(self._conf.contracts.notice_valid_for))
-        self._store.notices.record_notices(lease, needed.given, needed.extended)
-        self._listeners.announce_moves(outcome.plan.scope, needed.given)
+        """Give the owners of instances notice of the moves that the plan lacks.
+
+        :param tripped: the circuit breaker holds the scope, so that no moves follow.
+        """
+        request, scope = outcome.request, outcome.plan.scope
+        valid_for = float(self._conf.contracts.notice_valid_for)
+        wanted = [] if tripped else move_notices.list_drain_notices(request)
+        if not tripped and request.now >= self._supposed.get(scope, -math.inf) + SUPPOSE_EVERY:
+            wanted += move_notices.list_balance_notices(request, outcome.plan, replan)
+            self._supposed[scope] = request.now
+        if self._stopping.is_set():
+            return
+        given = self._store.notices.record_notices(
+            lease, move_notices.make_notices(request, wanted, self._store.now(), valid_for),
+            move_notices.list_extended_notices(request, valid_for))
+        self._listeners.announce_moves(lease, self._store, given)
 
     def _let_drain_overtake(self, scope: str, held: ScopeView,
                             plan: Callable[[ScopeView], planning_pipeline.PassOutcome],

@@ -12,107 +12,179 @@
 
 """The notices that a plan needs: moves that only wait until the owners of instances had notice.
 
-The moves of a drain are announced at once, for all instances of the host. A move for balance is
-announced when no other move is left that a contract allows, and the planner would make it now.
+The moves of a drain are announced at once. A move for balance is announced when no other move is
+left that a contract allows, the planner would make it now, and fewer notices than moves of a plan
+wait for their time.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 
+from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: Notices of a plan, at most: further ones follow in the next cycles.
-MOST = 1000
+#: Notices that a cycle gives, at most: further ones follow in the next cycles.
+MOST = 50
+#: Reactions of executors to rejections of an instance that end by themselves.
+_ENDING = frozenset({rules.RetryClass.PASSING, rules.RetryClass.NO_ROOM})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class NeededNotices:
-    """Notices to give, and those of drains that go on, with a later end."""
+class WantedNotice:
+    """A move that only waits until the owner of the instance had notice."""
 
-    given: tuple[model.MoveNotice, ...] = ()
-    extended: tuple[model.MoveNotice, ...] = ()
+    instance_uuid: str
+    phase: model.Phase
+    reason: model.NoticeReason
 
 
-def list_needed_notices(request: planner.PlanningInput, plan: model.Plan,
-                        replan: Callable[[model.MoveHistory], model.Plan],
-                        valid_for: float) -> NeededNotices:
-    """Return the notices that the plan lacks.
+def list_drain_notices(request: planner.PlanningInput) -> list[WantedNotice]:
+    """Return the notices that drains lack, unless something holds the scope.
 
-    :param request: that of the plan.
-    :param replan: returns the plan that another history would give.
-    :param valid_for: seconds for which an instance may move once its time has come.
+    An instance that another rule keeps on its host until a person acts gets none.
     """
     notified = contracts.list_notified_instances(request.cluster)
     if not notified or planner.scope_hold(request) is not None:
-        return NeededNotices()
-    view = cluster_view.ClusterView(request.cluster, request.options, request.history)
-    drained = frozenset(drain_requests.list_waiting_hosts(request.cluster, request.options))
-    under_way = {flight.instance_uuid for flight in request.cluster.flights}
-    staying = sorted(notified - under_way)
-    given = [notice for uuid in staying
-             if request.cluster.instances[uuid].host in drained
-             and (notice := _make_notice(view, uuid, model.Phase.EVACUATE,
-                                         model.NoticeReason.DRAIN, valid_for)) is not None]
-    given += _list_for_balance(request, plan, replan, view, staying, valid_for)
-    return NeededNotices(tuple(given[:MOST]), tuple(
-        dataclasses.replace(notice, valid_until=view.taken_at + valid_for)
-        for uuid in staying
-        if (notice := request.history.notices.get(uuid)) is not None
-        and notice.reason is model.NoticeReason.DRAIN and notice.host in drained
-        and notice.host == request.cluster.instances[uuid].host
-        # Not in each cycle.
-        and notice.valid_until < view.taken_at + valid_for / 2))
+        return []
+    view = _build_view(request)
+    drained = _list_drained_hosts(request)
+    return [WantedNotice(uuid, model.Phase.EVACUATE, model.NoticeReason.DRAIN)
+            for uuid in _list_staying(request, notified)
+            if request.cluster.instances[uuid].host in drained
+            and not contracts.has_notice(view, uuid)
+            and not _is_kept(view, _make_probe(view, uuid, model.Phase.EVACUATE))]
 
 
-def _list_for_balance(request: planner.PlanningInput, plan: model.Plan,
-                      replan: Callable[[model.MoveHistory], model.Plan],
-                      view: cluster_view.ClusterView, staying: Iterable[str],
-                      valid_for: float) -> list[model.MoveNotice]:
+def list_balance_notices(request: planner.PlanningInput, plan: model.Plan,
+                         replan: Callable[[model.MoveHistory], model.Plan]) -> list[WantedNotice]:
     """Return the notices of the moves that the planner would make if all owners had notice.
 
-    There are none while other moves are left: these come first, and may be enough.
+    There are none while other moves are left: these come first, and may be enough. So do the moves
+    that were announced and whose time has not come.
+
+    :param request: that of the plan.
+    :param replan: returns the plan that another history would give.
     """
-    if plan.truncated or any(move.phase is not model.Phase.EVACUATE for move in plan.moves):
+    notified = contracts.list_notified_instances(request.cluster)
+    if not notified or plan.truncated or _moves_for_balance(plan) or planner.scope_hold(
+            request) is not None:
         return []
+    view = _build_view(request)
+    drained = _list_drained_hosts(request)
+    room = request.policies.move_budget - sum(
+        notice.reason is model.NoticeReason.BALANCE and contracts.has_notice(view, uuid)
+        for uuid, notice in request.history.notices.items() if uuid in notified)
     supposed = {
-        uuid: notice for uuid in staying
-        if (notice := _suppose_notice(view, uuid)) is not None}
-    if not supposed:
+        uuid: notice for uuid in _list_staying(request, notified)
+        if request.cluster.instances[uuid].host not in drained
+        and (notice := _suppose_notice(view, uuid)) is not None}
+    announced = {uuid: notice for uuid, notice in supposed.items()
+                 if contracts.has_notice(view, uuid)}
+    if room <= 0 or len(supposed) == len(announced):
         return []
-    wanted = replan(dataclasses.replace(
-        request.history, notices={**request.history.notices, **supposed}))
-    return [notice for move in wanted.moves
-            if move.phase is not model.Phase.EVACUATE and move.instance_uuid in supposed
-            and (notice := _make_notice(view, move.instance_uuid, move.phase,
-                                        model.NoticeReason.BALANCE, valid_for)) is not None]
+
+    def suppose(notices: dict[str, model.MoveNotice]) -> list[model.Move]:
+        return _moves_for_balance(replan(dataclasses.replace(
+            request.history, notices={**request.history.notices, **notices})))
+
+    if announced and suppose(announced):
+        return []
+    return [WantedNotice(move.instance_uuid, move.phase, model.NoticeReason.BALANCE)
+            for move in suppose(supposed)
+            if move.instance_uuid in supposed.keys() - announced.keys()][:room]
+
+
+def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice], now: float,
+                 valid_for: float) -> tuple[model.MoveNotice, ...]:
+    """Return the notices that are given now.
+
+    A move that waits for no notice, or that its contract forbids at all times, has none.
+
+    :param now: epoch seconds; the cloud may have been read a while before.
+    :param valid_for: seconds for which an instance may move once its time has come.
+    """
+    view = _build_view(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, taken_at=max(now, request.cluster.taken_at))))
+    made = []
+    for notice in wanted:
+        move = _make_probe(view, notice.instance_uuid, notice.phase)
+        if contracts.find_needed_notice(view, move) is None:
+            continue
+        movable_from = contracts.find_movable_from(view, move)
+        if movable_from is not None:
+            made.append(model.MoveNotice(
+                move.instance_uuid, request.cluster.instances[move.instance_uuid].project_id,
+                move.from_host, notice.reason, view.taken_at, movable_from,
+                movable_from + valid_for))
+    return tuple(made[:MOST])
+
+
+def list_extended_notices(request: planner.PlanningInput,
+                          valid_for: float) -> tuple[model.MoveNotice, ...]:
+    """Return the notices whose moves go on, with a later end, whatever holds the scope.
+
+    These are the notices of instances on a host that is drained, which become notices of the drain,
+    and those of instances with a task.
+    """
+    view = _build_view(request)
+    drained = _list_drained_hosts(request)
+    under_way = {flight.instance_uuid for flight in request.cluster.flights
+                 if flight.source == 'task'}
+    extended = []
+    for uuid in sorted(contracts.list_notified_instances(request.cluster)):
+        notice = request.history.notices.get(uuid)
+        if notice is None or not contracts.has_notice(view, uuid):
+            continue
+        drains = notice.host in drained
+        reason = model.NoticeReason.DRAIN if drains else notice.reason
+        # Not in each cycle.
+        if (drains or uuid in under_way) and (
+                reason is not notice.reason
+                or notice.valid_until < view.taken_at + valid_for / 2):
+            extended.append(dataclasses.replace(notice, reason=reason, valid_until=max(
+                notice.valid_until, view.taken_at + valid_for)))
+    return tuple(extended)
+
+
+def _build_view(request: planner.PlanningInput) -> cluster_view.ClusterView:
+    return cluster_view.ClusterView(request.cluster, request.options, request.history)
+
+
+def _list_drained_hosts(request: planner.PlanningInput) -> frozenset[str]:
+    return frozenset(drain_requests.list_waiting_hosts(request.cluster, request.options))
+
+
+def _list_staying(request: planner.PlanningInput, notified: frozenset[str]) -> Sequence[str]:
+    return sorted(notified - {flight.instance_uuid for flight in request.cluster.flights})
+
+
+def _moves_for_balance(plan: model.Plan) -> list[model.Move]:
+    return [move for move in plan.moves if move.phase is not model.Phase.EVACUATE]
+
+
+def _make_probe(view: cluster_view.ClusterView, uuid: str, phase: model.Phase) -> model.Move:
+    return model.Move(uuid, view.cluster.instances[uuid].host, '', phase)
+
+
+def _is_kept(view: cluster_view.ClusterView, probe: model.Move) -> bool:
+    """Return whether a rule other than the contract's keeps the instance, and not for a while."""
+    return any(
+        rejection.rule not in contracts.CONTRACT_RULE.codes
+        and constraints.CODES[rejection.rule].retry not in _ENDING
+        for rejection in constraints.list_rejections(view, probe, constraints.ALONE))
 
 
 def _suppose_notice(view: cluster_view.ClusterView, uuid: str) -> model.MoveNotice | None:
     """Return a notice whose time has come; None: a move of the instance does not wait for one."""
     instance = view.cluster.instances[uuid]
-    period = contracts.find_needed_notice(
-        view, model.Move(uuid, instance.host, '', model.Phase.SPREAD))
+    period = contracts.find_needed_notice(view, _make_probe(view, uuid, model.Phase.SPREAD))
     return None if period is None else model.MoveNotice(
         uuid, instance.project_id, instance.host, model.NoticeReason.BALANCE,
         view.taken_at - period, view.taken_at, view.taken_at + 1)
-
-
-def _make_notice(view: cluster_view.ClusterView, uuid: str, phase: model.Phase,
-                 reason: model.NoticeReason, valid_for: float) -> model.MoveNotice | None:
-    """Return the notice that a move needs.
-
-    None: it waits for no notice, one was given, or its contract forbids the move for good.
-    """
-    instance = view.cluster.instances[uuid]
-    move = model.Move(uuid, instance.host, '', phase)
-    if contracts.find_needed_notice(view, move) is None or contracts.has_notice(view, uuid):
-        return None
-    movable_from = contracts.find_movable_from(view, move)
-    return None if movable_from is None else model.MoveNotice(
-        uuid, instance.project_id, instance.host, reason, view.taken_at, movable_from,
-        movable_from + valid_for)

@@ -55,10 +55,10 @@ class HistoryRepository(transactions.Repository):
         """
         notified = contracts.list_notified_instances(cluster)
         given = self._runner.run_read(
-            lambda c: notices.list_live_notices(c, now, None)) if notified else {}
+            lambda c: notices.list_live_notices(c, now, notified)) if notified else {}
         return model.ContractRecords(
             self.read_move_times(contracts.map_counted_seconds(cluster), now),
-            {uuid: notice for uuid, notice in given.items() if uuid in notified})
+            given)
 
     def read_move_times(self, counted: Mapping[str, int],
                         now: float) -> dict[str, tuple[float, ...]]:

@@ -14,6 +14,7 @@
 
 from collections.abc import Collection
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,15 +32,21 @@ class NoticeRepository(transactions.Repository):
     """Notices, which engines write under the lease of the scope."""
 
     def record_notices(self, lease: rows.ScopeLease, given: Sequence[model.MoveNotice],
-                       extended: Sequence[model.MoveNotice] = ()) -> None:
-        """Write notices in place of earlier ones, and how long others are valid.
+                       extended: Sequence[model.MoveNotice] = ()) -> tuple[model.MoveNotice, ...]:
+        """Write notices in place of earlier ones, and how long others are valid; return the former.
 
-        :param extended: notices whose ``valid_until`` is later now; one that was replaced or used
-            up meanwhile stays as it is.
+        :param given: each counts from the time of the database; one that names an earlier time is
+            put off as a whole.
+        :param extended: notices whose ``valid_until`` is later now, or whose reason is another one;
+            one that was replaced or used up meanwhile stays as it is.
         :raises LeaseLost: nothing was written.
         """
-        def write_notices(connection: sa.Connection) -> None:
-            for notice in sorted(given, key=lambda n: n.instance_uuid):
+        def write_notices(connection: sa.Connection) -> tuple[model.MoveNotice, ...]:
+            now = float(connection.execute(sa.select(
+                self._runner.build_now_clause())).scalar_one()) if given else 0.0
+            stored = tuple(_put_off(notice, now - notice.noticed_at)
+                           for notice in sorted(given, key=lambda n: n.instance_uuid))
+            for notice in stored:
                 connection.execute(sa.delete(_notice).where(
                     _notice.c.instance_uuid == notice.instance_uuid))
                 connection.execute(sa.insert(_notice).values(
@@ -50,16 +57,43 @@ class NoticeRepository(transactions.Repository):
                 connection.execute(sa.update(_notice).where(
                     _notice.c.instance_uuid == notice.instance_uuid,
                     _notice.c.noticed_at == notice.noticed_at, _notice.c.used_at.is_(None),
-                ).values(valid_until=notice.valid_until))
-        if given or extended:
-            self._runner.run_under_lease(lease, write_notices)
+                ).values(valid_until=notice.valid_until, reason=notice.reason.value))
+            return stored
+        return self._runner.run_under_lease(lease, write_notices) if given or extended else ()
+
+    def list_unannounced_notices(self, scope: str, now: float,
+                                 limit: int) -> list[model.MoveNotice]:
+        """Return the oldest live notices of a scope that were handed to no listener yet.
+
+        :param now: seconds since the epoch.
+        """
+        return self._runner.run_read(lambda c: [build_notice(row) for row in c.execute(
+            sa.select(_notice).where(
+                _notice.c.scope == scope, _notice.c.announced_at.is_(None),
+                _notice.c.used_at.is_(None), _notice.c.valid_until > now)
+            .order_by(_notice.c.noticed_at, _notice.c.instance_uuid).limit(limit))])
+
+    def record_announcements(self, lease: rows.ScopeLease,
+                             announced: Sequence[model.MoveNotice]) -> None:
+        """Write that listeners have got notices.
+
+        :raises LeaseLost: nothing was written.
+        """
+        def write_times(connection: sa.Connection) -> None:
+            for notice in sorted(announced, key=lambda n: n.instance_uuid):
+                connection.execute(sa.update(_notice).where(
+                    _notice.c.instance_uuid == notice.instance_uuid,
+                    _notice.c.noticed_at == notice.noticed_at,
+                ).values(announced_at=self._runner.build_now_clause()))
+        if announced:
+            self._runner.run_under_lease(lease, write_times)
 
     def read_notices(self, now: float,
                      uuids: Collection[str] | None = None) -> dict[str, model.MoveNotice]:
         """Return the notices that have neither lapsed nor been used up, by instance UUID.
 
         :param now: seconds since the epoch.
-        :param uuids: the wanted instances, a few hundred at most; None: all.
+        :param uuids: the wanted instances; None: all.
         """
         return self._runner.run_read(lambda c: list_live_notices(c, now, uuids))
 
@@ -67,10 +101,22 @@ class NoticeRepository(transactions.Repository):
 def list_live_notices(connection: sa.Connection, now: float,
                       uuids: Collection[str] | None) -> dict[str, model.MoveNotice]:
     """Return the notices of :meth:`NoticeRepository.read_notices`."""
-    wanted = sa.true() if uuids is None else _notice.c.instance_uuid.in_(sorted(uuids))
-    return {row.instance_uuid: build_notice(row) for row in connection.execute(
-        sa.select(_notice).where(
-            _notice.c.valid_until > now, _notice.c.used_at.is_(None), wanted))}
+    live = sa.select(_notice).where(_notice.c.valid_until > now, _notice.c.used_at.is_(None))
+    if uuids is None:
+        queries = [live]
+    else:
+        wanted = sorted(uuids)
+        queries = [live.where(_notice.c.instance_uuid.in_(wanted[first:first + statements.BATCH]))
+                   for first in range(0, len(wanted), statements.BATCH)]
+    return {row.instance_uuid: build_notice(row)
+            for query in queries for row in connection.execute(query)}
+
+
+def _put_off(notice: model.MoveNotice, seconds: float) -> model.MoveNotice:
+    """Return a notice that is given so many seconds later; it is never given earlier."""
+    return notice if seconds <= 0 else dataclasses.replace(
+        notice, noticed_at=notice.noticed_at + seconds,
+        movable_from=notice.movable_from + seconds, valid_until=notice.valid_until + seconds)
 
 
 def list_given_notices(connection: sa.Connection, since: float,

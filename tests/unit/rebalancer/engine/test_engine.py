@@ -13,7 +13,9 @@
 """The engine with fakes of Nova, Placement and the metrics source, on a real store."""
 
 import dataclasses
+import datetime
 import json
+import types
 
 import fixtures
 from oslo_config import cfg
@@ -33,6 +35,8 @@ from kronos_nova.rebalancer.engine import placement_check
 from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.monitoring import samples
 from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.planning import move_notices
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.report import stored_section
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import replay
@@ -1666,12 +1670,10 @@ def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world):
     here = {u for u, i in world.collector.cluster.instances.items() if i.host == 'a'}
     assert len(here) > 1
     disable(world, 'a')
-    # They are locked: the drain waits for more than its notices.
-    cluster = world.collector.cluster
-    world.collector.cluster = dataclasses.replace(cluster, instances={
-        u: dataclasses.replace(i, locked=True) for u, i in cluster.instances.items()})
     began = world.clock.now
     engine.run_cycle()
+    # Then they are locked: the drain waits for more than its notices.
+    lock_instances(world)
     announced = {p['instance_uuid']: p['reason'] for e, p in told if e == 'move.announced'}
     assert announced == dict.fromkeys(here, 'drain')
     for hours in range(0, 60, 6):
@@ -1680,6 +1682,177 @@ def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world):
     given = world.store.notices.read_notices(world.clock.now)
     assert given.keys() == here and {n.noticed_at for n in given.values()} == {began}
     assert len([e for e, _p in told if e == 'move.announced']) == len(here)
+
+
+def lock_instances(world):
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, instances={
+        u: dataclasses.replace(i, locked=True) for u, i in cluster.instances.items()})
+
+
+def test_an_instance_that_another_rule_keeps_on_its_host_gets_no_notice_of_a_drain(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    lock_instances(world)
+    disable(world, 'a')
+    engine.run_cycle()
+    assert 'move.announced' not in [event for event, _payload in told]
+
+
+def read_slowly(world, seconds):
+    collect = world.collector.collect_cluster
+
+    def collect_slowly(now):
+        cluster = collect(now)
+        world.clock.now += seconds
+        return cluster
+
+    world.collector.collect_cluster = collect_slowly
+
+
+def test_a_notice_counts_from_its_storage_not_from_the_reading_of_the_cloud(world):
+    engine, told = notify_engine(world)
+    state_contracts(world, dataclasses.replace(NOTIFY, notify=model.NoticePeriod(60)),
+                    *world.collector.cluster.instances)
+    read_slowly(world, 90)
+    engine.run_cycle()
+    (given,) = world.store.notices.read_notices(world.clock.now).values()
+    assert given.noticed_at >= world.clock.now and given.movable_from >= world.clock.now + 60
+    assert [payload['movable_from'] for _event, payload in told] == [
+        datetime.datetime.fromtimestamp(given.movable_from, datetime.UTC).isoformat()]
+
+
+@pytest.mark.parametrize('waiting', ['queued', 'approval', 'paused'])
+def test_the_notices_of_a_drain_last_while_it_waits(world, waiting):
+    engine, told = notify_engine(world)
+    if waiting == 'approval':
+        approving(world, approval_seconds=86400)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    world.conf.set_override('notice_valid_for', 3600, 'contracts')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    engine.run_cycle()
+    (given,) = world.store.notices.read_notices(world.clock.now).values()
+    if waiting == 'paused':
+        world.store.pauses.pause_scope(None, world.clock.now, seconds=None, paused_by='ann',
+                                       reason='why')
+    for _cycle in range(40):
+        world.clock.now += 300
+        engine.run_cycle()
+    (last,) = world.store.notices.read_notices(world.clock.now).values()
+    assert last.noticed_at == given.noticed_at
+    assert [event for event, _payload in told].count('move.announced') == 1
+
+
+def test_a_drain_takes_a_notice_for_balance_over(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    world.conf.set_override('notice_valid_for', 3600, 'contracts')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    engine.run_cycle()
+    (given,) = world.store.notices.read_notices(world.clock.now).values()
+    disable(world, 'a')
+    lock_instances(world)
+    for _cycle in range(30):
+        world.clock.now += 300
+        engine.run_cycle()
+    (last,) = world.store.notices.read_notices(world.clock.now).values()
+    assert (last.reason, last.noticed_at) == (model.NoticeReason.DRAIN, given.noticed_at)
+    assert [event for event, _payload in told].count('move.announced') == 1
+
+
+def test_a_move_that_has_to_last_as_an_imbalance_is_announced_after_that(world):
+    engine, told = notify_engine(world)
+    world.conf.set_override('sustain_for', 3600, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    began = world.clock.now
+    while not told:
+        engine.run_cycle()
+        world.clock.now += 300
+    assert 3600 <= world.clock.now - 300 - began < 5400
+
+
+def test_a_breaker_that_trips_announces_no_move(world, monkeypatch):
+    engine, told = notify_engine(world)
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    monkeypatch.setattr(world.store.outcomes, 'count_failures', lambda *args: (9, 9))
+    (row,) = engine.run_cycle()
+    assert 'paused' in row['reason'] and told == []
+
+
+def test_moves_that_placement_refuses_are_not_announced(world):
+    class Refusing:
+        def __init__(self):
+            self.refusals = types.SimpleNamespace(update_history=lambda history, now: history)
+            self.calls = []
+
+        def confirm_outcome(self, outcome, now, replan):
+            self.calls.append([move.instance_uuid for move in outcome.plan.moves])
+            return dataclasses.replace(outcome, plan=dataclasses.replace(outcome.plan, moves=()))
+
+    engine, told = notify_engine(world)
+    engine._scopes.confirming = Refusing()
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    engine.run_cycle()
+    assert engine._scopes.confirming.calls == [[], [A0]] and told == []
+
+
+def test_few_notices_for_balance_wait_at_a_time(world):
+    engine, told = notify_engine(world)
+    names = [add_instance(world, f'a{n}') for n in range(1, 9)]
+    state_contracts(world, dataclasses.replace(NOTIFY, notify=model.NoticePeriod(86400)),
+                    *world.collector.cluster.instances)
+    for cycle in range(60):
+        world.source._usages = {A0: 0.02 + cycle % 7 / 40, B0: 0.05, **{
+            uuid: 0.02 + (cycle + n) % 5 / 30 for n, uuid in enumerate(names)}}
+        engine.run_cycle()
+        world.clock.now += 300
+    assert [event for event, _payload in told] == ['move.announced']
+
+
+def test_a_scope_is_not_planned_twice_in_each_cycle(world, monkeypatch):
+    engine, _told = notify_engine(world)
+    state_contracts(world, NOTIFY, B0)  # the other one is free to move, and its host is quiet
+    world.source._usages = {A0: 0.05, B0: 0.05}
+    world.source._hosts = {'a': 0.1, 'b': 0.1}
+    calls = []
+    plan_scope = planning_pipeline.plan_scope
+    monkeypatch.setattr(planning_pipeline, 'plan_scope',
+                        lambda *args, **more: calls.append(1) or plan_scope(*args, **more))
+    counts = []
+    for _cycle in range(5):
+        calls.clear()
+        engine.run_cycle()
+        counts.append(len(calls))
+        world.clock.now += 300
+    assert counts == [2, 1, 2, 1, 2]
+
+
+def test_a_supposed_plan_that_fails_costs_no_cycle(world, monkeypatch, caplog):
+    engine, told = notify_engine(world)
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+
+    def refuse(*_args):
+        raise exception.PlanRefused(scope='blue', problem='why')
+
+    monkeypatch.setattr(move_notices, 'list_balance_notices', refuse)
+    (row,) = engine.run_cycle()
+    assert row['reason'] is not None and told == []
+    assert 'get their notices in a later cycle' in caplog.text
+
+
+def test_a_notice_that_a_listener_cannot_take_is_announced_later(world):
+    told, full = [], [True]
+    world.conf.set_override('dry_run', False, 'engine')
+    engine = world.engine(notify=lambda event, scope, payload: (
+        False if full[0] else told.append(payload['instance_uuid'])))
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    engine.run_cycle()
+    full[0] = False
+    engine.run_cycle()
+    engine.run_cycle()
+    assert told == [A0]
 
 
 def test_an_instance_that_a_contract_forbids_to_move_is_not_announced(world):

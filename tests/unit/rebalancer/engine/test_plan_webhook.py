@@ -58,7 +58,7 @@ def wait_for(condition):
 
 def test_an_event_is_posted_and_signed(conf, server):
     told = daemons.join_listeners(None, webhook := daemons.plan_webhook(conf))
-    told('plan.approved', 'blue', PAYLOAD)
+    assert told('plan.approved', 'blue', PAYLOAD)
     webhook.close()
     (method, path, headers, body), = server.requests
     assert (method, path) == ('POST', '/x')
@@ -66,6 +66,15 @@ def test_an_event_is_posted_and_signed(conf, server):
                         hashlib.sha256).hexdigest()
     assert headers['Kronos-Signature'] == f'v1={expected}'
     assert json.loads(body) == {**PAYLOAD, 'event': 'plan.approved'}
+
+
+def test_a_listener_that_cannot_take_an_event_is_reported():
+    told = []
+    listeners = [told.append, lambda event: False, told.append]
+    joined = daemons.join_listeners(*[
+        lambda event, scope, payload, listen=listen: listen(event) for listen in listeners])
+    assert joined('plan.approved', 'blue', PAYLOAD) is False
+    assert told == ['plan.approved'] * 2
 
 
 def test_events_are_posted_in_their_order_and_tried_again(conf, server):
@@ -92,7 +101,10 @@ def test_a_receiver_that_does_not_answer_delays_no_engine(conf, server, caplog):
 
     server.answer = hang
     webhook = daemons.plan_webhook(conf)
-    told = [webhook('plan.created', 'blue', PAYLOAD) for _ in range(plan_webhook.MAX_WAITING + 5)]
+    # Notices leave room for events that are not repeated.
+    noticed = [webhook(messages.ANNOUNCED, 'blue', PAYLOAD) for _ in range(70)]
+    assert noticed.count(False) == 20
+    told = [webhook('plan.created', 'blue', PAYLOAD) for _ in range(plan_webhook.MAX_WAITING - 45)]
     # The request hangs still, and the caller has gone on.
     assert not go.is_set() and told.count(False) == 5
     assert 'plan.created of scope blue is dropped' in caplog.text

@@ -12,13 +12,17 @@
 
 
 import dataclasses
+import types
 
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import events
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store.cases import NOW
+
+#: Later than the time of the database, which puts no such notice off.
+NOW = 4_000_000_000.0
 
 
 def notice(uuid='u1', **more):
@@ -84,8 +88,10 @@ def test_a_notice_is_an_event(store):
 
 
 def test_notices_that_lapsed_long_ago_are_purged(store):
-    long_ago = NOW - 9e8
-    store.notices.record_notices(cases.lease_of(store), [
+    long_ago = cases.NOW
+    lease = cases.lease_of(store)
+    store.notices.record_notices(lease, [notice(), notice('u2')])
+    store.notices.record_notices(lease, [], [
         notice(valid_until=long_ago), notice('u2', valid_until=long_ago + 10)])
     store.history.purge_records(long_ago + 5)
     assert list(store.notices.read_notices(0)) == ['u2']
@@ -101,3 +107,59 @@ def test_records_of_contracts_are_those_of_the_scope(store):
     assert store.history.read_contract_records(cluster, NOW).notices.keys() == {'u1'}
     whole = dataclasses.replace(cluster, scope_hosts=frozenset())
     assert store.history.read_contract_records(whole, NOW).notices.keys() == {'u1', 'u3'}
+
+
+def test_a_notice_counts_from_the_time_of_the_database(store):
+    """The cloud was read, and planned, a while before."""
+    before = store.now()
+    stored = store.notices.record_notices(cases.lease_of(store), [notice(
+        noticed_at=before - 90, movable_from=before - 30, valid_until=before + 60)])
+    assert list(store.notices.read_notices(before).values()) == list(stored)
+    assert before <= stored[0].noticed_at <= store.now()
+    assert (stored[0].movable_from - stored[0].noticed_at,
+            stored[0].valid_until - stored[0].noticed_at) == pytest.approx((60, 150), abs=0.01)
+
+
+def test_no_event_of_a_notice_is_lost_when_its_cloud_was_read_long_before(store):
+    session = types.SimpleNamespace(store=store)
+    marker = events.list_events(session, None, 100).marker
+    lease, now = cases.lease_of(store), store.now()
+
+    def give_notice(uuid, at):
+        store.notices.record_notices(lease, [notice(
+            uuid, noticed_at=at, movable_from=at, valid_until=at + 9e5)])
+
+    give_notice('u1', now)
+    page = events.list_events(session, marker, 100)
+    give_notice('u2', now - 90)
+    later = events.list_events(session, page.marker, 100)
+    assert [event.notice.notice.instance_uuid for event in (*page.events, *later.events)] == [
+        'u1', 'u2']
+
+
+def test_a_notice_is_announced_until_listeners_have_it(store):
+    lease = cases.lease_of(store)
+    given = store.notices.record_notices(lease, [notice(), notice('u2'), notice('u3')])
+    other = cases.lease_of(store, 'red')
+    store.notices.record_notices(other, [notice('u4')])
+    assert store.notices.list_unannounced_notices('blue', NOW, 2) == list(given[:2])
+    store.notices.record_announcements(lease, given[:2])
+    assert store.notices.list_unannounced_notices('blue', NOW, 9) == [given[2]]
+    assert store.notices.list_unannounced_notices('blue', NOW + 120, 9) == []
+    # A new notice of the same instance is another one.
+    store.notices.record_notices(lease, [notice(noticed_at=NOW + 1)])
+    assert [n.instance_uuid for n in store.notices.list_unannounced_notices('blue', NOW, 9)] == [
+        'u3', 'u1']
+
+
+def test_a_notice_for_balance_becomes_one_of_a_drain(store):
+    lease = cases.lease_of(store)
+    (given,) = store.notices.record_notices(lease, [notice(reason=model.NoticeReason.BALANCE)])
+    drained = dataclasses.replace(given, reason=model.NoticeReason.DRAIN, valid_until=NOW + 900)
+    assert store.notices.record_notices(lease, [], [drained]) == ()
+    assert store.notices.read_notices(NOW) == {'u1': drained}
+
+
+def test_the_notices_of_many_instances_are_read_in_batches(store):
+    store.notices.record_notices(cases.lease_of(store), [notice(), notice('u999')])
+    assert store.notices.read_notices(NOW, [f'u{n}' for n in range(1200)]).keys() == {'u1', 'u999'}

@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.Column('movable_from', sa.Double, nullable=False),
         sa.Column('valid_until', sa.Double, nullable=False),
         sa.Column('used_at', sa.Double),
+        sa.Column('announced_at', sa.Double),
         sa.Index('notice_valid_until', 'valid_until'),
         sa.Index('notice_noticed_at', 'noticed_at'),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
