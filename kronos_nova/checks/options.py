@@ -16,7 +16,11 @@
 from collections.abc import Iterator
 import time
 
+from oslo_config import cfg
+
+from kronos_nova import exception
 from kronos_nova.checks import base
+from kronos_nova.conf import contracts
 from kronos_nova.conf import messaging
 from kronos_nova.conf import option_names
 from kronos_nova.conf import opts
@@ -43,6 +47,13 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
                 f'{times.format_time(ignored)} is long past: since then contracts and opt-outs of '
                 'tenants have held neither drains nor requested moves',
                 'Take it away after the maintenance.')
+        if (conf.contracts.file and not conf.plan_webhook.url
+                and not conf.messaging.plan_notifications and _asks_for_notice(conf)):
+            yield base.report_warning(
+                'options: [contracts] file',
+                'it asks for notice before moves (notify), and no listener gets the notices',
+                'Set [plan_webhook] url or [messaging] plan_notifications, or let a program read '
+                '/v1/events of kronos-api.')
         if messaging.transport_url(conf) is not None:
             yield base.report_warning('options: [messaging]', 'it is deprecated',
                                       'Set transport_url in [DEFAULT]: it takes several hosts and '
@@ -51,3 +62,13 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         judged = base.report_failure if finding.certain else base.report_warning
         what, _, remedy = finding.text.rstrip('.').rpartition('. ')
         yield judged(f'options: {finding}', f'{path}: {what}', f'{remedy}.')
+
+
+def _asks_for_notice(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the file of contracts has a notice; not if it cannot be read."""
+    try:
+        stated = contracts.load_project_contracts(conf)
+    except exception.ConfigError:
+        return False
+    return any(each is not None and each.notify is not None
+               for each in (stated.default, *stated.projects.values()))

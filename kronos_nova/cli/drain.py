@@ -32,13 +32,16 @@ from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 MODES = ('auto', 'compact', 'scatter')
+#: Seconds that contracts may delay a drain that is possible.
+SOON = 4 * 3600.0
 
 
 class CheckDrain(command.TableCommand):
     """Check if a host can be emptied, in which order, and which obstacles there are.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit status is
-    1 when an instance would stay on the host, or engines would not empty it now.
+    1 when an instance would stay on the host, engines would not empty it now, or contracts let an
+    instance leave in more than four hours only.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -118,12 +121,18 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
     if check.obstacles:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
     text = f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
+    waiting = _format_contract_wait(check)
+    return ('waits' if check.contract_wait > SOON else 'possible',
+            text if waiting is None else f'{text}; {waiting}')
+
+
+def _format_contract_wait(check: Any) -> str | None:
+    """Return how many instances wait for contracts, and until when; None: none does."""
     waiting = [b.movable_from for b in check.blocked if b.movable_from is not None]
-    if waiting:
-        text += (f'; {plurals.count_noun(len(waiting), "instance")} '
-                 f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
-                 f'{times.format_time(max(waiting))} at most, as contracts say')
-    return 'possible', text
+    return None if not waiting else (
+        f'{plurals.count_noun(len(waiting), "instance")} '
+        f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
+        f'{times.format_time(max(waiting))} at most, as contracts say')
 
 
 class StartDrain(command.BaseCommand):
@@ -143,8 +152,9 @@ class StartDrain(command.BaseCommand):
         parser.add_argument('--reason', required=True, type=_parse_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason.')
         parser.add_argument('--force', action='store_true',
-                            help='Also when some instances would stay, or the host is '
-                                 'disabled for another reason.')
+                            help='Also when some instances would stay, contracts let one leave '
+                                 'in more than a week only, or the host is disabled for another '
+                                 'reason.')
         parser.add_argument('--approve', action='store_true',
                             help='Where plans wait for approval: approve the moves of this '
                                  'drain. Others still have to if several people must.')
@@ -167,7 +177,9 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
     done = ('is disabled' if started.changed else
             'was disabled already for this reason, and nothing was written')
     leaving = plurals.count_with_verb(check.here, 'instance')
+    waiting = _format_contract_wait(check.check)
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
+            + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
             + ('' if approval is None else drain_lines.format_approval(
                 approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')

@@ -15,6 +15,7 @@ import collections
 
 import pytest
 
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
 from kronos_nova.model import movement_hours
 from tests.simulation import contract_cycles
@@ -42,6 +43,7 @@ def test_no_move_breaks_a_contract():
     (contracts, '_is_forbidden', lambda grade, phase: grade == 'never'),
     (contracts, '_cap_grade', lambda stated, grade, options: options.strongest_for_tenants),
     (contracts, '_find_live_notice', lambda view, uuid: view.find_notice(uuid)),
+    (cluster_view.ClusterView, 'list_move_times', lambda view, uuid: ()),
     (movement_hours.MovementHours, 'is_open', lambda hours, now, zone, seconds=0.0: True)])
 def test_the_judge_finds_a_rule_that_is_broken(monkeypatch, module, name, broken):
     monkeypatch.setattr(module, name, broken)

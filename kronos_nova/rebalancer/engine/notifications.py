@@ -157,6 +157,9 @@ class PlanAnnouncer:
                      notice.instance_uuid, notice.host, notice.reason,
                      times.format_time(notice.movable_from))
         if self._notify is None:
+            if given:
+                LOG.warning('No listener gets these notices: set [plan_webhook] url or [messaging] '
+                            'plan_notifications, or let a program read /v1/events of kronos-api')
             return
         announced = []
         for notice in store.notices.list_unannounced_notices(lease.scope, store.now(), ANNOUNCED):

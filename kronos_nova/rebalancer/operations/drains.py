@@ -38,6 +38,8 @@ NO_ROOM = 'no-room'
 CEILING = 'ceiling'
 #: Rule that refuses an instance that is migrating already.
 IN_FLIGHT = 'in-flight'
+#: Seconds for which a drain may wait for contracts; a longer wait is an obstacle.
+LONGEST_WAIT = 7 * 86400.0
 #: Rules whose reasons end without any action.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
 #: Rules whose reasons end by themselves, also those of contracts.
@@ -67,13 +69,15 @@ class DrainCheck:
     ``plan`` has the moves off the host, those that make room for these, and those off hosts that
     are drained already. ``missing``: by resource class, the amounts that hosts lack for instances
     that only capacity keeps, or capacity and load. ``obstacles``: why engines, as configured, would
-    not do it, or not now.
+    not do it, or not now. ``contract_wait``: the seconds until contracts allow the last of the
+    moves that wait for them.
     """
 
     plan: model.Plan
     blocked: tuple[BlockedInstance, ...]
     missing: dict[str, int]
     obstacles: tuple[str, ...] = ()
+    contract_wait: float = 0.0
 
 
 def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode | None = None, *,
@@ -93,7 +97,13 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
         return DrainCheck(model.Plan(request.cluster.scope, reason=hold), (), {}, obstacles)
     plan = planner.plan(request)
     planning_pipeline.check_plan(plan, request)
-    return DrainCheck(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
+    blocked, missing = _list_blocked_instances(request, host, plan)
+    last = max((b.movable_from for b in blocked if b.movable_from is not None), default=None)
+    wait = 0.0 if last is None else last - request.cluster.taken_at
+    if last is not None and wait > LONGEST_WAIT:
+        obstacles += (f'contracts of instances allow the last move from {times.format_time(last)} '
+                      'on',)
+    return DrainCheck(plan, blocked, missing, obstacles, wait)
 
 
 def select_moves_of_drain(request: planner.PlanningInput, host: str,

@@ -136,14 +136,16 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
 
 
-def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):
+def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0,
+           wait=0.0):
     plan = dataclasses.replace(plan_of(*moves), reason=reason)
-    check = drains.DrainCheck(plan, tuple(blocked), {}, tuple(obstacles))
+    check = drains.DrainCheck(plan, tuple(blocked), {}, tuple(obstacles), wait)
     return drain_checks.DrainAnswer(check, here, coming)
 
 
 LATER = drains.BlockedInstance('i0', 'it is migrating', later=True)
 STAYS = drains.BlockedInstance('i1', 'it is locked')
+WAITS = drains.BlockedInstance('i2', 'its contract', later=True, movable_from=0.0)
 
 
 @pytest.mark.parametrize(('found', 'verdict'), [
@@ -153,7 +155,9 @@ STAYS = drains.BlockedInstance('i1', 'it is locked')
     (answer(blocked=[STAYS], obstacles=['it is paused']), 'blocked'),
     (answer(moves=(), reason='an outage'), 'waits'),
     (answer(here=0, moves=(), coming=1), 'waits'), (answer(coming=1), 'possible'),
-    (answer(here=0, moves=(), obstacles=['an outage']), 'waits')])
+    (answer(here=0, moves=(), obstacles=['an outage']), 'waits'),
+    (answer(blocked=[WAITS], wait=4 * 3600), 'possible'),
+    (answer(blocked=[WAITS], wait=4 * 3600 + 1), 'waits')])
 def test_conclusion_follows_from_the_check(found, verdict):
     rows = list(drain._render_rows(found, 'a'))
     assert rows[-1][:2] == ('conclusion', verdict)
@@ -283,6 +287,9 @@ def test_a_host_disabled_for_the_same_reason_is_reported_without_a_write():
 def test_disabling_a_host_is_reported():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
+    assert (' 1 instance waits until 1970-01-01T00:00:00+00:00 at most, as contracts say. kronos '
+            'drain watch') in drain._format_start_message('h1', drain_starts.StartedDrain(
+                answer(here=3, blocked=[WAITS]), True))
     assert drain._format_start_message(
         'h1', drain_starts.StartedDrain(answer(here=3), True)).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')

@@ -224,6 +224,18 @@ def test_the_forgotten_deadline_of_a_maintenance_is_warned_of(case, deadline, st
     assert (item and item['status']) == status
 
 
+@pytest.mark.parametrize(('text', 'options', 'status'), [
+    ('default: {notify: 24h}', {}, 'warning'), ('projects: {p: {notify: 1h}}', {}, 'warning'),
+    ('default: {notify: 24h}', {'messaging': {'plan_notifications': True}}, None),
+    ('default: {disruption: live}', {}, None), ('default: 5', {}, None)])
+def test_notices_that_no_listener_gets_are_warned_of(case, text, options, status):
+    path = case.directory / 'contracts.yaml'
+    path.write_text(text)
+    case.options.update({'contracts': {'file': str(path)}, **options})
+    item = case.items().get('options: [contracts] file')
+    assert (item and item['status']) == status
+
+
 def test_deprecated_broker_options_are_reported_without_the_password(case, closed_port):
     case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
                                  'password': CANARY}

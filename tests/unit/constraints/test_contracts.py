@@ -203,6 +203,16 @@ def test_what_counts_as_never_forbids_to_shut_down_within_the_cap(stated):
             model.MoveMethod.OFFLINE) is None) == (cap.rank <= model.Disruption.COLD_OK.rank)
 
 
+@pytest.mark.parametrize('cap', model.Disruption)
+def test_a_notice_that_waits_forbids_no_way_to_move(cap):
+    """The rule forbids the move until its time has come, as far as the cap allows."""
+    view = make_view(model.Instance(UUID, 'a', status='ACTIVE', contracts=(
+        model.Contract(METADATA, notify=model.NoticePeriod(3600)),)), model.ContractOptions(
+            strongest_for_tenants=cap))
+    assert contracts.find_method_obstacle(
+        view, model.Move(UUID, 'a', 'b', model.Phase.EVACUATE), model.MoveMethod.OFFLINE) is None
+
+
 @pytest.mark.parametrize(('stated', 'code'), [
     ({'hours': movement_hours.parse_hours('* 12 * * *')}, 'contract-hours'),
     ({'max_moves': model.MoveQuota(9, 60)}, 'contract-max-moves'),
@@ -265,7 +275,8 @@ def test_the_longest_notice_of_all_sources_counts():
 
 
 @pytest.mark.parametrize(('until', 'code'), [
-    (NOON + 1, None), (NOON, 'contract-notice'), (NOON - 365 * 86400, 'contract-notice')])
+    (NOON + 1, None), (NOON, 'contract-notice'), (NOON - 365 * 86400, 'contract-notice'),
+    (NOON + 30 * 86400, None), (NOON + 30 * 86400 + 1, 'contract-notice')])
 @pytest.mark.parametrize('source', [METADATA, TAG])
 def test_an_owner_releases_its_instance_until_a_time(until, code, source):
     release = model.Contract(source, release=until)
@@ -299,6 +310,30 @@ def test_the_time_when_contracts_allow_a_move(stated, times, given, expected):
     view = make_view(model.Instance(UUID, 'a', contracts=stated), NO_CAP, times, notice=given)
     move = model.Move(UUID, 'a', '', model.Phase.EVACUATE)
     assert contracts.find_movable_from(view, move) == expected
+
+
+@pytest.mark.parametrize('texts', [
+    ('0-4 0 1 1 *', '0-4 0 1 2 *'), ('58-59,0-2 0,23 1-30/2 * *', '0-4 0 1 2 *'),
+    ('0-58/2,59 * 1-30/2 * *', '58-59,0-2 0,23 1-30/2 * *')])
+def test_hours_of_tenants_that_never_open_together_cost_few_steps_a_day(texts, monkeypatch):
+    steps = []
+    includes_day = movement_hours.MovementHours.includes_day
+    monkeypatch.setattr(movement_hours.MovementHours, 'includes_day', lambda hours, day: (
+        steps.append(day) or includes_day(hours, day)))
+    stated = [model.Contract(source, hours=movement_hours.parse_hours(text))
+              for source, text in zip((METADATA, TAG), texts, strict=True)]
+    move = model.Move(UUID, 'a', '', model.Phase.EVACUATE)
+
+    def search(minute):
+        view = make_view(model.Instance(UUID, 'a', contracts=tuple(stated)), NO_CAP,
+                         now=NOON + 60 * minute)
+        steps.clear()
+        assert contracts.find_movable_from(view, move) is None
+        return len(steps)
+
+    movement_hours._find_on_days.cache_clear()
+    assert search(0) < 4 * 366
+    assert search(1) < 30
 
 
 given_notices = st.none() | st.builds(

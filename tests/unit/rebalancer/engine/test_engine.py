@@ -1842,6 +1842,16 @@ def test_a_supposed_plan_that_fails_costs_no_cycle(world, monkeypatch, caplog):
     assert 'get their notices in a later cycle' in caplog.text
 
 
+def test_notices_without_a_listener_are_logged_and_announced_to_a_later_one(world, caplog):
+    world.conf.set_override('dry_run', False, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    world.engine().run_cycle()
+    assert 'No listener gets these notices' in caplog.text
+    engine, told = notify_engine(world)
+    engine.run_cycle()
+    assert [event for event, _payload in told] == ['move.announced']
+
+
 def test_a_notice_that_a_listener_cannot_take_is_announced_later(world):
     told, full = [], [True]
     world.conf.set_override('dry_run', False, 'engine')

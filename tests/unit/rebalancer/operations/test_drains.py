@@ -316,3 +316,16 @@ def test_an_instance_that_waits_for_its_contract_leaves_later_at_a_time(stated, 
     else:
         assert (blocked.later, blocked.movable_from) == (True, now + seconds)
         assert 'it may leave from ' in blocked.reason
+
+
+@pytest.mark.parametrize(('seconds', 'obstacles'), [(7 * 86400, 0), (7 * 86400 + 60, 1)])
+def test_a_wait_of_more_than_a_week_for_a_contract_is_an_obstacle(seconds, obstacles):
+    request = cloud(1)
+    host, instance = next((i.host, i) for i in request.cluster.instances.values())
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, evacuate_disabled_hosts=True), cluster=dataclasses.replace(
+        request.cluster, instances={instance.uuid: dataclasses.replace(instance, contracts=(
+            model.Contract(model.ContractSource.FLAVOR,
+                           notify=model.NoticePeriod(seconds)),))}))
+    check = drains.plan_drain(request, host)
+    assert (check.contract_wait, len(check.obstacles)) == (seconds, obstacles)
