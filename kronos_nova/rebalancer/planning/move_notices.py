@@ -128,7 +128,7 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
 
 def list_extended_notices(request: planner.PlanningInput,
                           valid_for: float) -> tuple[model.MoveNotice, ...]:
-    """Return the notices whose moves go on, with a later end, whatever holds the scope.
+    """Return the notices whose moves go on, with a later end, also while the scope is held.
 
     These are the notices of instances on a host that is drained, which become notices of the drain,
     and those of instances with a task.
