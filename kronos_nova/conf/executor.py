@@ -99,8 +99,8 @@ OPTS: list[cfg.Opt] = [
                     'an abort: the executor asks for it after 1.5 times this option and two '
                     'migration_poll_interval; while no executor runs, or Nova does not answer, '
                     'nothing ends the pause but Nova\'s own timeout. The measurement is no finer '
-                    'than a few migration_poll_interval: less than four of them hardly ever '
-                    'suffice. With post-copy the guest runs on, slower.'),
+                    'than a few migration_poll_interval: a pause shorter than '
+                    'four intervals is seldom found. With post-copy the guest runs on, slower.'),
     cfg.IntOpt('claim_seconds', default=45, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over. An executor renews its claims six times within them, also '

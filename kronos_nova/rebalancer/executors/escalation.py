@@ -201,7 +201,7 @@ def choose_step(seen: CopyObservation, limits: EscalationLimits,
 
     The choice waits for the last moment at which the step still lets the migration arrive in time:
     until then a quieter time of the guest may come, and auto-converge slows the guest down. A
-    migration that arrives by itself within the longest pause is not worth one.
+    migration that arrives without a step within the longest pause is not paused.
 
     :param now: epoch seconds, by the clock of ``seen.began_at``.
     """

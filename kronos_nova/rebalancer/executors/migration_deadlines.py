@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
-#: The guest may be paused: every executor aborts such a migration, whatever its options say.
+#: The guest may be paused: every executor aborts such a migration, with any options.
 ABORTING_FORCED = ('The migration did not arrive in time after its completion by force and is '
                    'being aborted.')
 _ABORTS = (ABORTING, ABORTING_FORCED)

@@ -78,7 +78,7 @@ def test_headers_that_are_sent_are_no_count():
     assert not record(*amounts).counts
 
 
-def test_amounts_of_another_copy_begin_anew():
+def test_amounts_of_another_copy_drop_the_first():
     assert escalation.measure_rates(record(*COUNTS, (2000.0, 0, 1))) is None
 
 
@@ -103,7 +103,7 @@ def test_step_comes_at_the_last_moment():
     assert choose(found, now=1e9) is not None, 'the time is over'
 
 
-def test_migration_that_arrives_by_itself_goes_on():
+def test_migration_that_arrives_soon_goes_on():
     found = rates(written=50.0)  # 50 s
     assert choose(found, now=1000 + 540) is None and choose(found, now=1e9) is None
     assert choose(rates(written=60.0), now=1e9) is not None, '62.5 s are longer than a pause'

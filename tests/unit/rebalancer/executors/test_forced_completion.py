@@ -122,7 +122,7 @@ def test_migration_that_could_not_be_read_before_the_request_holds_it_up(
 @pytest.mark.parametrize('source', ['flavor', 'metadata', 'tags'])
 def test_contract_that_forbids_a_shutdown_forbids_a_pause(
         cloud: answers.Answers, stated: dict[str, str], allowed: bool, source: str) -> None:
-    """An owner's counts as well, whatever the default cap lets move."""
+    """An owner's counts as well, also where the default cap lets the instance move."""
     fields: dict[str, Any] = {}
     match source:
         case 'flavor':

@@ -336,7 +336,7 @@ def test_forced_migration_that_does_not_arrive_is_aborted(writing):
     FORCES, dataclasses.replace(FORCES, begin=False),
     dataclasses.replace(FORCES, escalation_limits=escalation.EscalationLimits())])
 @pytest.mark.parametrize('answer', [None, Crash()])
-def test_successor_aborts_a_forced_migration_whatever_its_options_say(writing, settings, answer):
+def test_successor_with_other_options_aborts_a_forced_migration(writing, settings, answer):
     writing.driver.answers['force_completion'] = [answer]
     try:
         force(writing)
