@@ -48,10 +48,11 @@ class EscalationStep(values.Resource):
     at: datetime.datetime
     reason: str = pydantic.Field(description='The measured rates.')
     answer: str | None = pydantic.Field(
-        description='accepted, or why Nova was not asked or refused; null: not known.')
+        description='accepted; accepted, by post-copy; or why Nova was not asked or refused. '
+                    'null: not known.')
     seconds: float | None = pydantic.Field(
-        description='From the request until the instance ran on its destination: the longest '
-                    'possible pause of its guest. null: not known.')
+        description='From the request until the instance ran on its destination, about as long as '
+                    'the pause of its guest at most. null: not known.')
 
     @classmethod
     def from_model(cls, step: model.EscalationStep) -> Self:

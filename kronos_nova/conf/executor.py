@@ -26,6 +26,8 @@ GROUP = cfg.OptGroup('executor', title='Carrying out moves')
 STEP_SECONDS = 900.0
 #: Requests, of [nova] timeout each, that a step sends after reading within collect_timeout.
 _REQUESTS = 3
+#: GiB of memory for which the deadline of a migration grows at least.
+_LEAST_GIB = 2.0
 
 OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_concurrent_migrations', default=2, min=1, max=10,
@@ -78,14 +80,13 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt('drain_escalation', default=[],
                 item_type=types.String(choices=[kind.value for kind in model.EscalationKind]),
                 help='Steps against a live migration of a drain that does not arrive within '
-                     'drain_arrival_seconds at its measured rates; without any it runs until its '
-                     'deadline. force-complete: Nova ends it by post-copy, where [libvirt] '
+                     'drain_arrival_seconds; without any it runs until its deadline. '
+                     'force-complete: Nova ends it by post-copy, where [libvirt] '
                      'live_migration_permit_post_copy is set on the compute nodes, else by a pause '
                      'of the guest. A guest whose host or network fails during post-copy is lost. '
-                     'cold: when that is not possible or does not help, Nova aborts the migration, '
-                     'shuts the instance down, moves it cold and starts it; needs '
-                     'reset_state_after_abort, and tasks without signatures. An instance whose '
-                     'contract does not allow cold-ok is left alone.'),
+                     'An instance whose owner, flavor or project forbids a shutdown is left alone; '
+                     'one without a contract is not. Needs reset_state_after_abort: a migration '
+                     'that does not arrive after this step is aborted.'),
     cfg.IntOpt('drain_arrival_seconds', default=600, min=60,
                help='Seconds from the begin of the copying within which a live migration of a '
                     'drain is to arrive, for drain_escalation. Set it below [libvirt] '
@@ -93,8 +94,13 @@ OPTS: list[cfg.Opt] = [
                     'which Nova ends the migration itself.'),
     cfg.IntOpt('drain_longest_pause', default=60, min=1,
                help='Longest pause of a guest, in seconds, for which drain_escalation may use '
-                    'force-complete. It is expected from the memory that remains and the rate at '
-                    'which it is sent. With post-copy the guest runs on, slower, for as long.'),
+                    'force-complete, as expected from the measured rates. In the worst case, when '
+                    'the guest or the network changes, the guest is paused until Nova carries out '
+                    'an abort: the executor asks for it after 1.5 times this option and two '
+                    'migration_poll_interval; while no executor runs, or Nova does not answer, '
+                    'nothing ends the pause but Nova\'s own timeout. The measurement is no finer '
+                    'than a few migration_poll_interval: a pause shorter than '
+                    'four intervals is seldom found. With post-copy the guest runs on, slower.'),
     cfg.IntOpt('claim_seconds', default=45, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over. An executor renews its claims six times within them, also '
@@ -111,16 +117,22 @@ OPTS: list[cfg.Opt] = [
 def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
     """Return an error when options of executors contradict each other, or None.
 
-    Timeouts must not let a healthy step count as hung. A cold migration after an abort needs an
-    instance that is active.
+    Timeouts must not let a healthy step count as hung.
     """
-    if (model.EscalationKind.COLD in conf.executor.drain_escalation
-            and not conf.executor.reset_state_after_abort):
+    executor = conf.executor
+    if executor.drain_escalation and not executor.reset_state_after_abort:
         return exception.ConfigError(
             path='the configuration', field='[executor] drain_escalation',
-            problem='step cold needs an active instance, and Nova puts an instance into ERROR when '
-                    'its live migration is aborted',
-            remedy='Set reset_state_after_abort = true, or remove cold.')
+            problem='a migration that does not arrive after a step is aborted, and Nova then puts '
+                    'its instance into ERROR',
+            remedy='Set reset_state_after_abort = true, or remove the steps.')
+    shortest = executor.migration_timeout + _LEAST_GIB * executor.seconds_per_gib
+    if executor.drain_escalation and shortest <= executor.drain_arrival_seconds:
+        return exception.ConfigError(
+            path='the configuration', field='[executor] drain_arrival_seconds',
+            problem=f'the deadline of a small instance, {shortest:g} s, ends before '
+                    f'{executor.drain_arrival_seconds} s, so no step is taken',
+            remedy='Lower it, or raise migration_timeout or seconds_per_gib.')
     timeout = conf.nova.timeout or nova.REQUEST_TIMEOUT
     longest = conf.nova.collect_timeout + _REQUESTS * timeout
     if longest <= STEP_SECONDS:

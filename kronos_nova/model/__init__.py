@@ -58,6 +58,7 @@ from kronos_nova.model.plan import Rejection as Rejection
 from kronos_nova.model.plan import ScoreChange as ScoreChange
 from kronos_nova.model.plan import Swap as Swap
 from kronos_nova.model.task import ACCEPTED as ACCEPTED
+from kronos_nova.model.task import ACCEPTED_POSTCOPY as ACCEPTED_POSTCOPY
 from kronos_nova.model.task import Attempt as Attempt
 from kronos_nova.model.task import EscalationKind as EscalationKind
 from kronos_nova.model.task import EscalationStep as EscalationStep

@@ -138,20 +138,19 @@ class Attempt:
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-#: The answer to an escalation step that Nova carries out.
+#: The answers to an escalation step that Nova carries out.
 ACCEPTED = 'accepted'
+ACCEPTED_POSTCOPY = 'accepted, by post-copy'
 
 
 class EscalationKind(enum.StrEnum):
     """A step against a live migration that does not converge.
 
     ``force-complete``: Nova ends the copying, by post-copy where its compute nodes permit it, else
-    by a pause of the guest. ``cold``: Nova aborts it, and then shuts the instance down, moves it
-    and starts it.
+    by a pause of the guest.
     """
 
     FORCE_COMPLETE = 'force-complete'
-    COLD = 'cold'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,9 +158,9 @@ class EscalationStep:
     """A step that an executor has decided on; each kind comes once for a task.
 
     ``at``: when it was stored, before its request. ``reason``: the measured rates. ``answer``:
-    Nova's answer, or why Nova was not asked; None: the executor ended before it was known.
-    ``seconds``: from the request until the instance ran on its destination, by Nova's records; the
-    guest was not paused for longer. None: not known.
+    Nova's answer, or why Nova was not asked; None: not known. ``seconds``: about the time from the
+    request until the instance ran on its destination, by Nova's records; None: not known.
+    ``migration_uuid``: Nova's migration against which the step was taken.
     """
 
     kind: EscalationKind
@@ -169,11 +168,12 @@ class EscalationStep:
     reason: str
     answer: str | None = None
     seconds: float | None = None
+    migration_uuid: str | None = None
 
     @property
     def may_be_at_work(self) -> bool:
         """True unless it is known that Nova was not asked, or has refused."""
-        return self.answer in (None, ACCEPTED)
+        return self.answer in (None, ACCEPTED, ACCEPTED_POSTCOPY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def format_step(step: Mapping[str, Any]) -> str:
     text = (f'{step["kind"]}, {step["at"]}: {step["reason"]}: '
             f'{step["answer"] or "no answer is known"}')
     if step['seconds'] is not None:
-        text += f'; it had arrived {step["seconds"]:.0f} s later'
+        text += f'; it had arrived about {step["seconds"]:.0f} s later'
     return printable.format_printable(text)
 
 

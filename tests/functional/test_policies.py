@@ -507,7 +507,7 @@ class AbortTestCase(Case):
                                 {'force_complete': None}, statuses=(403, 404))
         driver = nova_executor.NovaExecutor(self.conf, self.as_role(EXECUTOR))
         marker = json.dumps({'migration_id': 0, 'time': 0, 'migration_uuid': running['uuid']})
-        self.assertIsNone(driver.force_completion(self.task(server), marker, 0.0))
+        self.assertIsNone(driver.force_completion(self.task(server), marker, lambda: True))
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'completed'],
                       'the completion')
         for rule in ('index', 'force_complete'):

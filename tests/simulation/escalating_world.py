@@ -13,8 +13,8 @@
 """Drains whose guests write faster than the network, beside all faults of :mod:`executor_world`."""
 
 import dataclasses
-from typing import Any
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
@@ -22,11 +22,22 @@ from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.store import attempt_phases
 from tests.simulation import executor_world
+from tests.unit.rebalancer.executors import copied_guests
 
-MIB = 1024 * 1024
-FORCE, COLD = model.EscalationKind
+(FORCE,) = model.EscalationKind
 #: Seconds after which Nova ends a live migration that does not converge.
-NOVAS_TIMEOUT = 400.0
+NOVAS_TIMEOUT = 600.0
+
+
+@dataclasses.dataclass
+class Copy:
+    """The copying of a guest that writes faster than the network sends."""
+
+    guest: copied_guests.Guest
+    copied_at: float
+    sample: escalation.CopySample
+    is_paused: bool = False
+    in_postcopy: bool = False
 
 
 class Nova(executor_world.Nova):
@@ -34,85 +45,105 @@ class Nova(executor_world.Nova):
 
     def __init__(self, run: 'Run') -> None:
         super().__init__(run)
-        self.writing: set[int] = set()
+        self.copies: dict[int, Copy] = {}
 
     def request(self, task: model.Task) -> None:
         super().request(task)
         migration = self.migrations[-1]
-        if task.method is model.MoveMethod.LIVE and self.run.rng.random() < 0.5:
-            self.writing.add(migration.number)
+        if self.run.rng.random() < 0.5:
+            guest = copied_guests.Guest(1000.0, 500.0, 1000.0, 100.0)
+            self.copies[migration.number] = Copy(
+                guest, self.run.now, guest.sample(self.run.now))
             migration.end = base.MigrationStage.FAILED
             migration.ends_at = self.run.now + NOVAS_TIMEOUT
 
+    def advance(self) -> None:
+        for copy in filter(None, (self.copies.get(m.number) for m in self.active())):
+            while copy.copied_at + 1 <= self.run.now and not copy.is_paused:
+                copy.guest.pass_second(parts=4)
+                copy.copied_at += 1.0
+                copy.sample = copy.guest.sample(copy.copied_at)
+        super().advance()
+
 
 class Driver(executor_world.Driver):
-    """The network sends 100 MiB/s; a guest writes 120 MiB/s, or nothing."""
+    """Reads copies, forces and aborts migrations."""
 
     run: 'Run'
 
     def _find_live(self, task: model.Task, marker: str) -> executor_world.Migration | None:
         own = [m for m in self.run.nova.active() if m.task.instance_uuid == task.instance_uuid
-               and m.number > int(marker) and m.task.method is model.MoveMethod.LIVE]
+               and m.number > int(marker)]
         return own[-1] if own else None
 
     def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         progress = super().read_progress(task, marker)
         if progress.stage is base.MigrationStage.RUNNING:
-            return dataclasses.replace(progress, phase=attempt_phases.RUNNING)
+            migration = self._find_live(task, marker)
+            return dataclasses.replace(progress, phase=attempt_phases.RUNNING,
+                                       reference=f'migration {migration and migration.number}')
         return progress
 
     def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
         self._network(task)
         migration = self._find_live(task, marker)
-        if migration is None or self.run.chance(0.1, 'no amounts'):
+        copy = migration and self.run.nova.copies.get(migration.number)
+        if not copy or self.run.chance(0.1, 'no amounts'):
             return None
-        left = 20 if migration.number in self.run.nova.writing else -100
-        seconds = self.run.now - 1_000_000.0
-        return escalation.CopySample(
-            self.run.now, int(100 * MIB * seconds), int(max(0.0, 1e5 + left * seconds) * MIB / 50))
+        if copy.in_postcopy:
+            return escalation.CopySample(0.0, 0, 0, is_postcopy=True)
+        return copy.sample
 
-    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+    def force_completion(self, task: model.Task, marker: str, may_send: object) -> str | None:
         row = self.run.store.tasks.find_task(task.task_id)
         assert row is not None
         if row.worker == self.name:
             self.run.must([s.kind for s in row.escalation] == [FORCE],
                           'a force without its committed step')
+        if self.run.chance(0.2, 'force held up'):
+            raise exception.HeldUp(instance_uuid=task.instance_uuid, problem='no connection')
         self.run.forced.append(task.task_id)
         self.run.must(self.run.forced.count(task.task_id) == 1, 'forced twice')
         self._network(task)
-        if self.run.chance(0.1, 'force refused'):
+        if self.run.chance(0.2, 'force refused'):
             return 'Nova refused: HTTP 409'
         migration = self._find_live(task, marker)
-        if migration is not None and not self.run.chance(0.2, 'force without effect'):
-            migration.ends_at, migration.end = self.run.now + 5, base.MigrationStage.COMPLETED
-        if self.run.chance(0.1, 'force unanswered'):
-            raise executor_world.exception.NovaClientError(
+        copy = migration and self.run.nova.copies.get(migration.number)
+        if migration is not None and copy:
+            self.run.must(copy.guest.pause_seconds <= self.run.settings.escalation_limits
+                          .longest_pause, 'a longer pause than allowed')
+            if self.run.chance(0.3, 'postcopy'):
+                copy.in_postcopy = True
+                migration.ends_at, migration.end = (
+                    self.run.now + 200, base.MigrationStage.COMPLETED)
+            elif self.run.chance(0.4, 'pause without end'):
+                copy.is_paused = True
+            else:
+                migration.ends_at, migration.end = (
+                    self.run.now + copy.guest.pause_seconds, base.MigrationStage.COMPLETED)
+        if self.run.chance(0.2, 'force unanswered'):
+            raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid, problem='timeout')
         return None
 
     def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
         self._network(task)
-        return 'offline: live' if self.run.chance(0.1, 'contract') else None
+        return 'offline: live' if self.run.chance(0.2, 'contract') else None
 
     def abort(self, task: model.Task, marker: str) -> bool:
         row = self.run.store.tasks.find_task(task.task_id)
         assert row is not None
         if row.worker == self.name:
-            self.run.must(row.error == migration_deadlines.ABORTING
-                          and COLD in [s.kind for s in row.escalation],
-                          'an abort without its committed step')
+            self.run.must(row.error == migration_deadlines.ABORTING_FORCED
+                          and bool(row.escalation), 'an abort without its reason')
         self._network(task)
         migration = self._find_live(task, marker)
-        if migration is None:
+        copy = migration and self.run.nova.copies.get(migration.number)
+        if migration is None or copy and copy.in_postcopy:
             return False
         self.run.count('abort')
         migration.ends_at, migration.end = self.run.now + 3, base.MigrationStage.CANCELLED
         return True
-
-    def submit(self, task: model.Task, *may_send: Any) -> str | None:
-        if task.method is model.MoveMethod.OFFLINE:
-            self.run.count('cold')
-        return super().submit(task, *may_send)
 
 
 class Run(executor_world.Run):
@@ -120,9 +151,10 @@ class Run(executor_world.Run):
 
     settings = dataclasses.replace(
         executor_world.SETTINGS, reset_state_after_abort=True,
-        migration_timeout=300.0, escalation_limits=escalation.EscalationLimits(
-            (FORCE, COLD), arrival_seconds=60.0, longest_pause=25.0))
+        migration_timeout=1000.0, escalation_limits=escalation.EscalationLimits(
+            (FORCE,), arrival_seconds=60.0, longest_pause=90.0))
     phase = model.Phase.EVACUATE
+    draining = frozenset(executor_world.HOSTS)
     nova_class, driver_class = Nova, Driver
     nova: Nova
 
@@ -133,11 +165,8 @@ class Run(executor_world.Run):
     def check_end(self) -> None:
         super().check_end()
         for row in self.rows():
-            kinds = [step.kind for step in row.escalation]
-            assert len(kinds) == len(set(kinds)), 'a step came twice'
-            if row.task.method is model.MoveMethod.OFFLINE:
-                assert COLD in kinds
-            if row.task.state is TaskState.COMPLETED and kinds == [FORCE]:
+            assert len(row.escalation) <= 1, 'a step came twice'
+            if row.task.state is TaskState.COMPLETED and row.escalation:
                 self.count('completed by force')
-            if row.task.state is TaskState.COMPLETED and COLD in kinds:
-                self.count('completed cold')
+            if row.error_type == exception.MigrationTimeout.wire_type and row.escalation:
+                self.count('ended by the abort of a force')

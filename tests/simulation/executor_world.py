@@ -207,6 +207,7 @@ class Run:
 
     settings = SETTINGS
     phase = model.Phase.SPREAD
+    draining: frozenset[str] = frozenset()
     nova_class, driver_class = Nova, Driver
 
     def __init__(self, seed: int, store: api.Store | None = None) -> None:
@@ -369,7 +370,7 @@ class Run:
                 max_retries=2, requires=tuple(
                     self.rng.sample(earlier, 1)) if earlier and self.rng.random() < 0.4 else ()))
         self.store.plans.save_plan(
-            lease, model.Plan(scope, moves=tuple(
+            lease, model.Plan(scope, draining=self.draining, moves=tuple(
                 model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase) for t in tasks)),
             tasks, plan_id=plan_id, now=self.now, dry_run=False, cooldown=600,
             instance_cooldown=900)

@@ -33,7 +33,8 @@ def test_every_task_ends_and_no_step_comes_twice():
         finally:
             run.store.close()
         seen.update(run.counts)
-    for event in ('force refused', 'force without effect', 'force unanswered', 'contract', 'abort',
-                  'cold', 'completed by force', 'completed cold'):
+    for event in ('force refused', 'force held up', 'force unanswered', 'contract', 'abort',
+                  'postcopy', 'pause without end', 'completed by force',
+                  'ended by the abort of a force'):
         assert seen[event], event
     assert any('force_completion' in event for event in seen if event.startswith('crash'))

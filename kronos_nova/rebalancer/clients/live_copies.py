@@ -12,6 +12,7 @@
 
 """The amounts that a live migration copies, and the request to complete it by force."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
@@ -27,6 +28,9 @@ FORCE_COMPLETE = 'live_migration_force_complete'
 #: The status in which Nova completes a live migration by force.
 #: Source: nova.compute.api, live_migrate_force_complete.
 RUNNING = 'running'
+#: The status of a live migration whose guest runs on its destination already.
+#: Source: nova.virt.libvirt.migration, trigger_postcopy_switch.
+POSTCOPY = 'running (post-copy)'
 _VERSION = '.'.join(map(str, nova_api.BASE))
 
 
@@ -57,16 +61,18 @@ def list_copies(nova: nova_api.NovaApi, instance_uuid: str) -> list[LiveCopy]:
     return [_parse_copy(record) for record in nova.api.read_records(body, 'migrations', what)]
 
 
-def force_completion(nova: nova_api.NovaApi, instance_uuid: str, migration_id: int) -> Any:
+def force_completion(nova: nova_api.NovaApi, instance_uuid: str, migration_id: int,
+                     may_send: Callable[[], bool]) -> Any:
     """Request once that Nova completes a live migration, by post-copy or by a pause of the guest.
 
+    :param may_send: called directly before the request is sent.
     :returns: the response with any status.
     :raises ApiError: no answer; ``sent`` tells whether the request may be at work.
     """
     return nova.api.post(
         f'/servers/{instance_uuid}/migrations/{migration_id}/action',
         f'completion by force of the live migration of {instance_uuid}', _VERSION,
-        {'force_complete': None})
+        {'force_complete': None}, may_send)
 
 
 def _parse_copy(data: Mapping[str, Any]) -> LiveCopy:

@@ -71,13 +71,12 @@ class AuthorizedExecutor(base.Executor):
     def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
         return self._driver.read_copy(task, marker)
 
-    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+    def force_completion(self, task: model.Task, marker: str,
+                         may_send: Callable[[], bool]) -> str | None:
         self._check_begun_task(task)
-        return self._driver.force_completion(task, marker, now)
+        return self._driver.force_completion(task, marker, may_send)
 
     def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
-        if task.method is not model.MoveMethod.OFFLINE:
-            return f'{model.MoveMethod.OFFLINE}: its authorization is for method {task.method}'
         return self._driver.find_shutdown_obstacle(task, now)
 
     def read_forced_seconds(self, task: model.Task) -> float | None:

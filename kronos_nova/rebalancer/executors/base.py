@@ -239,26 +239,29 @@ class Executor(abc.ABC):
         return False
 
     def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
-        """Return the amounts of our live migration, while :meth:`force_completion` can end it.
+        """Return the amounts of our live migration, while it copies.
 
-        None: it cannot, or the amounts are not known.
+        None: it does not, or the amounts are not known.
 
         :raises NovaClientError: Nova could not be read; look again later.
         """
         return None
 
-    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+    def force_completion(self, task: model.Task, marker: str,
+                         may_send: Callable[[], bool]) -> str | None:
         """Ask Nova, once, to complete our live migration by post-copy or a pause of the guest.
 
-        :param now: epoch seconds, by which contracts are judged.
+        :param may_send: called directly before the request is sent; False: it is too late.
         :returns: None: Nova accepted; else why it was not asked, or refused.
+        :raises HeldUp: the request was certainly not sent.
         :raises NovaClientError: the result is unknown.
         """
         return 'this driver completes no migration by force'
 
     def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
-        """Return why the instance may not be shut down for its move now; None: it may.
+        """Return why the instance may not be shut down or paused for its move; None: it may.
 
+        :param now: epoch seconds, by which contracts are judged.
         :raises NovaClientError: Nova could not be read; look again later.
         """
         return None

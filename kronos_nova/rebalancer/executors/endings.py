@@ -142,13 +142,14 @@ def _find_remedy(row: rows.TaskRow) -> str:
 
 
 def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
-                      reset: bool) -> exception.MigrationTimeout:
-    """Build the error of a task whose migration we aborted at its deadline.
+                      reset: bool, delay: str) -> exception.MigrationTimeout:
+    """Build the error of a task whose migration we aborted.
 
     :param reset: the state of the instance was reset to active.
+    :param delay: why it was aborted, as a clause after its subject.
     """
     uuid = row.task.instance_uuid
-    problem = 'its migration took longer than its deadline and was aborted'
+    problem = f'its migration {delay} and was aborted'
     if reset:
         problem += f'; the guest runs on {progress.place}, and its state was reset to active'
     elif progress.broken:

@@ -18,6 +18,7 @@ guest on its source.
 Source: nova.virt.libvirt.migration, run_tasks and run_recover_tasks.
 """
 
+from collections.abc import Callable
 import dataclasses
 
 from kronos_nova import exception
@@ -41,14 +42,19 @@ class ForcedCompletion:
     """Steps of a completion by force."""
 
     def __init__(self, nova: nova_api.NovaApi, options: model.PlanningOptions) -> None:
-        self._nova, self._options = nova, options
+        self._nova = nova
+        self._options = dataclasses.replace(options, contracts=dataclasses.replace(
+            options.contracts, strongest_for_tenants=model.Disruption.NEVER, ignore_after=None,
+            opt_out=model.Disruption.NEVER))
 
     def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
-        """Return the amounts of our migration while Nova can complete it by force, or None.
+        """Return the amounts of our migration: see :class:`base.Executor`.
 
         :raises ApiError: Nova could not be read.
         """
         copy = self._find_own_copy(task, marker)
+        if copy is not None and copy.status == live_copies.POSTCOPY:
+            return escalation.CopySample(0.0, 0, 0, is_postcopy=True)
         if (copy is None or copy.status != live_copies.RUNNING or copy.updated_at is None
                 or copy.sent is None or copy.remaining is None):
             return None
@@ -60,30 +66,34 @@ class ForcedCompletion:
         return next((copy for copy in live_copies.list_copies(self._nova, task.instance_uuid)
                      if copy.uuid == reference), None)
 
-    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
+    def force_completion(self, task: model.Task, marker: str,
+                         may_send: Callable[[], bool]) -> str | None:
         """Ask Nova to complete our migration: see :class:`base.Executor`."""
-        uuid = task.instance_uuid
+        uuid, problem = task.instance_uuid, 'its live migration could not be completed by force: '
         try:
-            obstacle = self.find_obstacle(task, now)
-            if obstacle is not None:
-                return f'Nova was not asked: the instance may not be moved {obstacle}'
             copy = self._find_own_copy(task, marker)
-            if copy is None:
+            if copy is None or copy.status != live_copies.RUNNING:
                 return 'Nova was not asked: the migration is not under way any more'
-            response = live_copies.force_completion(self._nova, uuid, copy.id)
         except api.ApiError as exc:
-            raise exception.NovaClientError(
-                instance_uuid=uuid, problem='its live migration could not be completed by force: '
-                                            + exc.problem) from None
+            raise exception.HeldUp(instance_uuid=uuid, problem=problem + exc.problem) from None
+        try:
+            response = live_copies.force_completion(self._nova, uuid, copy.id, may_send)
+        except api.ApiError as exc:
+            kind = exception.NovaClientError if exc.sent else exception.HeldUp
+            raise kind(instance_uuid=uuid, problem=problem + exc.problem) from None
         if 200 <= response.status_code < 300:
             return None
-        return 'Nova refused: ' + self._nova.api.describe_refusal(response,
-                                                                  live_copies.FORCE_POLICY)
+        refusal = self._nova.api.describe_refusal(response, live_copies.FORCE_POLICY)
+        if response.status_code >= 500:
+            raise exception.NovaClientError(instance_uuid=uuid, problem=problem + refusal)
+        return f'Nova refused: {refusal}'
 
     def find_obstacle(self, task: model.Task, now: float) -> str | None:
         """Return why a contract allows no shutdown, by the instance as Nova shows it now.
 
-        A pause of a guest, or its loss during post-copy, is as bad as a shutdown.
+        A pause of a guest, or its loss during post-copy, is as bad as a shutdown. What an owner
+        says counts in full: a cap or a deadline for owners lets an instance move, and does not make
+        a longer interruption welcome.
 
         :raises ApiError: Nova could not be read.
         """
@@ -97,18 +107,24 @@ class ForcedCompletion:
             model.MoveMethod.OFFLINE)
 
     def read_seconds(self, task: model.Task) -> float | None:
-        """Return the seconds from our newest request until the instance ran on its destination.
+        """Return the seconds from our request until the instance ran on its destination.
 
-        By Nova's own clocks, in whole seconds; None: Nova does not have both times.
+        By Nova's own clocks, in whole seconds; None: Nova does not have both times for its newest
+        live migration, or another user has asked as well.
 
         :raises ApiError: Nova could not be read.
         """
         uuid = task.instance_uuid
         actions = [records.JsonRecord('Nova', 'action', action, identity='request_id')
                    for action in self._nova.list_actions(uuid)]
-        newest = {name: next((a for a in actions if a.optional_text('action') == name), None)
-                  for name in (live_copies.FORCE_COMPLETE, nova_api.LIVE_MIGRATION)}
-        forced, moved = newest.values()
+        moved = next((action for action in actions
+                      if action.optional_text('action') == nova_api.LIVE_MIGRATION), None)
+        later = actions if moved is None else actions[:actions.index(moved)]
+        requests = [action for action in later
+                    if action.optional_text('action') == live_copies.FORCE_COMPLETE]
+        forced, own = requests[0] if len(requests) == 1 else None, self._nova.user_id()
+        if forced is not None and own and forced.optional_text('user_id') not in (None, own):
+            return None
         if forced is None or moved is None:
             return None
         events = [records.JsonRecord('Nova', 'event', event, identity='event')

@@ -15,7 +15,6 @@
 The database does not have this: a successor begins without it.
 """
 
-import collections
 from collections.abc import Collection
 import dataclasses
 
@@ -35,7 +34,8 @@ class InFlightMigration:
     once. ``unverified_since``: since when the instance looks wrong although Nova says completed,
     by monotonic time. ``has_been_aborted``: Nova has accepted our abort. ``seen``: the version of
     Nova's record. ``doubt``: the latest one of the row; ``doubt_began``: its begin by monotonic
-    time. ``copies``: the newest amounts that Nova wrote, oldest first.
+    time. ``copies``: the amounts that Nova wrote. ``forced_at``: since when a step against the
+    migration may be at work, by monotonic time. ``obstacle``: why the last step was not taken.
     """
 
     next_look: float | None = None
@@ -44,17 +44,13 @@ class InFlightMigration:
     seen: unchanged_records.SeenVersion | None = None
     doubt: str | None = None
     doubt_began: float = 0.0
-    copies: collections.deque[escalation.CopySample] = dataclasses.field(
-        default_factory=lambda: collections.deque(maxlen=escalation.KEPT_SAMPLES))
+    copies: escalation.CopyHistory = dataclasses.field(default_factory=escalation.CopyHistory)
+    forced_at: float | None = None
+    obstacle: str | None = None
 
     def is_due(self, now: float) -> bool:
         """Return whether the time of the next look has come."""
         return self.next_look is None or self.next_look <= now
-
-    def record_copy(self, sample: escalation.CopySample) -> None:
-        """Record the amounts of a look, unless Nova has not written since the last one."""
-        if not self.copies or sample.at > self.copies[-1].at:
-            self.copies.append(sample)
 
     def measure_doubt(self, row: rows.TaskRow, stage: base.MigrationStage, now: float,
                       clock: executor_clock.ExecutorClock, monotonic: float) -> float | None:

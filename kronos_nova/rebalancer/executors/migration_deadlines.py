@@ -15,6 +15,8 @@
 The worker still watches the task, and the task keeps its slot.
 """
 
+import dataclasses
+
 from oslo_log import log as logging
 
 from kronos_nova import exception
@@ -30,17 +32,16 @@ LOG = logging.getLogger(__name__)
 
 LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
+#: The guest may be paused: every executor aborts such a migration, with any options.
+ABORTING_FORCED = ('The migration did not arrive in time after its completion by force and is '
+                   'being aborted.')
+_ABORTS = (ABORTING, ABORTING_FORCED)
 
 
-def is_cold_pending(row: rows.TaskRow) -> bool:
-    """Return whether the live migration under way is aborted for a cold one.
-
-    The step of an earlier attempt is over.
-    """
-    return (row.task.method is model.MoveMethod.LIVE and bool(row.escalation)
-            and row.escalation[-1].kind is model.EscalationKind.COLD
-            and row.escalation[-1].may_be_at_work
-            and row.submitted_at is not None and row.submitted_at <= row.escalation[-1].at)
+def describe_delay(row: rows.TaskRow) -> str:
+    """Describe why the migration is aborted, as a clause after its subject."""
+    return ('did not arrive in time after its completion by force'
+            if row.error == ABORTING_FORCED else 'took longer than its deadline')
 
 
 class MigrationDeadlines:
@@ -54,14 +55,18 @@ class MigrationDeadlines:
     def check_deadline(self, row: rows.TaskRow) -> bool:
         """Set a task to unknown once it is past its deadline.
 
-        A row that says ABORTING keeps saying so: a predecessor, with another
+        A row that says that it is being aborted keeps saying so: a predecessor, with another
         ``abort_at_deadline``, may have asked.
 
         :returns: False: the task is not late, or this executor has lost it.
         """
         if not self.is_late(row):
             return False
-        wanted = ABORTING if row.error == ABORTING or self._may_abort(row) else LATE
+        wanted = LATE
+        if row.error in _ABORTS:
+            wanted = row.error
+        elif self._may_abort(row):
+            wanted = ABORTING
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('%s: %s: it is past its deadline; it keeps its slot and is watched until '
                         'Nova says how it ended. See its migration in Nova.',
@@ -71,31 +76,48 @@ class MigrationDeadlines:
         return self._outcomes.update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
                                           error_type=exception.MigrationTimeout.wire_type)
 
+    def begin_abort(self, row: rows.TaskRow) -> rows.TaskRow:
+        """Commit that a migration is to be aborted that its completion by force has not ended.
+
+        :returns: the row as it is now; unchanged, if this executor has lost the task.
+        """
+        LOG.warning('%s: its live migration has not arrived in time after its completion by force; '
+                    'it is to be aborted', model.format_task(row.task))
+        if not self._outcomes.update_task(row, TaskState.UNKNOWN, [row.task.state],
+                                          error=ABORTING_FORCED,
+                                          error_type=exception.MigrationTimeout.wire_type):
+            return row
+        return dataclasses.replace(
+            row, task=dataclasses.replace(row.task, state=TaskState.UNKNOWN),
+            error=ABORTING_FORCED, error_type=exception.MigrationTimeout.wire_type)
+
     def is_late(self, row: rows.TaskRow) -> bool:
-        """Return whether the task is past its deadline, or we abort it since it was.
+        """Return whether the task is past its deadline, or its migration is being aborted.
 
         An abort is not undone: the database's clock may have been set back since.
         """
-        return row.error == ABORTING or self._is_past_deadline(row)
+        return row.error in _ABORTS or self._is_past_deadline(row)
 
     def _is_past_deadline(self, row: rows.TaskRow) -> bool:
         return row.task.deadline is not None and self._clock() >= row.task.deadline
 
     def _may_abort(self, row: rows.TaskRow) -> bool:
         return row.task.method is model.MoveMethod.LIVE and (
-            self._settings.abort_at_deadline or is_cold_pending(row))
+            self._settings.abort_at_deadline or row.error == ABORTING_FORCED)
 
     def abort_migration(self, row: rows.TaskRow,
                         flight: in_flight_migrations.InFlightMigration) -> None:
-        """Ask Nova to abort a live migration past its deadline, until Nova accepts.
+        """Ask Nova to abort a live migration that takes too long, until Nova accepts.
 
         The row says so before the request, as with ``submitting``: a successor then knows who
         ended the migration. An executor that cannot write this has lost the task and does not
         abort.
         """
         task = row.task
-        if (not self._may_abort(row) or flight.has_been_aborted or self._clock.has_jumped()
-                or not (self._is_past_deadline(row) or is_cold_pending(row))):
+        if not self._may_abort(row) or flight.has_been_aborted:
+            return
+        if row.error != ABORTING_FORCED and (
+                self._clock.has_jumped() or not self._is_past_deadline(row)):
             return
         try:
             with base.check_contract(task):
@@ -107,13 +129,13 @@ class MigrationDeadlines:
             return
         if accepted:
             flight.has_been_aborted = True
-            LOG.warning('%s: its live migration is past its deadline and is being aborted',
-                        model.format_task(task))
+            LOG.warning('%s: its live migration %s and is being aborted', model.format_task(task),
+                        describe_delay(row))
 
     def is_own_abort(self, row: rows.TaskRow, progress: base.MigrationProgress,
                      flight: in_flight_migrations.InFlightMigration) -> bool:
         """Return whether the migration has ended because we aborted it."""
-        if row.error != ABORTING:
+        if row.error not in _ABORTS:
             return False
         if progress.stage is base.MigrationStage.CANCELLED:
             return flight.has_been_aborted or progress.aborted_by is None
@@ -138,11 +160,8 @@ class MigrationDeadlines:
             # Where Nova does not tell of aborts, a successor does not know that it accepted ours.
             known = flight.has_been_aborted or progress.aborted is not None
             reset = progress.broken and known and self._reset_state(row.task)
-            error = endings.build_abort_error(row, progress, reset)
-            if is_cold_pending(row) and (reset or not progress.broken):
-                self._outcomes.requeue_offline(row, error)
-            else:
-                self._outcomes.record_failure(row, error)
+            self._outcomes.record_failure(row, endings.build_abort_error(
+                row, progress, reset, describe_delay(row)))
 
     def _reset_state(self, task: model.Task) -> bool:
         if not self._settings.reset_state_after_abort:

@@ -13,8 +13,9 @@
 """Steps of a worker against live migrations of drains that do not converge.
 
 :mod:`escalation` chooses the step. The worker commits a step before its request, as it does with a
-migration: a successor takes it for sent, and does not repeat it. A step whose request was lost
-leaves the migration as it was, and the deadline of the task counts on.
+migration: a successor takes it for sent, and does not repeat it. A paused guest waits for an end:
+a migration that has not arrived some time after the step is aborted, and Nova resumes the guest on
+its source.
 """
 
 import dataclasses
@@ -23,25 +24,59 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import in_flight_migrations
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import worker_collaborators
+from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
 
 
-
 class MigrationEscalation:
     """Steps against the migrations of one worker."""
 
-    def __init__(self, shared: worker_collaborators.WorkerCollaborators) -> None:
+    def __init__(self, shared: worker_collaborators.WorkerCollaborators, store: api.Store,
+                 keeper: claim_keeper.TaskClaimKeeper,
+                 deadlines: migration_deadlines.MigrationDeadlines) -> None:
         self._driver, self._settings = shared.driver, shared.settings
         self._outcomes, self._clock = shared.outcomes, shared.clock
+        self._monotonic = shared.monotonic
+        self._store, self._keeper, self._deadlines = store, keeper, deadlines
+
+    def follow_step(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
+                    progress: base.MigrationProgress) -> rows.TaskRow:
+        """Record how Nova carries a step out; have a migration aborted that does not end by it.
+
+        Post-copy pauses no guest, and Nova does not abort it.
+
+        :returns: the row as it is now.
+        """
+        step = _find_own_step(row)
+        if (step is None or step.answer == model.ACCEPTED_POSTCOPY
+                or progress.stage is not base.MigrationStage.RUNNING
+                or row.error == migration_deadlines.ABORTING_FORCED):
+            return row
+        try:
+            with base.check_contract(row.task):
+                sample = self._driver.read_copy(row.task, self._bind_marker(row))
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
+            _log_unknown(row, e)
+            return row
+        if sample is not None and sample.is_postcopy:
+            return self._record_answer(row, step, model.ACCEPTED_POSTCOPY)
+        now = self._monotonic()
+        if flight.forced_at is None:  # A predecessor took the step.
+            flight.forced_at = now - (0.0 if self._clock.has_jumped() else max(
+                0.0, self._clock() - step.at))
+        patience = self._settings.escalation_limits.find_patience(self._settings.look_interval)
+        if now - flight.forced_at <= patience:
+            return row
+        return self._deadlines.begin_abort(row)
 
     def escalate_migration(self, row: rows.TaskRow,
                            flight: in_flight_migrations.InFlightMigration,
@@ -52,85 +87,93 @@ class MigrationEscalation:
         """
         limits, task = self._settings.escalation_limits, row.task
         began_at = _find_copy_begin(row, progress)
-        if (began_at is None or task.deadline is None or task.phase is not model.Phase.EVACUATE
-                or {step.kind for step in row.escalation}.issuperset(limits.allowed)
-                or self._clock.has_jumped()):
+        if (began_at is None or row.reference is None or task.phase is not model.Phase.EVACUATE
+                or not self._settings.begin
+                or {step.kind for step in row.escalation}.issuperset(limits.allowed)):
             return
-        marker = self._driver.bind_marker(row.marker or '', row.reference)
         try:
             with base.check_contract(task):
-                sample = self._driver.read_copy(task, marker)
+                sample = self._driver.read_copy(task, self._bind_marker(row))
         except (exception.NovaClientError, exception.UnexpectedError) as e:
-            LOG.warning('%s: the progress of its copying is not known: %s',
-                        model.format_task(task), exception.format_sentence(e))
+            _log_unknown(row, e)
             return
-        if sample is None:
-            return
-        flight.record_copy(sample)
+        if sample is not None:
+            flight.copies.record_sample(sample, self._monotonic())
         step = escalation.choose_step(escalation.CopyObservation(
-            began_at, task.deadline, tuple(flight.copies), self._settings.look_interval,
+            began_at, escalation.measure_rates(flight.copies),
+            flight.copies.measure_age(self._monotonic()), self._settings.look_interval,
             row.escalation), limits, self._clock())
-        if step is None:
+        if sample is None or step is None:
             return
-        match step.kind:
-            case model.EscalationKind.FORCE_COMPLETE:
-                self._force_completion(row, step, marker)
-            case model.EscalationKind.COLD:
-                self._begin_cold_migration(row, step)
+        obstacle = self._find_obstacle(row, step)
+        if obstacle is None:
+            self._force_completion(row, flight, dataclasses.replace(
+                step, migration_uuid=row.reference))
+        elif obstacle != flight.obstacle:
+            LOG.warning('%s: no %s now: %s', model.format_task(task), step.kind, obstacle)
+        flight.obstacle = obstacle
 
-    def _force_completion(self, row: rows.TaskRow, step: model.EscalationStep,
-                          marker: str) -> None:
-        if self._record_steps(row, *row.escalation, step):
-            answer = self._send_step(row, step, marker)
-            if answer is not None:
-                self._record_steps(row, *row.escalation, dataclasses.replace(step, answer=answer))
-
-    def _begin_cold_migration(self, row: rows.TaskRow, step: model.EscalationStep) -> None:
-        """Commit that the live migration is to be aborted; the deadline's looks abort it.
-
-        The task goes back to the queue once the abort has ended: see :mod:`migration_deadlines`.
-        """
+    def _find_obstacle(self, row: rows.TaskRow, step: model.EscalationStep) -> str | None:
+        """Return why the step may not be taken now; it is looked for again at the next look."""
         task = row.task
+        hold = (self._store.pauses.find_pause(task.aggregate, step.at)
+                or self._settings.frozen(step.at) or self._clock.find_problem())
+        if hold is not None:
+            return str(hold)
+        if task.from_host not in self._store.plans.list_draining_hosts():
+            return f'host {task.from_host} is not drained any more'
         try:
             with base.check_contract(task):
+                self._driver.log_in(task)
                 obstacle = self._driver.find_shutdown_obstacle(task, step.at)
-        except (exception.NovaClientError, exception.UnexpectedError) as e:
-            LOG.warning('%s: whether it may be moved cold is not known: %s',
-                        model.format_task(task), exception.format_sentence(e))
-            return
-        if obstacle is not None:
-            LOG.warning('%s: it may not be moved cold: %s', model.format_task(task), obstacle)
-            self._record_steps(row, *row.escalation, dataclasses.replace(
-                step, answer=f'it may not be moved {obstacle}'))
-        elif self._outcomes.update_task(
-                row, TaskState.UNKNOWN, [TaskState.SUBMITTED],
-                error=migration_deadlines.ABORTING,
-                error_type=exception.MigrationTimeout.wire_type,
-                escalation=rows.format_escalation((*row.escalation, step))):
-            LOG.warning('%s: its live migration is being aborted, and it is moved cold, since %s',
-                        model.format_task(task), step.reason)
+        except exception.MigrationError as e:
+            return f'it is not known whether its contract allows that: {e}'
+        return None if obstacle is None else f'the instance may not be moved {obstacle}'
 
-    def _send_step(self, row: rows.TaskRow, step: model.EscalationStep,
-                   marker: str) -> str | None:
-        """Send the request of a step; return Nova's answer, None where it is not known."""
-        task, begin = row.task, f'{model.format_task(row.task)}: {step.kind}, since {step.reason}'
+    def _force_completion(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
+                          step: model.EscalationStep) -> None:
+        """Commit the step, then send its request.
+
+        A request that was certainly not sent leaves no step.
+        """
+        self._keeper.record_step()
+        task, began = row.task, self._monotonic()
+        begin = f'{model.format_task(task)}: {step.kind}, since {step.reason}'
+        if not self._record_steps(row, *row.escalation, step):
+            return
+        flight.forced_at = began
         try:
             with base.check_contract(task):
-                answer = self._driver.force_completion(task, marker, step.at) or model.ACCEPTED
+                answer = self._driver.force_completion(
+                    task, self._bind_marker(row),
+                    lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
+        except exception.HeldUp as e:
+            LOG.warning('%s: %s It is tried again.', begin, exception.format_sentence(e))
+            flight.forced_at = None
+            self._record_steps(row, *row.escalation)
         except (exception.NovaClientError, exception.UnexpectedError) as e:
             LOG.warning('%s: %s It may be at work, and is not repeated.', begin,
                         exception.format_sentence(e))
-            return None
-        LOG.warning('%s: %s', begin, answer)
-        return answer
+        else:
+            LOG.warning('%s: %s', begin, answer or model.ACCEPTED)
+            self._record_steps(row, *row.escalation, dataclasses.replace(
+                step, answer=answer or model.ACCEPTED))
 
     def _record_steps(self, row: rows.TaskRow, *steps: model.EscalationStep) -> bool:
-        return self._outcomes.update_task(row, TaskState.SUBMITTED, [TaskState.SUBMITTED],
-                                          escalation=rows.format_escalation(steps))
+        return self._outcomes.update_task(
+            row, row.task.state, [row.task.state],
+            escalation=rows.format_escalation(steps, row.later_steps))
+
+    def _record_answer(self, row: rows.TaskRow, step: model.EscalationStep,
+                       answer: str) -> rows.TaskRow:
+        steps = (*row.escalation[:-1], dataclasses.replace(step, answer=answer))
+        self._record_steps(row, *steps)
+        return dataclasses.replace(row, escalation=steps)
 
     def measure_step(self, row: rows.TaskRow) -> None:
         """Record how long the completion by force took, once the instance has arrived."""
-        if not row.escalation or row.escalation[-1].answer != model.ACCEPTED:
+        step = _find_own_step(row)
+        if step is None or step.answer is None:
             return
         try:
             seconds = self._driver.read_forced_seconds(row.task)
@@ -139,10 +182,23 @@ class MigrationEscalation:
                       model.format_task(row.task), e)
             return
         if seconds is not None:
-            last = dataclasses.replace(row.escalation[-1], seconds=seconds)
-            self._outcomes.update_task(row, row.task.state, [row.task.state],
-                                       escalation=rows.format_escalation(
-                                           (*row.escalation[:-1], last)))
+            self._record_steps(row, *row.escalation[:-1],
+                               dataclasses.replace(step, seconds=seconds))
+
+    def _bind_marker(self, row: rows.TaskRow) -> str:
+        return self._driver.bind_marker(row.marker or '', row.reference)
+
+
+def _log_unknown(row: rows.TaskRow, error: exception.MigrationError) -> None:
+    LOG.warning('%s: the progress of its copying is not known: %s', model.format_task(row.task),
+                exception.format_sentence(error))
+
+
+def _find_own_step(row: rows.TaskRow) -> model.EscalationStep | None:
+    """Return the step that may be at work against the present migration of the task."""
+    step = row.escalation[-1] if row.escalation else None
+    return step if (step is not None and step.may_be_at_work and row.reference is not None
+                    and step.migration_uuid == row.reference) else None
 
 
 def _find_copy_begin(row: rows.TaskRow, progress: base.MigrationProgress) -> float | None:

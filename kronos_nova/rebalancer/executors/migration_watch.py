@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import in_flight_migrations
 from kronos_nova.rebalancer.executors import migration_deadlines
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import service_breakers
 from kronos_nova.rebalancer.executors import unchanged_records
 from kronos_nova.rebalancer.executors import worker_collaborators
+from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import rows
 
@@ -63,12 +65,14 @@ def read_phase_seconds(driver: base.Executor, row: rows.TaskRow) -> Mapping[str,
 class MigrationWatch:
     """Watch of one worker over the migrations of its tasks."""
 
-    def __init__(self, shared: worker_collaborators.WorkerCollaborators) -> None:
+    def __init__(self, shared: worker_collaborators.WorkerCollaborators, store: api.Store,
+                 keeper: claim_keeper.TaskClaimKeeper) -> None:
         self._driver, self._settings = shared.driver, shared.settings
         self._outcomes, self._services = shared.outcomes, shared.services
         self._clock, self._monotonic = shared.clock, shared.monotonic
         self._deadlines = migration_deadlines.MigrationDeadlines(shared)
-        self._escalation = migration_escalation.MigrationEscalation(shared)
+        self._escalation = migration_escalation.MigrationEscalation(
+            shared, store, keeper, self._deadlines)
 
     def watch_task(self, row: rows.TaskRow,
                    flight: in_flight_migrations.InFlightMigration) -> None:
@@ -174,7 +178,8 @@ class MigrationWatch:
             monotonic=self._monotonic())
         since, doubt = (flight.seen and flight.seen.note) or (None, None)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
-        row = dataclasses.replace(row, reference=reference)
+        row = self._escalation.follow_step(
+            dataclasses.replace(row, reference=reference), flight, progress)
         if self._deadlines.is_late(row):
             still_ours = self._deadlines.check_deadline(row)
             if still_ours and changed:

@@ -206,8 +206,9 @@ class NovaExecutor(base.Executor):
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
 
-    def force_completion(self, task: model.Task, marker: str, now: float) -> str | None:
-        return self._forced.force_completion(task, marker, now)
+    def force_completion(self, task: model.Task, marker: str,
+                         may_send: Callable[[], bool]) -> str | None:
+        return self._forced.force_completion(task, marker, may_send)
 
     def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
         try:

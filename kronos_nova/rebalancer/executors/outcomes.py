@@ -157,24 +157,6 @@ class OutcomeWriter:
                                   self._build_result(row, now, error.wire_type, str(error), tried))
         return True
 
-    def requeue_offline(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
-        """Return the task to the queue for a cold migration to the same destination.
-
-        :param error: that of the live migration, which was aborted for it.
-        """
-        now, task = self._clock(), row.task
-        attempt = _build_attempt(row, now, error.wire_type, str(error), self._measure(row))
-        if not self._store.tasks.requeue_task(
-                task.task_id, self._worker, now, not_before=now, retry_count=task.retry_count,
-                attempt=row.attempt, error=str(error), error_type=error.wire_type,
-                attempts=(*row.attempts, attempt), method=model.MoveMethod.OFFLINE):
-            self.record_loss(task)
-            return
-        self._tally.attempt_failed(error.wire_type)
-        self._tally.record_attempt(task.method, attempt.phases)
-        LOG.info('%s: %s: its live migration was aborted; a cold one is next',
-                 model.format_task(task), _format_attempt(row, attempt))
-
     def _record_refusal(self, host: str, error: exception.MigrationError, now: float) -> None:
         if self._store.quarantine.count_refusal(host, now, limit=self._settings.host_refusals,
                                                 seconds=self._settings.host_quarantine_seconds,

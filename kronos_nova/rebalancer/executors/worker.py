@@ -108,7 +108,7 @@ class Worker:
         self._submission = submission.TaskSubmission(
             shared, store, hooks=self._hooks, strays=self._strays, flights=self._flights,
             keeper=self.keeper, tally=tally, stopping=self._stopping)
-        self._watch = migration_watch.MigrationWatch(shared)
+        self._watch = migration_watch.MigrationWatch(shared, store, self.keeper)
         self._hold: str | None = None
         self._health: healths.DaemonHealth | None = None
         self._pulse: healths.LoopPulse | None = None

@@ -13,6 +13,7 @@
 
 """Rows of the store as Python values, and their conversion from and to columns."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -137,7 +138,8 @@ class TaskRow:
     left after it. ``doubt_since`` is when a look at Nova first contradicted the task's state, and
     ``doubt`` in which way. ``attempts`` are those that have ended, and ``marks`` when each phase
     of the current one has begun (:mod:`attempt_phases`). ``swap_id`` is that of the swap to which
-    the task belongs. ``escalation`` are the steps of all attempts, oldest first.
+    the task belongs. ``escalation`` are the steps of all attempts, oldest first; ``later_steps``
+    those whose kind a later release has added.
     """
 
     task: model.Task
@@ -157,6 +159,7 @@ class TaskRow:
     marks: attempt_phases.Marks = ()
     swap_id: str | None = None
     escalation: tuple[model.EscalationStep, ...] = ()
+    later_steps: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,16 +210,26 @@ def attempts_text(known: Sequence[model.Attempt]) -> str:
 def parse_escalation(text: str | None) -> tuple[model.EscalationStep, ...]:
     """Parse the column of escalation steps; a task of an earlier release has none.
 
-    Kinds that a later release has added are ignored.
+    Kinds that a later release has added are left out: see :func:`parse_later_steps`.
     """
     return tuple(model.EscalationStep(**_keep_known_fields(model.EscalationStep, {
         **step, 'kind': model.EscalationKind(step['kind'])})) for step in json.loads(text or '[]')
         if step['kind'] in list(model.EscalationKind))
 
 
-def format_escalation(steps: Sequence[model.EscalationStep]) -> str:
-    """Format escalation steps for their column."""
-    return json.dumps([dataclasses.asdict(step) for step in steps])
+def parse_later_steps(text: str | None) -> tuple[Mapping[str, Any], ...]:
+    """Parse the escalation steps of kinds that a later release has added."""
+    return tuple(step for step in json.loads(text or '[]')
+                 if step['kind'] not in list(model.EscalationKind))
+
+
+def format_escalation(steps: Sequence[model.EscalationStep],
+                      later: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Format escalation steps for their column.
+
+    :param later: steps of a later release, which stay as they are.
+    """
+    return json.dumps([*later, *(dataclasses.asdict(step) for step in steps)])
 
 
 def find_improvement(first: float, others: str | None, attempt: int) -> float:
@@ -253,7 +266,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         authorization=row['authorization'] or '')
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
                    marks=attempt_phases.parse_phase_starts(row['timings']),
-                   escalation=parse_escalation(row['escalation']), **{
+                   escalation=parse_escalation(row['escalation']),
+                   later_steps=parse_later_steps(row['escalation']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',

@@ -178,18 +178,16 @@ class TaskRepository(transactions.Repository):
                      retry_count: int, attempt: int, error: str | None = None,
                      error_type: str | None = None,
                      attempts: Sequence[model.Attempt] | None = None,
-                     marks: attempt_phases.Marks = (),
-                     method: model.MoveMethod | None = None) -> bool:
+                     marks: attempt_phases.Marks = ()) -> bool:
         """Move our task back to ``queued`` for destination number ``attempt``, unclaimed.
 
         :param attempts: all attempts that have ended so far; None: unchanged.
         :param marks: the phases of an attempt that continues; empty: another attempt begins.
-        :param method: of the attempts that follow; None: as before.
         """
         return self._runner.run_transaction(lambda c: tasks.requeue_task(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
             attempt=attempt, error=error, error_type=error_type, attempts=attempts,
-            marks=marks, method=method))
+            marks=marks))
 
     def finish_task(self, task: model.Task, result: model.TaskResult, state: TaskState, now: float,
                     *, worker: str, instance_cooldown: float,

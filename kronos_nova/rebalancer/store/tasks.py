@@ -88,8 +88,7 @@ def _build_state_update(task_id: str, worker: str, from_states: tuple[TaskState,
 def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: float, *,
                  not_before: float, retry_count: int, attempt: int, error: str | None,
                  error_type: str | None, attempts: Sequence[model.Attempt] | None,
-                 marks: attempt_phases.Marks,
-                 method: model.MoveMethod | None = None) -> bool:
+                 marks: attempt_phases.Marks) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -102,8 +101,7 @@ def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: floa
                 to_host=json.loads(row.destinations)[attempt], error=error,
                 error_type=error_type, **_FRESH | {
                     'timings': attempt_phases.format_phase_starts(marks) if marks else None},
-                **build_attempts_column(attempts),
-                **({} if method is None else {'method': method.value}))).rowcount == 1
+                **build_attempts_column(attempts))).rowcount == 1
 
 
 def build_attempts_column(attempts: Sequence[model.Attempt] | None) -> dict[str, Any]:

@@ -359,7 +359,7 @@ def test_a_task_shows_the_steps_against_its_migration(run, store):
             (dataclasses.replace(forced, answer='Nova refused: no\x1b[31m'),
              'Nova refused: no?[31m'),
             (dataclasses.replace(forced, answer='accepted', seconds=4.0),
-             'accepted; it had arrived 4 s later')):
+             'accepted; it had arrived about 4 s later')):
         assert store.tasks.update_state(
             task.task_id, 'w', [task.state], task.state, now,
             escalation=rows.format_escalation([step]))

@@ -44,14 +44,28 @@ def test_a_broken_drain_reason_regex_is_named_at_the_start(regex):
 
 
 @pytest.mark.parametrize(('steps', 'resets', 'is_refused'), [
-    ([], False, False), (['force-complete'], False, False), (['cold'], True, False),
-    (['force-complete', 'cold'], False, True)])
-def test_cold_migration_after_an_abort_needs_a_reset_of_the_state(steps, resets, is_refused):
+    ([], False, False), (['force-complete'], False, True), (['force-complete'], True, False)])
+def test_step_against_a_migration_needs_a_reset_of_the_state(steps, resets, is_refused):
+    """A migration that does not arrive after its step is aborted."""
     conf = _conf()
     conf.set_override('drain_escalation', steps, 'executor')
     conf.set_override('reset_state_after_abort', resets, 'executor')
     found = opts.wrong_values(conf)
     assert [e.kwargs['field'] for e in found] == ['[executor] drain_escalation'] * is_refused
+
+
+@pytest.mark.parametrize(('steps', 'per_gib', 'arrival', 'is_refused'), [
+    (['force-complete'], 0.0, 600, True), (['force-complete'], 0.0, 599, False),
+    (['force-complete'], 50.0, 700, True), (['force-complete'], 50.0, 699, False),
+    ([], 0.0, 600, False)])
+def test_step_comes_before_the_deadline_of_its_task(steps, per_gib, arrival, is_refused):
+    conf = _conf()
+    for name, value in (('drain_escalation', steps), ('reset_state_after_abort', True),
+                        ('migration_timeout', 600), ('seconds_per_gib', per_gib),
+                        ('drain_arrival_seconds', arrival)):
+        conf.set_override(name, value, 'executor')
+    found = opts.wrong_values(conf)
+    assert [e.kwargs['field'] for e in found] == ['[executor] drain_arrival_seconds'] * is_refused
 
 
 @pytest.mark.parametrize(('collect_timeout', 'timeout', 'is_refused'), [

@@ -10,172 +10,188 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The choice of the step against a migration that does not converge."""
+"""The choice of the step against a migration that does not converge, by guests copied in rounds."""
 
 import math
 
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
+import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer.executors import escalation
+from tests.unit.rebalancer.executors import copied_guests
 
 MIB = 1024 * 1024
-FORCE, COLD = model.EscalationKind
-BOTH = escalation.EscalationLimits((COLD, FORCE), arrival_seconds=600, longest_pause=60)
+(FORCE,) = model.EscalationKind
 LIMITS = escalation.EscalationLimits((FORCE,), arrival_seconds=600, longest_pause=60)
+#: Its rest leaps to 3000 MiB every 10 s, and 1000 MiB/s are sent.
+COUNTS = [(1000.0, 7000, 3000), (1005.0, 9000, 1000), (1010.0, 9900, 100), (1015.0, 12000, 3000),
+          (1020.0, 14000, 1000), (1025.0, 17000, 3000)]
 
 
-def copy(sent, written, remaining, *, samples=4, every=10.0):
-    """Samples of a migration with these MiB/s, of which so many MiB remain now."""
-    return [escalation.CopySample(
-        1000.0 + n * every, int((5000 + sent * n * every) * MIB),
-        int((remaining - (written - sent) * (samples - 1 - n) * every) * MIB))
-        for n in range(samples)]
+def record(*amounts):
+    """Return a history of (time, MiB sent, MiB that remain)."""
+    history = escalation.CopyHistory()
+    for at, sent, remaining in amounts:
+        history.record_sample(escalation.CopySample(at, sent * MIB, remaining * MIB), at)
+    return history
 
 
-def choose(samples, now=1000.0 + 590, limits=LIMITS, steps=(), deadline=5000.0):
+def choose(rates, now=1000.0 + 590, limits=LIMITS, steps=(), age=0.0, look=10.0):
     return escalation.choose_step(
-        escalation.CopyObservation(1000.0, deadline, samples, 10.0, tuple(steps)), limits, now)
+        escalation.CopyObservation(1000.0, rates, age, look, tuple(steps)), limits, now)
 
 
-def kind(step):
-    return step and step.kind
+def rates(longest=30.0, written=120.0, sent=100.0):
+    """Rates of a guest whose rest takes so many seconds at most."""
+    return escalation.CopyRates(20.0 * sent * MIB, 25.0 * sent * MIB, longest * sent * MIB,
+                                sent * MIB, written * MIB)
 
 
-def test_rates_follow_from_sent_and_remaining_bytes():
-    rates = escalation.measure_rates(copy(sent=100, written=120, remaining=3000))
-    assert rates == escalation.CopyRates(3000 * MIB, 100 * MIB, 120 * MIB)
-    assert (rates.finish_seconds, rates.arrival_seconds) == (30, math.inf)
-    slower = escalation.measure_rates(copy(sent=100, written=40, remaining=3000))
-    assert slower.arrival_seconds == 50
+def test_bound_has_the_pages_that_the_guest_may_have_written_since_the_last_count():
+    found = escalation.measure_rates(record(*COUNTS))
+    # 15 s at most since the last count, and 5000 MiB were written in at least 4 s.
+    assert found.longest == (3000 + 5000 * 15 / 4) * MIB
+    assert found.written == 5000 * MIB / 10
+    assert found.remaining == found.expected == 3000 * MIB
+    assert found.sent == 7100 * MIB / 16
 
 
-def test_few_or_close_samples_give_no_rate():
-    assert escalation.measure_rates([]) is None
-    assert escalation.measure_rates(copy(100, 120, 3000, samples=2)) is None
-    assert escalation.measure_rates(copy(100, 120, 3000, every=5.0, samples=3)) is None
-    assert escalation.measure_rates(copy(100, 120, 3000, every=5.0, samples=4)) is not None
+def test_earlier_counts_bound_a_round_that_is_longer_than_the_last_one():
+    later = [(at + 25, sent + 10000, rest) for at, sent, rest in COUNTS[1:]]
+    found = escalation.measure_rates(record(*COUNTS, *later))
+    assert found.longest == (3000 + 2 * 5000) * MIB, '19 s at least'
 
 
-def test_samples_of_another_copy_give_no_rate():
-    one = copy(100, 120, 3000)
-    assert escalation.measure_rates([*one, escalation.CopySample(2000.0, 0, 1)]) is None
+@pytest.mark.parametrize('amounts', [
+    [], COUNTS[:1], COUNTS[:4],
+    [(1000.0 + 10 * n, 1000 * n, 9000 - 1000 * n) for n in range(9)]])
+def test_without_two_counts_nothing_is_known(amounts):
+    """The rest falls in each round, also that of a guest that writes all its memory again."""
+    assert escalation.measure_rates(record(*amounts)) is None
 
 
-def test_empty_memory_is_not_written():
-    """QEMU sends no empty page, so the rest falls faster than the sent bytes grow."""
-    assert escalation.measure_rates(copy(100, -50, 3000)).written == 0
+def test_headers_that_are_sent_are_no_count():
+    amounts = [(1000.0 + 10 * n, 1000 * n, 20000 - 960 * n) for n in range(9)]
+    assert not record(*amounts).counts
 
 
-def test_migration_that_writes_faster_than_the_link_is_forced_at_the_last_moment():
-    samples = copy(sent=100, written=120, remaining=3000)  # 30 s, times 1.5, and two looks: 65 s
-    assert choose(samples, now=1000 + 534) is None
-    step = choose(samples, now=1000 + 536)
+def test_amounts_of_another_copy_drop_the_first():
+    assert escalation.measure_rates(record(*COUNTS, (2000.0, 0, 1))) is None
+
+
+def test_amounts_that_nova_has_not_written_again_grow_old():
+    history = record(*COUNTS)
+    same = escalation.CopySample(COUNTS[-1][0], 1, 1)
+    history.record_sample(same, 5000.0)
+    assert history.measure_age(1100.0) == 75.0
+    history.record_sample(escalation.CopySample(2000.0, 0, 0, is_postcopy=True), 1100.0)
+    assert history.measure_age(1100.0) == 75.0
+    assert escalation.CopyHistory().measure_age(1100.0) == math.inf
+
+
+def test_step_comes_at_the_last_moment():
+    found = rates()  # 30 s, times 1.5, and two looks: 65 s
+    assert choose(found, now=1000 + 534) is None
+    step = choose(found, now=1000 + 536)
     assert (step.kind, step.at, step.answer) == (FORCE, 1536, None)
-    assert step.reason == ('it does not arrive within 600 s: its guest writes 120.0 MiB/s, 100.0 '
-                           'MiB/s are sent, and 3000 MiB remain; a pause of 30 s lets it arrive')
+    assert step.reason == (
+        'it does not arrive within 600 s: its guest writes 120.0 MiB/s, 100.0 MiB/s are sent, and '
+        '2000 to 3000 MiB remain; a pause of at most 30 s lets it arrive')
+    assert choose(found, now=1e9) is not None, 'the time is over'
 
 
-def test_migration_that_arrives_in_time_goes_on():
-    samples = copy(sent=100, written=40, remaining=3000)  # 50 s
-    assert choose(samples, now=1000 + 550) is None
-    assert choose(samples, now=1000 + 551) is not None
+def test_migration_that_arrives_soon_goes_on():
+    found = rates(written=50.0)  # 50 s
+    assert choose(found, now=1000 + 540) is None and choose(found, now=1e9) is None
+    assert choose(rates(written=60.0), now=1e9) is not None, '62.5 s are longer than a pause'
 
 
 def test_longer_pause_than_allowed_is_never_chosen():
-    assert choose(copy(100, 120, 6000), now=1599.0) is not None
-    assert choose(copy(100, 120, 6001), now=1599.0) is None
-    assert choose(copy(100, 120, 6001), now=1e9) is None
+    assert choose(rates(longest=60.0), now=1599.0) is not None
+    assert choose(rates(longest=60.1), now=1e9) is None
 
 
-def test_stalled_migration_is_not_forced():
-    """Nothing is sent: a paused guest would stay paused."""
-    assert choose(copy(0, 50, 3000), now=1e9) is None
+@pytest.mark.parametrize('found', [None, rates(sent=0.0)])
+def test_guest_without_rates_or_network_is_not_paused(found):
+    assert choose(found, now=1e9) is None
 
 
-def test_step_is_chosen_after_the_time_is_over_as_well():
-    assert choose(copy(100, 120, 3000), now=1e9) is not None
+def test_old_amounts_pause_no_guest():
+    assert choose(rates(), now=1e9, age=30.0) is not None
+    assert choose(rates(), now=1e9, age=31.0) is None
 
 
 def test_nothing_is_chosen_that_is_not_allowed_or_was_taken():
-    samples = copy(100, 120, 3000)
-    assert choose(samples, limits=escalation.EscalationLimits()) is None
-    assert choose(samples, steps=[model.EscalationStep(FORCE, 0.0, '')]) is None
-    cold = escalation.EscalationLimits((COLD,))
-    assert kind(choose(samples, now=1600.0, limits=cold)) is COLD
-    assert choose(samples, now=1600.0, limits=cold,
-                  steps=[model.EscalationStep(COLD, 0.0, '')]) is None
+    assert choose(rates(), limits=escalation.EscalationLimits()) is None
+    assert choose(rates(), steps=[model.EscalationStep(FORCE, 0.0, '')]) is None
 
 
-def test_cold_migration_comes_after_the_time_is_over_alone():
-    samples = copy(100, 120, 6001)  # too long for a pause
-    assert choose(samples, now=1599.0, limits=BOTH) is None
-    assert kind(choose(samples, now=1600.0, limits=BOTH)) is COLD
+def test_patience_after_the_step_is_longer_than_its_pause():
+    assert LIMITS.find_patience(10.0) == 110.0
 
 
-def test_force_comes_before_a_cold_migration():
-    assert kind(choose(copy(100, 120, 3000), now=1600.0, limits=BOTH)) is FORCE
+guests = st.builds(
+    lambda memory, part, writes, link: copied_guests.Guest(
+        memory, memory * part, writes * link, link),
+    st.sampled_from([2048.0, 8192.0, 32768.0]), st.floats(0.01, 1.0), st.floats(0.05, 6.0),
+    st.sampled_from([50.0, 100.0, 1000.0]))
 
 
-def test_stalled_migration_is_moved_cold():
-    assert kind(choose(copy(0, 50, 3000), now=1600.0, limits=BOTH)) is COLD
+def migrate(guest, longest, look, seconds=1500):
+    """Look at a migration; return when it is forced, and the pauses that may follow, in seconds."""
+    limits = escalation.EscalationLimits((FORCE,), 300.0, longest)
+    history = escalation.CopyHistory()
+    for now in range(seconds):
+        if now % 5 == 0:
+            newest = guest.sample(float(now))
+        if now % look == look - 1:
+            history.record_sample(newest, float(now))
+            step = escalation.choose_step(escalation.CopyObservation(
+                0.0, escalation.measure_rates(history), history.measure_age(float(now)),
+                float(look)), limits, float(now))
+            if step is not None:
+                pauses = [guest.pause_seconds]
+                for _ in range(5):  # Until Nova's compute node pauses it.
+                    guest.pass_second()
+                    pauses.append(0.0 if guest.has_arrived else guest.pause_seconds)
+                return now, pauses
+        guest.pass_second()
+        if guest.has_arrived:
+            break
+    return None, []
 
 
-def test_cold_migration_waits_for_the_end_of_the_force():
-    samples = copy(100, 120, 3000)
-    for answer in (None, model.ACCEPTED):  # 60 s, times 1.5, and two looks
-        forced = [model.EscalationStep(FORCE, 1600.0, '', answer)]
-        assert choose(samples, now=1709.0, limits=BOTH, steps=forced) is None
-        assert kind(choose(samples, now=1710.0, limits=BOTH, steps=forced)) is COLD
-    refused = [model.EscalationStep(FORCE, 1600.0, '', 'Nova refused: HTTP 403')]
-    assert kind(choose(samples, now=1600.0, limits=BOTH, steps=refused)) is COLD
+@settings(max_examples=60, deadline=None)
+@given(guest=guests, longest=st.sampled_from([10.0, 30.0, 60.0, 120.0]),
+       look=st.sampled_from([1, 5, 10, 30]))
+def test_real_pause_is_at_most_the_longest(guest, longest, look):
+    _, pauses = migrate(guest, longest, look)
+    assert max(pauses, default=0.0) <= longest
 
 
-def test_slow_migration_that_arrives_by_its_deadline_is_not_moved_cold():
-    samples = copy(sent=10, written=5, remaining=10000)  # 2000 s
-    assert choose(samples, now=1600.0, limits=BOTH, deadline=3600.0) is None
-    assert kind(choose(samples, now=1600.0, limits=BOTH, deadline=3599.0)) is COLD
+@settings(max_examples=30, deadline=None)
+@given(memory=st.sampled_from([2048.0, 8192.0]), part=st.floats(0.01, 1.0),
+       writes=st.floats(0.01, 0.4), look=st.sampled_from([1, 5, 10]))
+def test_guest_that_converges_in_time_is_not_forced(memory, part, writes, look):
+    """Its writes leave more than half of the network to the copy."""
+    guest = copied_guests.Guest(memory, memory * part, writes * 100, 100.0)
+    forced_at, _ = migrate(guest, 60.0, look)
+    assert forced_at is None and guest.has_arrived
 
 
-amounts = st.integers(0, 2**50)
-samples_of = st.lists(st.builds(
-    escalation.CopySample, st.floats(0, 1e9), amounts, amounts), max_size=20).map(
-        lambda found: sorted(found, key=lambda sample: sample.at))
+@pytest.mark.parametrize(('memory', 'working_set', 'writes'), [
+    (8192.0, 6000.0, 120.0), (8192.0, 3000.0, 120.0), (4096.0, 500.0, 1000.0),
+    (4096.0, 2000.0, 100.0)])
+def test_guest_that_does_not_converge_is_forced_in_time(memory, working_set, writes):
+    guest = copied_guests.Guest(memory, working_set, writes, 100.0)
+    forced_at, pauses = migrate(guest, 60.0, 10)
+    assert forced_at is not None and forced_at < 300 and max(pauses) <= 60
 
 
-@given(samples=samples_of, now=st.floats(0, 1e10), began_at=st.floats(0, 1e10),
-       deadline=st.floats(0, 1e10), look=st.floats(0, 600),
-       allowed=st.sets(st.sampled_from(model.EscalationKind)),
-       taken=st.sets(st.sampled_from(model.EscalationKind)), pause=st.floats(1, 1e4))
-def test_step_is_allowed_new_and_ends_within_the_longest_pause(
-        samples, now, began_at, deadline, look, allowed, taken, pause):
-    limits = escalation.EscalationLimits(tuple(allowed), 600, pause)
-    steps = tuple(model.EscalationStep(each, 0.0, '') for each in sorted(taken))
-    step = escalation.choose_step(escalation.CopyObservation(
-        began_at, deadline, samples, look, steps), limits, now)
-    if step is None:
-        return
-    assert step.kind in allowed - taken and step.at == now
-    rates = escalation.measure_rates(samples)
-    if step.kind is FORCE:
-        assert rates.sent > 0 and rates.finish_seconds <= pause
-    else:
-        assert now >= began_at + 600 and now + rates.arrival_seconds > deadline
-
-
-@given(sent=st.integers(1, 1000), over=st.integers(0, 1000), remaining=st.integers(0, 10**5),
-       look=st.integers(1, 60))
-def test_migration_that_never_converges_leaves_by_force_in_time_or_cold(
-        sent, over, remaining, look):
-    """Looked at every ``look`` seconds, each step comes once, and the rest arrives in time."""
-    samples = copy(sent, sent + over, remaining)
-    finish = escalation.measure_rates(samples).finish_seconds
-    steps = []
-    for now in range(1000, 2001, look):
-        step = escalation.choose_step(escalation.CopyObservation(
-            1000.0, 5000.0, samples, look, tuple(steps)), BOTH, float(now))
-        if step is not None:
-            steps.append(step)
-    assert [step.kind for step in steps] == ([FORCE, COLD] if finish <= 60 else [COLD])
-    assert all(step.at + finish <= 1600 for step in steps if step.kind is FORCE)
+def test_guest_whose_working_set_is_too_large_is_not_forced():
+    guest = copied_guests.Guest(65536.0, 60000.0, 120.0, 100.0)
+    assert migrate(guest, 60.0, 10, seconds=6000) == (None, [])
+    assert guest.rounds >= 2 and not guest.has_arrived
