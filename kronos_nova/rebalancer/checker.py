@@ -272,8 +272,8 @@ class _ReplayView:
                     f'instance {other} of server group {group.uuid} is migrating'))
         if move.phase is model.Phase.AFFINITY and not self._may_repair(move):
             faults.append(model.Rejection(
-                'no-repair', f'instance {uuid} is in no server group that is to be repaired, and its '
-                             'move improves no spread'))
+                'no-repair', f'instance {uuid} is in no server group that is to be repaired, and '
+                             'its move improves no spread'))
         instance = self._view.find_instance(uuid)
         for other in sorted(self._flying.intersection(self._view.list_hinted_instances(uuid))):
             if instance is None or not hints.must_wait_for(

@@ -45,6 +45,8 @@ class SpreadRepair:
         self._rng = random.Random(f'{simulation.seed} {simulation.now}')
         self._moves_left = min(most, int(budget * SHARE + self._rng.random()))
         self._last_step = simulation.steps + int(simulation.options.max_steps * SHARE)
+        #: The part of the steps was too small.
+        self._is_cut_off = False
 
     def level_sets(self) -> list[model.Move]:
         """Apply the moves, one of each project in turn; the first project is drawn."""
@@ -60,7 +62,7 @@ class SpreadRepair:
                 else:
                     moves.append(move)
                     self._moves_left -= 1
-        if searches and self._simulation.steps >= self._last_step:
+        if self._is_cut_off:
             self._simulation.warnings.append(
                 'spreads over failure domains are repaired no further in this cycle: their part of '
                 'max_steps is used up')
@@ -180,5 +182,7 @@ class SpreadRepair:
                 yield alike[start:start + TOGETHER]
 
     def _is_over(self) -> bool:
-        return (self._moves_left <= 0 or self._simulation.steps >= self._last_step
-                or self._simulation.is_cut_off())
+        if self._moves_left <= 0 or self._simulation.is_cut_off():
+            return True
+        self._is_cut_off |= self._simulation.steps >= self._last_step
+        return self._is_cut_off
