@@ -35,8 +35,8 @@ class SpreadRepair:
 
     They break no group rule that a repair would mend again, so repairs never chase each other.
 
-    :param budget: moves of the cycle; a part of them is for this repair. Of a budget too small to
-        be parted, the repair gets its part in some of the cycles, by chance.
+    :param budget: moves of the cycle; this repair gets a part. Of a budget too small to be parted
+        it gets its part in some of the cycles, by chance.
     :param most: moves that are left.
     """
 
@@ -65,7 +65,7 @@ class SpreadRepair:
         if self._is_cut_off:
             self._simulation.warnings.append(
                 'spreads over failure domains are repaired no further in this cycle: their part of '
-                'max_steps is used up')
+                'the steps of work that a plan may count is used up')
         return moves
 
     def _begin_searches(self) -> dict[str, Iterator[model.Move]]:

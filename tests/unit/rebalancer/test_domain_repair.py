@@ -95,7 +95,7 @@ def test_a_large_set_ends_its_repair_and_not_the_plan():
     simulation = simulate(cluster, max_steps=4000)
     assert repair.Repair().propose(simulation, 50) == []
     assert not simulation.truncated and simulation.steps < 2000
-    assert any('their part of max_steps is used up' in w for w in simulation.warnings)
+    assert any('their part of the steps of work' in w for w in simulation.warnings)
 
 
 def test_a_set_that_stays_uneven_is_named_by_a_member():
