@@ -40,6 +40,7 @@ from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.strategies import domain_repair
 from kronos_nova.rebalancer.strategies import repair
 from tests.unit import clouds
 from tests.unit.rebalancer import spread_judge
@@ -102,7 +103,9 @@ def run_repairs(count, first, python):
             if case is None:
                 continue
             best = ask(solver, case | {'ordered': False})
-            plan = planner.plan(request)
+            # Repair gets a part of the budget; CP-SAT gets as much as this part.
+            plan = planner.plan(dataclasses.replace(
+                request, budget=round(request.budget / domain_repair.SHARE)))
             view = cluster_view.ClusterView(request.cluster, request.options)
             before = count_members(view)
             for move in plan.moves:

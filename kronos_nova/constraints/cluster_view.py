@@ -109,13 +109,11 @@ class ClusterView:
 
     def count_possible_members(self, spread_set: spread_requests.SpreadSet,
                                names: frozenset[str], but: str) -> int:
-        there = self.placement.list_set_members(spread_set, names, certain=False)
-        return len(there) - (but in there)
+        return self.placement.tally_set(spread_set).count_possible(names, but)
 
     def count_certain_members(self, spread_set: spread_requests.SpreadSet,
                               names: frozenset[str], but: str) -> int:
-        here = self.placement.list_set_members(spread_set, names, certain=True)
-        return len(here) - (but in here)
+        return self.placement.tally_set(spread_set).count_certain(names, but)
 
     def sum_allocated(self, host: str, resource_class: str) -> float:
         return self.occupancy.sum_allocated(self.cluster.hosts[host], resource_class)

@@ -51,9 +51,16 @@ WORSENS_SPREAD_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE),
         'unclear-domain': rules.RejectionCode(
             meaning='Its set is spread over failure domains, and the metadata kronos:domain does '
-                    'not tell the one domain of a host.',
-            remedy='the metadata of the aggregate that the warning names is corrected',
-            retry=rules.RetryClass.ELSEWHERE)})
+                    'not tell the one domain of the destination.',
+            remedy='kronos:domain of the aggregates of the destination is written as KIND:NAME and '
+                   'names one domain of the kind',
+            retry=rules.RetryClass.ELSEWHERE),
+        'unclear-source-domain': rules.RejectionCode(
+            meaning='Its set is spread over failure domains, and the metadata kronos:domain does '
+                    'not tell the one domain of its own host.',
+            remedy='kronos:domain of the aggregates of its host is written as KIND:NAME and names '
+                   'one domain of the kind',
+            retry=rules.RetryClass.FINAL)})
 
 
 def count_change(view: views.CloudView, move: model.Move,
@@ -61,7 +68,7 @@ def count_change(view: views.CloudView, move: model.Move,
     """Return by how many other members the destination's domain surpasses the source's.
 
     Above 0: the move makes the spread worse; 0 also within a domain; below 0: better. Members under
-    way count where the move looks worst. An unclear host belongs to all domains that it may be in.
+    way count where the move looks worst. The domains of both hosts are clear.
     """
     domains, kind = view.domains, spread_set.kind
     source = domains.list_domains(kind, move.from_host)
@@ -72,14 +79,26 @@ def count_change(view: views.CloudView, move: model.Move,
             - view.count_certain_members(spread_set, source, move.instance_uuid))
 
 
+def may_improve(view: views.CloudView, move: model.Move) -> bool:
+    """Return whether the move makes a set's spread better in any outcome of the moves under way."""
+    for spread_set in view.list_spread_sets_of(move.instance_uuid):
+        source, destination = (view.domains.list_domains(spread_set.kind, host)
+                               for host in (move.from_host, move.to_host))
+        if source != destination and (
+                view.count_certain_members(spread_set, destination, move.instance_uuid)
+                < view.count_possible_members(spread_set, source, move.instance_uuid)):
+            return True
+    return False
+
+
 def _judge_set(view: views.CloudView, move: model.Move,
                spread_set: spread_requests.SpreadSet) -> model.Rejection | None:
     kind = spread_set.kind
-    for host in (move.from_host, move.to_host):
-        if view.domains.is_unclear(kind, host):
-            return model.Rejection(
-                'unclear-domain', f'instance {move.instance_uuid} is spread over domains of the '
-                                  f'kind {kind}, and that of host {host} is unclear')
+    if view.domains.is_unclear(kind, move.from_host):
+        return model.Rejection('unclear-source-domain',
+                               view.domains.describe_error(kind, move.from_host))
+    if view.domains.is_unclear(kind, move.to_host):
+        return model.Rejection('unclear-domain', view.domains.describe_error(kind, move.to_host))
     if count_change(view, move, spread_set) <= 0:
         return None
     domain = next(iter(view.domains.list_domains(kind, move.to_host)), None)

@@ -75,6 +75,13 @@ class FailureDomains:
                 host for host, found in self._by_host[kind].items() if len(found) > 1}
             problems += _describe_twofold(kind, self._by_host[kind], domains, hosts)
         self.problems = tuple(problems)
+        #: A sentence for each pair of names of one kind that differ only in case.
+        self.similar = tuple(sentence for kind in sorted(naming)
+                             for sentence in _describe_similar(kind, naming[kind]))
+
+    def may_have(self, kind: str) -> bool:
+        """Return whether an aggregate names the kind, or may name it in a text with an error."""
+        return kind in self.kinds or (bool(kind) and bool(self._unreadable))
 
     def list_domains(self, kind: str, host: str) -> frozenset[str]:
         """Return the names of the host's domains; more than one: the host is unclear."""
@@ -83,6 +90,14 @@ class FailureDomains:
     def is_unclear(self, kind: str, host: str) -> bool:
         """Return whether an error in the metadata hides the host's domain of the kind."""
         return host in self.list_unclear(kind)
+
+    def describe_error(self, kind: str, host: str) -> str:
+        """Describe what hides the host's domain of the kind."""
+        found = sorted(self.list_domains(kind, host))
+        if len(found) > 1:
+            return (f'host {host} has {len(found)} domains of the kind {kind}: '
+                    f'{", ".join(found[:_HOSTS_SHOWN])}')
+        return f'{KEY} of an aggregate of host {host} cannot be read'
 
     def list_unclear(self, kind: str) -> frozenset[str]:
         """Return the hosts whose domain of the kind an error in the metadata hides."""
@@ -133,6 +148,15 @@ def _map_names(domains: Mapping[str, Collection[str]]) -> dict[str, frozenset[st
         for host in hosts:
             names[host].add(name)
     return {host: frozenset(found) for host, found in names.items()}
+
+
+def _describe_similar(kind: str, names: Collection[str]) -> list[str]:
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        spellings[name.lower()].append(name)
+    return [f'{kind}:{alike[0]} and {kind}:{alike[1]} are two domains, for capitals count in '
+            f'names. If they are one, write {KEY} of their aggregates alike'
+            for alike in spellings.values() if len(alike) > 1]
 
 
 def _describe_twofold(kind: str, names: Mapping[str, frozenset[str]],

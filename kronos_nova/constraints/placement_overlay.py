@@ -22,10 +22,8 @@ from kronos_nova import model
 from kronos_nova.constraints import failure_domains
 from kronos_nova.constraints import occupancy
 from kronos_nova.constraints import spread_sets
+from kronos_nova.constraints import spread_tally
 from kronos_nova.model import spread_requests
-
-#: Sets of members whose places the overlay follows.
-MemberSet = model.ServerGroup | spread_requests.SpreadSet
 
 
 class Departure(NamedTuple):
@@ -62,11 +60,13 @@ class PlacementOverlay:
                 self._groups[uuid].append(group)
         self.domains = failure_domains.FailureDomains(cluster.aggregates,
                                                       cluster.aggregate_metadata)
-        self.spread_sets = spread_sets.build_spread_sets(cluster, self.domains.kinds)
+        self.spread_sets = spread_sets.build_spread_sets(cluster, self.domains)
         self._sets: dict[str, list[spread_requests.SpreadSet]] = defaultdict(list)
         for spread_set in self.spread_sets:
             for uuid in spread_set.members:
                 self._sets[uuid].append(spread_set)
+        #: Of the spread sets in use, by key.
+        self._tallies: dict[str, spread_tally.SpreadTally] = {}
         #: Hosts where instances in flight may end, alternates of tasks too.
         self._ends: dict[str, set[str]] = defaultdict(set)
         for departure in self.list_departures():
@@ -110,35 +110,30 @@ class PlacementOverlay:
     def list_spread_sets_of(self, uuid: str) -> Collection[spread_requests.SpreadSet]:
         return self._sets.get(uuid, ())
 
-    def list_set_members(self, spread_set: spread_requests.SpreadSet, names: frozenset[str], *,
-                         certain: bool) -> Collection[str]:
-        """Return the members of a set in the domains; without names, on hosts without a domain.
+    def tally_set(self, spread_set: spread_requests.SpreadSet) -> spread_tally.SpreadTally:
+        """Return the members of a set by domain. Moves of members change it."""
+        tally = self._tallies.get(spread_set.key)
+        if tally is None:
+            tally = self._tallies[spread_set.key] = spread_tally.SpreadTally(spread_set.kind,
+                                                                             self.domains)
+            for uuid in spread_set.members:
+                self._tally_member(tally, uuid)
+        return tally
 
-        :param certain: only those that are nowhere else, also when moves end; else all that may be
-            or come to be there, also on a host whose domain is unclear.
-        """
-        kind, domains = spread_set.kind, self.domains
-        by_host = self._map_members(spread_set)
-        hosts = ([h for h in by_host if not domains.list_domains(kind, h)] if not names
-                 else {h for name in names for h in domains.map_hosts(kind)[name]})
-        members = {u for h in hosts if h in by_host for u in by_host[h]}
-        unclear = {u for h in domains.list_unclear(kind) if h in by_host for u in by_host[h]}
-        if not certain:
-            return members | unclear | {u for u, host in self.flying.items()
-                                        if host is None and u in spread_set.members}
-        leaving = {u for u in members if u in self.flying and (
-            self.flying[u] is None or not {self.find_host_of(u), *self._ends[u]} <= set(hosts))}
-        return members - unclear - leaving
+    def _tally_member(self, tally: spread_tally.SpreadTally, uuid: str) -> None:
+        host = self.find_host_of(uuid)
+        if host is not None:
+            tally.place_member(uuid, {host, *self._ends.get(uuid, ())},
+                               self.has_unknown_destination(uuid))
 
-    def _map_members(self, group: MemberSet) -> dict[str, set[str]]:
+    def _map_members(self, group: model.ServerGroup) -> dict[str, set[str]]:
         """Return the members by host, at first those of the cluster.
 
         Each method that moves a member changes this mapping, so that no move is missed.
         """
-        key = group.uuid if isinstance(group, model.ServerGroup) else group.key
-        members_by_host = self._members.get(key)
+        members_by_host = self._members.get(group.uuid)
         if members_by_host is None:
-            members_by_host = self._members[key] = defaultdict(set)
+            members_by_host = self._members[group.uuid] = defaultdict(set)
             for uuid in group.members:
                 instance = self.cluster.instances.get(uuid)
                 if instance is not None:
@@ -178,15 +173,21 @@ class PlacementOverlay:
         self._add_group_member(uuid, host)
 
     def _add_group_member(self, uuid: str, host: str) -> None:
-        for group in self._list_followed_sets(uuid):
+        for group in self._groups.get(uuid, ()):
             self._map_members(group)[host].add(uuid)
+        self._follow_member(uuid)
 
     def _discard_group_member(self, uuid: str, host: str) -> None:
-        for group in self._list_followed_sets(uuid):
+        for group in self._groups.get(uuid, ()):
             self._map_members(group)[host].discard(uuid)
+        self._follow_member(uuid)
 
-    def _list_followed_sets(self, uuid: str) -> Collection[MemberSet]:
-        return (*self._groups.get(uuid, ()), *self._sets.get(uuid, ()))
+    def _follow_member(self, uuid: str) -> None:
+        """Count the instance in its spread sets where it may be by now."""
+        for spread_set in self._sets.get(uuid, ()):
+            tally = self._tallies.get(spread_set.key)
+            if tally is not None:
+                self._tally_member(tally, uuid)
 
     # Moves that were under way at first.
 

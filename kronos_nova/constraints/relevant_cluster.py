@@ -35,7 +35,7 @@ def reduce_cluster(cluster: model.Cluster, moves: Iterable[model.Move],
         (f.instance_uuid for f in cluster.flights),
         (m.instance_uuid for m, _ in history.completed),
         *(g.members for g in cluster.groups if not movers.isdisjoint(g.members)),
-        *(s.members for s in spread_sets.build_spread_sets(cluster, domains.kinds)
+        *(s.members for s in spread_sets.build_spread_sets(cluster, domains)
           if not movers.isdisjoint(s.members)),
         (other for uuid in movers if uuid in cluster.instances
          for others in cluster.instances[uuid].scheduler_hints.values() for other in others))

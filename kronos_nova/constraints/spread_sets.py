@@ -19,21 +19,27 @@ from collections.abc import Collection
 from collections.abc import Mapping
 
 from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.constraints import failure_domains
 from kronos_nova.model import spread_requests
 
 
 def build_spread_sets(cluster: model.Cluster,
-                      kinds: Collection[str]) -> tuple[spread_requests.SpreadSet, ...]:
+                      domains: failure_domains.FailureDomains,
+                      ) -> tuple[spread_requests.SpreadSet, ...]:
     """Return the sets for which instances ask, sorted by key.
 
     A request without a name is for the server groups of the instance, each a set; without a server
     group, for all instances of its project with the same request and without a server group.
 
-    :param kinds: that aggregates name; a request for another kind asks for nothing.
+    A request for a kind that no aggregate names asks for nothing. While the text of an aggregate
+    cannot be read, any kind may stand there.
     """
+    asking = [i for i in cluster.instances.values() if i.spread]
+    kinds = {kind for kind in {request.kind for i in asking for request in i.spread}
+             if domains.may_have(kind)}
     if not kinds:
         return ()
-    asking = [i for i in cluster.instances.values() if i.spread]
     nameless = {i.uuid for i in asking if any(not request.name for request in i.spread)}
     groups = _map_groups(cluster.groups, nameless)
     titles: dict[tuple[str, str, str, str], str] = {}
@@ -69,23 +75,37 @@ def _map_groups(groups: Collection[model.ServerGroup],
     return by_member
 
 
-def describe_unclear(cluster: model.Cluster, problems: Collection[str],
-                     kinds: Collection[str], shown: int = 10) -> list[str]:
-    """Return a warning for each error in the domains, and one about requests that ask for nothing.
+def describe_unclear(cluster: model.Cluster, domains: failure_domains.FailureDomains,
+                     shown: int = 10) -> list[str]:
+    """Return warnings about errors in the domains, and about requests that ask for nothing.
 
-    :param problems: of the aggregates' metadata.
-    :param kinds: that aggregates name.
     :param shown: most errors that are named.
     """
     warnings = [f'{problem}. Until then no move for balance, packing or repair takes an instance '
                 'that is spread over such domains to or from these hosts'
-                for problem in list(problems)[:shown]]
-    if len(problems) > shown:
-        warnings.append(f'{len(problems) - shown} more errors in the failure domains of aggregates')
-    void = [i.uuid for i in cluster.instances.values() if i.spread and i.host in cluster.scope_hosts
-            and any(request.kind not in kinds for request in i.spread)]
+                for problem in domains.problems[:shown]]
+    if len(domains.problems) > shown:
+        warnings.append(f'{len(domains.problems) - shown} more errors in the failure domains of '
+                        'aggregates')
+    asking = [i for i in cluster.instances.values() if i.spread and i.host in cluster.scope_hosts]
+    if asking:
+        warnings += domains.similar[:shown]
+    for kind in sorted({r.kind for i in asking for r in i.spread} & domains.kinds):
+        known = domains.map_domains(kind)
+        missing = [h for h in cluster.scope_hosts
+                   if h not in known and not domains.is_unclear(kind, h)]
+        if missing and len(missing) < len(cluster.scope_hosts):
+            warnings.append(
+                f'{plurals.count_noun(len(missing), "host")} of the scope '
+                f'{plurals.choose_form(len(missing), "has", "have")} no domain of the kind {kind} '
+                f'and {plurals.choose_form(len(missing), "counts", "count")} as one domain; the '
+                f'first is {min(missing)}. Add such hosts to an aggregate with '
+                f'{model.DOMAIN_KEY} = {kind}:NAME')
+    void = [i.uuid for i in asking if any(not domains.may_have(r.kind) for r in i.spread)]
     if void:
         warnings.append(
-            f'{len(void)} instances ask for a spread (kronos:spread) that cannot be read, or over '
-            f'a kind that no aggregate names, which counts for nothing; the first is {min(void)}')
+            f'{plurals.count_noun(len(void), "instance")} '
+            f'{plurals.choose_form(len(void), "asks", "ask")} for a spread (kronos:spread) that '
+            'cannot be read, or over a kind that no aggregate names, which counts for nothing; the '
+            f'first is {min(void)}')
     return warnings

@@ -24,7 +24,7 @@ KIND = re.compile(r'[a-z][0-9a-z_-]{0,31}')
 NAME = re.compile(r'[0-9A-Za-z][0-9A-Za-z._-]{0,63}')
 #: Key of metadata, tags, extra specs (with the prefix ``kronos:``) and of the operator's file.
 SPREAD = 'spread'
-#: Most requests of one instance in one text.
+#: Most requests in one text, and of one owner for one instance.
 MOST = 8
 
 

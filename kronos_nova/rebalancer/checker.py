@@ -33,6 +33,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import domain_spread
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import metric_lag
 from kronos_nova.constraints import metrics
@@ -159,7 +160,7 @@ def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> lis
 def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.PlanningOptions,
                        history: model.MoveHistory) -> Iterator[model.Rejection]:
     """Yield why the operator does not want this kind of move, or wants it to wait."""
-    uuid, source = move.instance_uuid, move.from_host
+    source = move.from_host
     if history.paused is not None:
         yield model.Rejection('paused', history.paused)
     if history.scope_cooling > 0 and not (
@@ -174,13 +175,6 @@ def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.
                 or reason.startswith('AUTO:')
                 or not re.search(options.drain_reason_regex, reason)):
             yield model.Rejection('not-drained', f'host {source} is not to be drained')
-    if move.phase is model.Phase.AFFINITY and not any(
-            uuid in g.members and (options.enforce_hard_affinity if g.policy.is_hard
-                                   else options.enforce_soft_affinity)
-            for g in cluster.groups) and not (
-                options.enforce_domain_spread and cluster.instances[uuid].spread):
-        yield model.Rejection('no-repair', f'instance {uuid} is in no server group and no spread '
-                                           'that is to be repaired')
 
 
 def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
@@ -276,6 +270,10 @@ class _ReplayView:
                 faults.append(model.Rejection(
                     'group-in-flight',
                     f'instance {other} of server group {group.uuid} is migrating'))
+        if move.phase is model.Phase.AFFINITY and not self._may_repair(move):
+            faults.append(model.Rejection(
+                'no-repair', f'instance {uuid} is in no server group that is to be repaired, and '
+                             'its move improves no spread'))
         instance = self._view.find_instance(uuid)
         for other in sorted(self._flying.intersection(self._view.list_hinted_instances(uuid))):
             if instance is None or not hints.must_wait_for(
@@ -292,6 +290,12 @@ class _ReplayView:
                 faults += self._left_alone(candidate)
         self._depart_move(move)
         return faults
+
+    def _may_repair(self, move: model.Move) -> bool:
+        options, uuid = self._view.options, move.instance_uuid
+        return any(options.enforce_hard_affinity if g.policy.is_hard
+                   else options.enforce_soft_affinity for g in self._view.list_groups_of(uuid)) or (
+            options.enforce_domain_spread and domain_spread.may_improve(self._view, move))
 
     def _check_rules(self, move: model.Move) -> list[model.Rejection]:
         faults = list(constraints.list_rejections(self._view, move, _RULES))

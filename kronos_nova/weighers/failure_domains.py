@@ -133,18 +133,22 @@ def _compute_costs(hosts: list[Any], domains: failure_domains.FailureDomains, ki
                    counts: dict[str, int]) -> list[float]:
     """Return the cost of each host under one request."""
     members: Counter[frozenset[str] | None] = Counter()
+    shown = {host.host for host in hosts}
     for host, number in counts.items():
-        members[domains.list_domains(kind, host)] += number
+        names = domains.list_domains(kind, host)
+        if names or host in shown:  # the aggregates of other hosts may not be known
+            members[names] += number
     names_of, unclear = domains.map_domains(kind), domains.list_unclear(kind)
-    names: list[frozenset[str] | None] = [names_of.get(host.host, _NO_DOMAIN) for host in hosts]
+    found_names: list[frozenset[str] | None] = [
+        names_of.get(host.host, _NO_DOMAIN) for host in hosts]
     if unclear:
-        names = [None if host.host in unclear else found
-                 for host, found in zip(hosts, names, strict=True)]
-    here = set(names) - {None}
+        found_names = [None if host.host in unclear else found
+                       for host, found in zip(hosts, found_names, strict=True)]
+    here = set(found_names) - {None}
     least = min((members[found] for found in here), default=0)
     cost: dict[frozenset[str] | None, float] = {
         found: 1.0 - 1.0 / (members[found] - least + 1) for found in here}
     if unclear:
-        clear = [cost[found] for found in names if found is not None]
+        clear = [cost[found] for found in found_names if found is not None]
         cost[None] = sum(clear) / len(clear) if clear else 0.0
-    return [cost[found] for found in names]
+    return [cost[found] for found in found_names]

@@ -19,7 +19,6 @@ from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import optional
 from kronos_nova.weighers import project_cache
 
-#: On a HostState, which lives as long as a request: its num_instances at first.
 
 class KronosProjectWeigher(optional.OptionalWeigher):
     """Charges a host for the instances of the requester's project on it.

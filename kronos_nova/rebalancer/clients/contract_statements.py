@@ -91,8 +91,9 @@ def read_spread(record: records.JsonRecord, extra_specs: Mapping[str, str] | Non
                 known: StatementValues) -> contracts_conf.Spread:
     """Return the requests for a spread over failure domains of all sources, sorted.
 
-    A value that cannot be read counts as ``spread_requests.UNREADABLE``. The parameters are those
-    of :func:`read_contracts`.
+    A value that cannot be read counts as ``spread_requests.UNREADABLE``, and so do the owner's
+    requests beyond ``spread_requests.MOST``: the operator's never make room for them. The
+    parameters are those of :func:`read_contracts`.
     """
     texts: list[str] = []
     if record.has_key('metadata'):
@@ -100,12 +101,14 @@ def read_spread(record: records.JsonRecord, extra_specs: Mapping[str, str] | Non
     if record.has_key('tags'):
         texts += [tag.removeprefix(f'{_SPREAD}=') for tag in record.read_texts('tags')
                   if tag.startswith(f'{_SPREAD}=')]
-    if extra_specs and _SPREAD in extra_specs:
-        texts.append(extra_specs[_SPREAD])
     requests = set(projects.find_spread(project_id))
-    for text in texts:
-        requests |= set(known.read_spread(text))
-    return tuple(sorted(requests)[:spread_requests.MOST])
+    if extra_specs and _SPREAD in extra_specs:
+        requests |= set(known.read_spread(extra_specs[_SPREAD]))
+    owners = sorted({request for text in texts for request in known.read_spread(text)} - requests)
+    requests |= set(owners[:spread_requests.MOST])
+    if len(owners) > spread_requests.MOST:
+        requests.add(spread_requests.UNREADABLE)
+    return tuple(sorted(requests))
 
 
 def _list_items(texts: Mapping[str, str], others: Collection[str]) -> list[tuple[str, str]]:

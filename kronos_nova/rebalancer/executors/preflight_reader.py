@@ -27,6 +27,7 @@ from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import service_state
+from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
@@ -39,6 +40,9 @@ from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import server_constraints
 
 T = TypeVar('T')
+
+#: Statuses in which an instance has a migration that has not ended, also without a task.
+_RESIZING = ('RESIZE', statuses.UNCONFIRMED, 'REVERT_RESIZE')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,8 +99,9 @@ class FreshReader:
         others = {u: i for u, i in members.items() if i is not None and i.host}
         spread, more_groups = self._read_spread_mates(reads, task, server)
         others |= {u: i for u, i in spread.items() if u not in others}
-        # Of spread mates, which may be many, only those that Nova does something to.
-        migrating = [u for u, i in others.items() if u not in spread or i.task_state is not None]
+        # Of spread mates, which may be many, only those that may be or come to be elsewhere.
+        migrating = [u for u, i in others.items() if u not in spread or i.task_state is not None
+                     or i.status in _RESIZING]
         for member_migrations in reads.read_each('Nova', 'migrations', self.nova.list_migrations,
                                                  migrating).values():
             migrations = migrations + member_migrations

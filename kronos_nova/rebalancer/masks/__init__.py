@@ -19,6 +19,8 @@ property test holds mask >= legal for each.
 from collections.abc import Callable
 from collections.abc import Sequence
 
+from kronos_nova import model
+from kronos_nova.constraints import service_state
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import ceilings
 from kronos_nova.rebalancer.masks import claims
@@ -34,8 +36,15 @@ QUICK: tuple[Mask, ...] = (
     claims.mark_room, groups.mark_still_groups)
 #: For the phase spread: the quick masks, and those that look at each grouped instance.
 MASKS: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups, domains.mark_spread_kept)
-#: For other phases: these stay below the ceilings, and drains may worsen a spread over domains.
+#: For drains and requested moves: they stay below the ceilings, and may worsen a spread.
 FILLING: tuple[Mask, ...] = (*QUICK, groups.mark_hard_groups, ceilings.mark_below_ceilings)
+#: For packing and repairs.
+KEEPING: tuple[Mask, ...] = (*FILLING, domains.mark_spread_kept)
+
+
+def choose_filling_masks(phase: model.Phase) -> tuple[Mask, ...]:
+    """Return the masks of moves that fill hosts up to their ceilings."""
+    return FILLING if phase in service_state.LEAVING else KEEPING
 
 
 def mark_permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,

@@ -20,6 +20,6 @@ def mark_spread_kept(simulation: sim.Simulation, instances: sim.Ints, hosts: sim
     """Permit hosts where no spread set of the instance becomes worse."""
     allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
     for row in np.flatnonzero(simulation.domains.spread[instances]):
-        _total, worse = simulation.domains.compute_changes(simulation.uuids[instances[row]])
-        allowed[row] = ~worse[hosts]
+        uuid = simulation.uuids[instances[row]]
+        allowed[row] = ~simulation.domains.compute_changes(uuid)[1][hosts]
     return allowed

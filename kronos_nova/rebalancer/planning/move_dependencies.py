@@ -83,8 +83,8 @@ class MoveBoard:
         """Place a move, and require the fewest moves that must have completed before it.
 
         It requires the moves of the same groups and hints, those of its spread sets if these hinder
-        it, then as many moves that free the
-        destination as it needs, then the moves whose room it would take.
+        it, then as many moves that free the destination as it needs, then the moves whose room it
+        would take.
 
         :returns: why no order makes the move legal; then nothing has changed.
         """

@@ -317,8 +317,7 @@ def _propose_moves(request: PlanningInput, simulation: sim.Simulation) -> list[m
         simulation.notes.append(hold)
     simulation.held = hold is not None or request.history.scope_cooling > 0
     simulation.warnings += contracts.describe_unreadable(request.cluster)
-    simulation.warnings += spread_sets.describe_unclear(
-        request.cluster, simulation.view.domains.problems, simulation.view.domains.kinds)
+    simulation.warnings += spread_sets.describe_unclear(request.cluster, simulation.view.domains)
     moves: list[model.Move] = []
     unfinished, unbegun = '', []
     for strategy in request.strategies:

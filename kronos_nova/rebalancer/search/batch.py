@@ -161,7 +161,7 @@ class _BatchSearch:
         :param left: positions in ``instances``.
         """
         numbers = self._instances[unplaced]
-        allowed = may_take(self._simulation, numbers, self._hosts)
+        allowed = may_take(self._simulation, numbers, self._hosts, self._phase)
         count = allowed.sum(axis=1)
         if not count.min() or self._too_little(numbers, allowed):
             return None
@@ -226,10 +226,12 @@ def _build_host_key(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
             + simulation.fill[:, h].tobytes() + alike)
 
 
-def may_take(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def may_take(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
+             phase: model.Phase = model.Phase.EVACUATE) -> sim.Bools:
     """Return which hosts the masks permit to which instances: instances x hosts."""
     simulation.steps += 1 + len(instances) * len(hosts) // PER_STEP
-    allowed = masks.mark_permitted(simulation, instances, hosts, masks.FILLING)
+    allowed = masks.mark_permitted(simulation, instances, hosts,
+                                   masks.choose_filling_masks(phase))
     if simulation.trusted:
         allowed &= ~simulation.frozen[hosts][None, :]
     return allowed

@@ -57,7 +57,7 @@ def _place_scattered(simulation: sim.Simulation, numbers: sim.Ints, phase: model
     come = np.zeros(len(simulation.hosts))
     moves = []
     for n in map(int, numbers):
-        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
+        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts, phase)[0]]
         keys = (allowed, simulation.room.compute_fullest(n, allowed),
                 _count_broken_soft_rules(simulation, n, allowed),
                 come[allowed])
@@ -93,7 +93,7 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
     used = np.zeros(len(simulation.hosts), dtype=np.bool_)
     moves = []
     for n in map(int, numbers):
-        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
+        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts, phase)[0]]
         full = simulation.room.compute_fullest(n, allowed)
         taking = used[allowed]
         keys = (allowed, np.where(taking, -full, sign * full),
@@ -112,7 +112,7 @@ def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: 
     """Place all instances on fewer hosts than ``width``; return the applied moves, or None."""
     if width <= 1:
         return None
-    allowed = batch.may_take(simulation, numbers, hosts)
+    allowed = batch.may_take(simulation, numbers, hosts, phase)
     hosts = hosts[allowed.any(axis=0)]
     tries_left = TRIED
     for some in itertools.islice(_list_host_sets(simulation, numbers, hosts, width), SETS):

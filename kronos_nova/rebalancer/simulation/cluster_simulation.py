@@ -343,7 +343,10 @@ class Simulation:
         return hard[hosts], soft[hosts]
 
     def count_broken_preferences(self, n: int, hosts: Ints) -> Ints:
-        """Count the soft group rules and spreads that instance n breaks, less those it mends."""
+        """Count the soft group rules and spreads that instance n breaks, less those it mends.
+
+        A spread counts once, however many members it has.
+        """
         spread = self.domains.compute_changes(self.uuids[n])[0]
         return self.group_changes(n, hosts)[1] + spread[hosts]
 

@@ -18,6 +18,7 @@ import dataclasses
 import numpy as np
 
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import spread_tally
 from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.simulation import arrays
 
@@ -44,40 +45,68 @@ class DomainMembership:
         self._view = view
         self._hosts = hosts
         self._known: dict[str, _HostDomains] = {}
+        #: By key of a set: the version of its numbers, and the members by host.
+        self._counted: dict[str, tuple[int, arrays.Ints]] = {}
         self.spread: arrays.Bools = np.zeros(len(index), dtype=np.bool_)
         self.spread[[index[u] for spread_set in view.placement.spread_sets
                      for u in spread_set.members if u in index]] = True
 
     def compute_changes(self, uuid: str) -> tuple[arrays.Ints, arrays.Bools]:
-        """Return the change of an instance's sets for each host, and where a set becomes worse.
+        """Return how many sets the instance makes worse on each host, and where it makes any worse.
 
-        The change is the sum of ``domain_spread.count_change`` over the sets, shape (H,).
+        A set that becomes better counts -1, so that sets with many members weigh no more than
+        others: shape (H,). A host with an unclear domain counts as worse. From such a host all
+        others are worse alike, and 0.
         """
         total = np.zeros(len(self._hosts), dtype=np.intp)
         worse = np.zeros(len(self._hosts), dtype=np.bool_)
         for spread_set in self._view.list_spread_sets_of(uuid):
+            if self.is_unclear_source(spread_set, uuid):
+                worse[:] = True
+                continue
             change = self.compute_set_change(spread_set, uuid)
-            total += change
-            worse |= change > 0
-            worse |= self.mark_unclear(spread_set, uuid)
+            unclear = self.mark_unclear(spread_set)
+            total += np.where(unclear, 1, np.sign(change))
+            worse |= (change > 0) | unclear
         return total, worse
 
     def compute_set_change(self, spread_set: spread_requests.SpreadSet, uuid: str) -> arrays.Ints:
-        """Return ``domain_spread.count_change`` of one set for each host, shape (H,)."""
-        known = self._find_domains(spread_set.kind)
-        source = self._view.domains.list_domains(spread_set.kind, self._find_source(uuid))
-        here = self._view.count_certain_members(spread_set, source, uuid)
-        by_code = arrays.make_int_array(
-            0 if names == source
-            else self._view.count_possible_members(spread_set, names, uuid) - here
-            for names in known.names)
-        return by_code[known.codes]
+        """Return ``domain_spread.count_change`` of one set for each host, shape (H,).
 
-    def mark_unclear(self, spread_set: spread_requests.SpreadSet, uuid: str) -> arrays.Bools:
-        """Mark the hosts where the domain of either end is unclear, shape (H,)."""
-        if self._view.domains.is_unclear(spread_set.kind, self._find_source(uuid)):
-            return np.ones(len(self._hosts), dtype=np.bool_)
+        Numbers of hosts with an unclear domain mean nothing.
+        """
+        known = self._find_domains(spread_set.kind)
+        tally = self._view.placement.tally_set(spread_set)
+        source = self._view.domains.list_domains(spread_set.kind, self._find_source(uuid))
+        here = tally.count_certain(source, uuid)
+        if tally.is_certain(uuid):
+            by_host = self._count_by_host(spread_set, tally)
+        else:  # the instance itself is counted in several domains
+            by_host = arrays.make_int_array(
+                tally.count_possible(names, uuid) for names in known.names)[known.codes]
+        change = by_host - here
+        if source in known.names:
+            change[known.codes == known.names.index(source)] = 0
+        return change
+
+    def is_unclear_source(self, spread_set: spread_requests.SpreadSet, uuid: str) -> bool:
+        """Return whether the domain of the instance's own host is unclear."""
+        return self._view.domains.is_unclear(spread_set.kind, self._find_source(uuid))
+
+    def mark_unclear(self, spread_set: spread_requests.SpreadSet) -> arrays.Bools:
+        """Mark the hosts whose domain is unclear, shape (H,); the array is not written to."""
         return self._find_domains(spread_set.kind).unclear
+
+    def _count_by_host(self, spread_set: spread_requests.SpreadSet,
+                       tally: spread_tally.SpreadTally) -> arrays.Ints:
+        """Return the possible members in the domain of each host; the array is not written to."""
+        counted = self._counted.get(spread_set.key)
+        if counted is None or counted[0] != tally.version:
+            known = self._find_domains(spread_set.kind)
+            counted = tally.version, arrays.make_int_array(
+                tally.count_possible(names, '') for names in known.names)[known.codes]
+            self._counted[spread_set.key] = counted
+        return counted[1]
 
     def _find_source(self, uuid: str) -> str:
         source = self._view.find_host_of(uuid)

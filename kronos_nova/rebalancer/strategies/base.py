@@ -80,7 +80,8 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     if not instances.size or not hosts.size:
         return None
     simulation.steps += len(instances) * len(hosts) // PER_STEP
-    allowed = masks.mark_permitted(simulation, instances, hosts, masks.FILLING)
+    allowed = masks.mark_permitted(simulation, instances, hosts,
+                                   masks.choose_filling_masks(phase))
     if simulation.trusted:
         allowed &= ~simulation.frozen[hosts][None, :]
     some, any_of = allowed.any(axis=1), allowed.any(axis=0)
@@ -145,7 +146,7 @@ def sort_positions(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
 def count_refused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
                   phase: model.Phase) -> None:
     """Name the rules that refuse the pairs of instances and hosts."""
-    rows, columns = choose_representatives(simulation, instances, hosts)
+    rows, columns = choose_representatives(simulation, instances, hosts, phase)
     count_masked(simulation, rows, columns, phase)
 
 
@@ -160,14 +161,14 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
 
 
 def choose_representatives(simulation: sim.Simulation, instances: sim.Ints,
-                           hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
+                           hosts: sim.Ints, phase: model.Phase) -> tuple[sim.Ints, sim.Ints]:
     """Return pairs of instance and another host that stand for all such pairs.
 
     They are the first few that each different set of masks refuses. To check every rule on
     every pair would take the longest where no move is possible.
     """
     refused = np.zeros((len(instances), len(hosts)), dtype=np.intp)
-    for bit, mask in enumerate(masks.FILLING):
+    for bit, mask in enumerate(masks.choose_filling_masks(phase)):
         refused |= ~mask(simulation, instances, hosts) * np.intp(1 << bit)
     r, c = np.nonzero(simulation.place[instances][:, None] != hosts[None, :])
     kinds = refused[r, c]

@@ -99,7 +99,7 @@ class Evacuate(base.Strategy):
                                            f'{own.detail} ({own.rule})')
             return
         rows, columns = base.choose_representatives(
-            simulation, np.array([n]), np.arange(len(simulation.hosts)))
+            simulation, np.array([n]), np.arange(len(simulation.hosts)), model.Phase.EVACUATE)
         moves = [simulation.build_move(n, int(h), model.Phase.EVACUATE) for h in columns]
         reasons = {rejection.rule for move in moves
                    if (rejection := constraints.judge_move(simulation.view, move)) is not None}

@@ -18,6 +18,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import domain_spread
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import domain_repair
@@ -49,12 +50,14 @@ class Repair(base.Strategy):
         if not broken:
             simulation.notes.append('no violated server group')
         if options.enforce_domain_spread:
-            moves += domain_repair.level_spread_sets(simulation, budget - len(moves))
+            moves += domain_repair.SpreadRepair(simulation, budget,
+                                                budget - len(moves)).level_sets()
         return moves
 
     def _mend_group(self, simulation: sim.Simulation, group: model.ServerGroup,
                     budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
+        kept = _count_kept_spreads(simulation)
         while len(moves) < budget and not simulation.is_cut_off():
             spread = self._list_members_by_host(simulation, group)
             if not is_violated(spread, group):
@@ -66,7 +69,9 @@ class Repair(base.Strategy):
             if move is None:
                 simulation.warnings.append(
                     f'server group {group.uuid} ({group.policy}) stays violated: no member has '
-                    'a legal destination')
+                    'a legal destination'
+                    + (', for spreads over failure domains, which its members ask for, forbid some '
+                       '(worsens-spread)' if _count_kept_spreads(simulation) > kept else ''))
                 break
             simulation.apply_move(move)
             moves.append(move)
@@ -76,6 +81,11 @@ class Repair(base.Strategy):
     def _list_members_by_host(simulation: sim.Simulation,
                               group: model.ServerGroup) -> dict[str, set[str]]:
         return {h: set(m) for h, m in simulation.view.placement.map_members_by_host(group).items()}
+
+
+def _count_kept_spreads(simulation: sim.Simulation) -> int:
+    """Return the number of refusals so far by the rule of spreads."""
+    return sum(simulation.rejections[code] for code in domain_spread.WORSENS_SPREAD_RULE.codes)
 
 
 def _is_affinity_group(group: model.ServerGroup) -> bool:

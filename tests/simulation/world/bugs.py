@@ -447,7 +447,7 @@ def _without(patch: Patch, *dropped: Any) -> None:
 
     for module, name in ((constraints, 'RULES'), (constraints, 'PRE_FLIGHT'),
                          (checker, '_RULES'), (move_dependencies, '_RULES'), (masks, 'QUICK'),
-                         (masks, 'MASKS'), (masks, 'FILLING')):
+                         (masks, 'MASKS'), (masks, 'FILLING'), (masks, 'KEEPING')):
         patch.setattr(module, name, kept(getattr(module, name)))
     for function in (constraints.judge_move, constraints.list_rejections, masks.mark_permitted):
         patch.setattr(function, '__defaults__', tuple(

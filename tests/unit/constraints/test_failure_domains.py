@@ -15,7 +15,10 @@ import dataclasses
 import pytest
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import domain_spread
 from kronos_nova.constraints import failure_domains
+from kronos_nova.constraints import spread_sets
 from kronos_nova.model import spread_requests
 
 KEY = failure_domains.KEY
@@ -104,3 +107,59 @@ def test_aggregate_that_only_names_a_domain_takes_no_host_out_of_the_pool():
     silent = dataclasses.replace(cluster, services={
         h: model.Service(h, status=model.UNKNOWN) for h in 'abcd'})
     assert silent.replace_scope(model.UNASSIGNED).unreadable_hosts == {'a', 'b'}
+
+
+def make_cluster(metadata, hosts=('a', 'b', 'c'), text='rack', aggregates=None):
+    """An instance on each host asks for a spread; aggregates have one host each."""
+    return model.Cluster(
+        {h: model.Host(h) for h in hosts},
+        {f'vm-{h}': model.Instance(f'vm-{h}', h, project_id='p',
+                                   spread=spread_requests.parse_spread(text)) for h in hosts},
+        {h: model.Service(h) for h in hosts}, scope='all', scope_hosts=frozenset(hosts),
+        aggregates={'all': tuple(hosts), **(aggregates or {f'of {h}': (h,) for h in hosts})},
+        aggregate_metadata={name: {KEY: value} for name, value in metadata.items()})
+
+
+def judge(cluster, source, destination):
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions())
+    return domain_spread.worsens_spread(
+        view, model.Move(f'vm-{source}', source, destination, model.Phase.SPREAD))
+
+
+def test_the_rule_holds_while_no_aggregate_can_be_read():
+    cluster = make_cluster({'of a': 'rack r1', 'of b': 'rack=r2'})
+    assert judge(cluster, 'c', 'a').rule == 'unclear-domain'
+    source = judge(cluster, 'a', 'c')
+    assert source.rule == 'unclear-source-domain' and 'kronos:domain' in source.detail
+    domains = failure_domains.FailureDomains(cluster.aggregates, cluster.aggregate_metadata)
+    assert not domains.kinds
+    assert not any('counts for nothing' in w
+                   for w in spread_sets.describe_unclear(cluster, domains))
+
+
+def test_a_kind_that_no_aggregate_names_asks_for_nothing_where_all_can_be_read():
+    assert judge(make_cluster({'of a': 'pdu:1'}), 'a', 'b') is None
+
+
+def test_the_code_tells_the_end_of_the_move_whose_domain_is_unclear():
+    cluster = make_cluster({'of a': 'rack:r1', 'more': 'rack:r2', 'of b': 'rack:r3'},
+                           aggregates={'of a': ('a',), 'more': ('a',), 'of b': ('b',)})
+    assert judge(cluster, 'b', 'a') == model.Rejection(
+        'unclear-domain', 'host a has 2 domains of the kind rack: r1, r2')
+    assert judge(cluster, 'a', 'b').rule == 'unclear-source-domain'
+
+
+def test_likely_slips_in_the_names_are_warnings_where_an_instance_asks():
+    metadata = {'of a': 'rack:r12', 'of b': 'rack:R12'}
+    hosts = 'abcd'
+    cluster = make_cluster(metadata, hosts)
+    domains = failure_domains.FailureDomains(cluster.aggregates, cluster.aggregate_metadata)
+    case, missing = spread_sets.describe_unclear(cluster, domains)
+    assert case.startswith('rack:R12 and rack:r12 are two domains')
+    assert missing.startswith('2 hosts of the scope have no domain of the kind rack')
+    assert 'the first is c' in missing
+    bare = dataclasses.replace(cluster, instances={})
+    assert spread_sets.describe_unclear(bare, domains) == []
+    # No host of the scope has a domain: a scope without racks.
+    assert spread_sets.describe_unclear(dataclasses.replace(
+        cluster, scope_hosts=frozenset('cd')), domains) == [case]

@@ -131,3 +131,9 @@ def test_changed_aggregates_count_in_the_next_request():
     assert cache.find_domains(states) is first
     states[1].aggregates = [aggregate('rack:r1', 'c')]
     assert cache.find_domains(states).list_domains('rack', 'c') == {'r1'}
+
+
+def test_members_in_a_domain_that_no_host_shows_count_for_no_host():
+    # All hosts of rack r2 were dropped by filters; host e has no rack.
+    states = [host('a'), host('e', aggregates=[])]
+    assert weights(states, spec(members=['m1', 'm2'], hosts=['c'])) == [0.0, 0.0]

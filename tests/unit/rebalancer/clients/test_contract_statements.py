@@ -189,4 +189,14 @@ def test_a_request_that_cannot_be_read_leaves_no_text(text: str) -> None:
 
 def test_one_instance_has_few_requests() -> None:
     tags = [f'kronos:spread=rack:set{n}' for n in range(50)]
-    assert len(read_spread(tags=tags)) == spread_requests.MOST
+    found = read_spread(tags=tags)
+    assert len(found) == spread_requests.MOST + 1 and found[0] == ''  # the surplus is counted
+
+
+def test_no_request_of_an_owner_takes_the_place_of_the_operator_s() -> None:
+    projects = contracts_conf.ProjectContracts(
+        default_spread=spread_requests.parse_spread('room'))
+    found = read_spread(
+        server_constraints.DisruptionSettings(projects=projects), {'kronos:spread': 'zone-rack'},
+        metadata={'kronos:spread': 'a,b,c,d,e,f,g,h'}, tags=['kronos:spread=i,j,k'])
+    assert found == ['', *'abcdefgh', 'room', 'zone-rack']

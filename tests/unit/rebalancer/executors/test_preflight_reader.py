@@ -202,13 +202,18 @@ def test_a_spread_over_racks_is_judged_with_its_other_members(cloud: Cloud) -> N
     cloud.servers |= {
         'vm': spread('vm', 'rack:web', host='host1'), 'far': spread('far', 'rack:web'),
         'going': spread('going', 'rack:web', **{'OS-EXT-STS:task_state': 'migrating'}),
+        'waiting': spread('waiting', 'rack:web', status='VERIFY_RESIZE'),
         'bare': answers.server('bare', 'host3', tenant_id='p'),
         'foreign': spread('foreign', 'rack:web', 'q')}
     cloud.migrations['going'] = [answers.migration(
         7, instance_uuid='going', source_compute='host3', dest_compute='host2')]
+    cloud.migrations['waiting'] = [answers.migration(
+        8, instance_uuid='waiting', source_compute='host1', dest_compute='host3',
+        status='finished', migration_type='migration')]
     cluster = read(cloud).cluster
-    assert cluster.instances.keys() == {'vm', 'far', 'going'}
-    assert cluster.flights == (model.InFlightMove('going', 'host3', 'host2'),)
+    assert cluster.instances.keys() == {'vm', 'far', 'going', 'waiting'}
+    assert {f.instance_uuid: (f.from_host, f.to_host) for f in cluster.flights} == {
+        'going': ('host3', 'host2'), 'waiting': ('host1', 'host3')}
     asked = {(path, *sorted(params.items())) for path, params, _ in cloud.asked}
     assert ('/servers/detail', ('all_tenants', '1'), ('project_id', 'p')) in asked
     assert ('/os-migrations', ('instance_uuid', 'far')) not in asked
