@@ -18,6 +18,7 @@ import random
 
 import hypothesis
 from hypothesis import strategies as st
+import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
@@ -69,6 +70,12 @@ def small(hosts, instances, groups=(), capacity=4, **options):
             host_capacity='VCPU', threshold=0.1, max_migrations_per_cycle=10),)),
         strategies=(), history=model.MoveHistory(), options=model.PlanningOptions(**options),
         budget=0)
+
+
+def replace_instance(request, uuid, **fields):
+    return dataclasses.replace(request, cluster=dataclasses.replace(request.cluster, instances={
+        **request.cluster.instances,
+        uuid: dataclasses.replace(request.cluster.instances[uuid], **fields)}))
 
 
 def change(request, rng):
@@ -226,6 +233,20 @@ def test_instance_that_cannot_be_judged_makes_its_host_unknown():
     verdict = certify(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances=instances))).verdicts['h0',]
     assert verdict.state is UNKNOWN and verdict.unplaced['a'].rule == 'evacuation-unknown'
+
+
+@pytest.mark.parametrize('field', [
+    {'extra_specs': {'pci_passthrough:alias': 'gpu:1'}},
+    {'extra_specs': {'hw:mem_page_size': '1GB'}},
+    {'extra_specs': {'hw:numa_nodes': '2'}},
+    {'extra_specs': {'hw:cpu_policy': 'dedicated'}},
+    {'image_properties': {'trait:CUSTOM_X': 'required'}},
+    {'image_properties': {'hw_numa_nodes': '2'}}])
+def test_request_that_no_rule_judges_for_a_new_host_makes_it_unknown(field):
+    request = small(2, [('a', 'h0', 1)])
+    verdict = certify(replace_instance(request, 'a', **field)).verdicts['h0',]
+    assert verdict.state is UNKNOWN
+    assert verdict.unplaced['a'].rule == 'evacuation-unknown'
 
 
 def test_locked_suspended_and_cooling_instances_find_places():
