@@ -14,7 +14,7 @@
 
 It judges the cloud in which all moves of the plan have landed on their destinations. Where a move
 fails or takes an alternate, the certificate of the next cycle judges. An instance that no host may
-take, whatever moves, counts for nothing: else one such instance would leave its neighbours without
+take, also after moves, counts for nothing: else one such instance would leave its neighbours without
 the rule.
 """
 
@@ -73,8 +73,8 @@ def guard_plan(request: planner.PlanningInput, plan: model.Plan,
     """Certify each host today and after the plan; warn, or leave out moves, by the option.
 
     :param previous: the last certificate of the scope.
-    :param expired: true ends the searches. Moves are then left out where it is not known what they
-        do.
+    :param expired: true ends the searches. Moves are then left out where their effect is not
+        known.
     """
     failures = list(failover.list_failures(request.cluster, 1))
     today = certify_today(request, failures, previous, expired)

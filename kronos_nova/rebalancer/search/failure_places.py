@@ -82,7 +82,7 @@ def place_instances(simulation: sim.Simulation, hosts: Sequence[str],
     :param simulation: in the context of :func:`fail_hosts`.
     :param kept: destinations to try first, by instance UUID.
     :param arriving: instances of other hosts that migrate to the failed ones. Each has left its
-        host, or comes back to it: so none comes to a host that one of them leaves.
+        host, or comes back to it: so none comes to a host that another such instance leaves.
     :param together: whether to search for all instances together where one is left.
     """
     numbers = np.concatenate([simulation.list_on_host(host) for host in hosts])

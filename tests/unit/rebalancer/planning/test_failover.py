@@ -218,7 +218,7 @@ def certify_all(request, previous=None):
     return failover.certify_failures(request, failover.list_failures(request.cluster, 1), previous)
 
 
-def test_instances_in_flight_never_take_room_that_one_of_them_leaves():
+def test_instance_in_flight_never_takes_room_that_another_one_leaves():
     instances = [('b', 'h1', 3), ('c', 'h2', 3), ('x', 'h3', 1)]
     request = small(4, instances)
     flights = tuple(model.InFlightMove(u, h, 'h0', source='task') for u, h, _ in instances[:2])

@@ -167,7 +167,18 @@ def test_instance_that_no_host_may_take_leaves_its_neighbours_under_the_rule():
     assert guarded.plan.moves == ()
 
 
-def test_search_that_is_over_leaves_moves_out_where_it_is_not_known_what_they_do():
+def test_affinity_group_that_comes_together_is_no_broken_place():
+    group = model.ServerGroup('g', model.GroupPolicy.AFFINITY, frozenset({'t1', 't2'}))
+    request = with_mode(test_failover.small(3, [('t1', 'h0', 1), ('t2', 'h1', 1)], [group]),
+                        ENFORCE)
+    guarded = failover_guard.guard_plan(request, plan_of(('t2', 'h1', 'h0')), None)
+    assert guarded.today.verdicts['h0',].places == {'t1': 'h1'}
+    assert len(guarded.plan.moves) == 1
+    planned, _ = planning_pipeline.keep_failover(request, plan_of(('t2', 'h1', 'h0')))
+    assert len(planned.moves) == 1
+
+
+def test_search_that_is_over_leaves_out_moves_whose_effect_is_not_known():
     tight = with_mode(test_failover.small(3, [
         ('a', 'h0', 4), ('b', 'h1', 1), ('c', 'h1', 1)]), ENFORCE)
     today = failover_guard.guard_plan(tight, plan_of(), None).today
