@@ -80,7 +80,7 @@ def _check_set(view: cluster_view.ClusterView, hosts: Sequence[str], residents: 
     """Yield the faults of one set.
 
     :param arriving: instances of other hosts that may still arrive. They come last, and take no
-        room that one of them leaves: its migration may fail.
+        room that another such instance leaves: its migration may fail.
     """
     for uuid in sorted(assigned.keys() - {*residents, *arriving}):
         yield model.Rejection('not-on-host', f'instance {uuid} is on none of {", ".join(hosts)}')

@@ -60,8 +60,8 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
 def _count_failover_states(certificate: failover.FailoverCertificate | None) -> dict[str, int]:
     """Count the hosts by the state of the failover certificate; empty without one.
 
-    ``unplaceable``: instances that no host may take, also after moves. They alone make no host unsafe
-    here, else they would hide that others have lost their places.
+    ``unplaceable``: instances that no host may take, also after moves. They alone make no host
+    unsafe here, else they would hide that others have lost their places.
     """
     if certificate is None or certificate.hold is not None:
         return {}

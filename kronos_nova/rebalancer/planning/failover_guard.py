@@ -14,8 +14,8 @@
 
 It judges the cloud in which all moves of the plan have landed on their destinations. Where a move
 fails or takes an alternate, the certificate of the next cycle judges. An instance that no host may
-take, also after moves, counts for nothing: else one such instance would leave its neighbours without
-the rule.
+take, also after moves, counts for nothing: else one such instance would leave its neighbours
+without the rule.
 """
 
 from collections import Counter
