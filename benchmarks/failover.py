@@ -138,10 +138,10 @@ def compare(count: int, first: int) -> None:
         request = small(seed)
         certificate = failover.certify_failures(
             request, failover.list_failures(request.cluster, 1))
-        faults += len(failover_checker.check_places(
+        faults += sum(map(len, failover_checker.check_places(
             {v.hosts: v.places for v in certificate.list_verdicts(failover.FailureState.SAFE)},
             request.cluster, request.options, request.history, request.scores,
-            sim.compute_ceilings(request.policies, request.options)))
+            sim.compute_ceilings(request.policies, request.options)).values()))
         for verdict in certificate.verdicts.values():
             answer = solve(request, verdict.hosts[0])
             if answer is None:

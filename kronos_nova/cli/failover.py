@@ -23,7 +23,9 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
 
 #: Number of verdicts whose instances and repairs the table lists.
-DETAILED = 20
+DETAILED = failover_checks.REPAIRS
+#: Largest number of hosts without a failure domain that are named.
+NAMED = 5
 #: Largest number of hosts that fail together.
 MOST = 8
 
@@ -70,6 +72,10 @@ def describe_verdict(verdict: Any) -> str:
     here = len(verdict.places) + len(verdict.unplaced)
     if verdict.state == 'safe':
         return f'safe: {plurals.count_noun(here, "instance")} would find places'
+    if verdict.fault is not None:
+        return f'unknown: the checker refused the places that were found: {verdict.fault}'
+    if not verdict.is_searched:
+        return 'unknown: it was not searched'
     found = ('no placement exists' if verdict.proven else
              'no placement was found' if verdict.state == 'unsafe' else
              'some cannot be judged')
@@ -92,6 +98,11 @@ def _render_rows(check: Any) -> Iterator[tuple[str, str, str]]:
         for move in verdict.repair:
             yield (f'instance {move.instance_uuid}', 'repair',
                    f'{move.from_host} to {move.to_host}')
+    if check.uncovered:
+        names = ', '.join(check.uncovered[:NAMED])
+        more = len(check.uncovered) - NAMED
+        yield (plurals.count_noun(len(check.uncovered), 'host'), 'unknown',
+               f'no failure domain: {names}' + (f' and {more:,} more' if more > 0 else ''))
     yield 'conclusion', str(check.state), _format_conclusion(check)
 
 
@@ -99,6 +110,8 @@ def _format_conclusion(check: Any) -> str:
     certificate = check.certificate
     if certificate.hold is not None:
         return str(certificate.hold)
+    if check.problem is not None:
+        return str(check.problem)
     one = 'failure domain' if check.names else (
         'host' if all(len(h) == 1 for h in certificate.verdicts) else 'set of hosts')
     more = 'sets of hosts' if one == 'set of hosts' else f'{one}s'

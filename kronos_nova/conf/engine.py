@@ -216,8 +216,12 @@ OPTS: list[cfg.Opt] = [
         ('off', 'No host is certified.'),
         ('warn', 'Each cycle certifies for each host whether its instances would find places if '
                  'it failed. A plan that would turn a safe host unsafe says so.'),
-        ('enforce', 'Moves that would do so are left out of the plan.')],
-        help='Whether plans keep the failover certificate (kronos failover check).'),
+        ('enforce', 'Moves that would do so are left out of the plan, of drains as well: where '
+                    'the rest of the cloud has no room to spare, drains stop.')],
+        help='Whether plans keep the failover certificate (kronos failover check). A cycle may '
+             'then take as long again as planning_deadline. Without a certificate, as while a '
+             'cell does not answer, all moves pass; while the metrics are not trusted, it '
+             'counts claims alone.'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),

@@ -19,10 +19,21 @@ resets the state of another instance to ERROR first, so that the status forbids 
 import dataclasses
 
 from kronos_nova import model
+from kronos_nova.constraints import requests
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 
+#: Extra specs that nova-compute or Cyborg judges by what Kronos does not read: NUMA cells, huge
+#: pages, dedicated CPUs, PCI devices, accelerators and encrypted memory.
+UNREAD_SPECS = frozenset({
+    requests.PCI_ALIAS, 'accel:device_profile', 'hw:cpu_policy', 'hw:cpu_realtime',
+    'hw:cpu_dedicated_mask', 'hw:emulator_threads_policy', 'hw:mem_encryption', 'hw:mem_page_size',
+    'hw:pmem'})
+#: The same of images.
+UNREAD_IMAGE = frozenset({
+    'hw_cpu_policy', 'hw_cpu_realtime', 'hw_emulator_threads_policy', 'hw_mem_encryption',
+    'hw_mem_page_size'})
 
 def rebuild(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an instance that Nova rebuilds on no other host, or whose claims cannot be judged."""
@@ -31,19 +42,35 @@ def rebuild(view: views.CloudView, move: model.Move) -> model.Rejection | None:
         return None
     if instance.pinned is not None:
         return model.Rejection('evacuation-unknown', f'instance {instance.uuid}: {instance.pinned}')
-    if ('hw:tpm_version' in (instance.extra_specs or {})
-            or 'hw_tpm_version' in (instance.image_properties or {})):
+    specs, image = instance.extra_specs, instance.image_properties
+    if 'hw:tpm_version' in (specs or {}) or 'hw_tpm_version' in (image or {}):
         return model.Rejection('evacuation-vtpm', f'instance {instance.uuid} has a vTPM, with '
                                                   'which Nova evacuates nothing')
+    if (specs or image or instance.claims.get('PCPU')) and (name := _find_unread(instance)):
+        return model.Rejection('evacuation-unknown', f'instance {instance.uuid}: Kronos does not '
+                                                     f'read what {name} needs of a host')
     return None
 
 
+def _find_unread(instance: model.Instance) -> str | None:
+    """Return a request of the flavor or the image that no rule judges for a new host; or None."""
+    for name in sorted(instance.extra_specs or ()):
+        if name in UNREAD_SPECS or name.startswith('hw:numa_'):
+            return name
+    for name in sorted(instance.image_properties or ()):
+        if name in UNREAD_IMAGE or name.startswith(('hw_numa_', 'trait:')):
+            return name
+    return 'PCPU' if instance.claims.get('PCPU') else None
+
+
 REBUILD_RULE = rules.Rule(
-    rebuild, kind=rules.RuleKind.FAILURE, keys=frozenset({'hw:tpm_version', 'hw_tpm_version'}),
+    rebuild, kind=rules.RuleKind.FAILURE,
+    keys=frozenset({'hw:tpm_version', 'hw_tpm_version'}) | UNREAD_SPECS | UNREAD_IMAGE,
     codes={
         'evacuation-unknown': rules.RejectionCode(
-            meaning='It has allocations that cannot be judged; the text says why. Only for the '
-                    'supposed failure of a host.',
+            meaning='It has allocations that cannot be judged, or asks for NUMA cells, huge pages, '
+                    'dedicated CPUs, PCI devices, accelerators, encrypted memory or traits of an '
+                    'image: the text says which. Only for the supposed failure of a host.',
             remedy=None,
             retry=None),
         'evacuation-vtpm': rules.RejectionCode(

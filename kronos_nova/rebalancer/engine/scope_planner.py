@@ -142,7 +142,7 @@ class ScopePlanner:
                 now=now, clock=self._monotonic, stopping=self._stopping.is_set,
                 busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster),
                 certificate=self._certificates.get(scope))
-            if outcome.certificate is not None:
+            if outcome.certificate is not None and outcome.certificate.hold is None:
                 self._certificates[scope] = outcome.certificate
             return outcome
 

@@ -117,6 +117,9 @@ def _list_metrics() -> tuple[MetricEntry, ...]:
                     'last cycle. Missing with [engine] failover = off, and without a certificate.'),
         MetricEntry('kronos_failover_unknown_hosts', gauge, engine, ('scope',),
                     'Hosts with instances that the failover certificate cannot judge.'),
+        MetricEntry('kronos_failover_unplaceable_instances', gauge, engine, ('scope',),
+                    'Instances that no host may take if their own fails, also after moves: they '
+                    'count for no unsafe host.'),
         MetricEntry('kronos_plans_total', counter, engine, ('scope', 'dry_run'),
                     'Plans with moves; with dry_run true they are not carried out.'),
         MetricEntry('kronos_planned_moves_total', counter, engine,

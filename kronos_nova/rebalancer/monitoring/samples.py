@@ -124,6 +124,8 @@ def _list_scope_samples(scope: str, scope_reading: tallies.ScopeReading) -> Iter
     if row['failover']:
         yield 'kronos_failover_unsafe_hosts', (scope,), float(row['failover']['unsafe'])
         yield 'kronos_failover_unknown_hosts', (scope,), float(row['failover']['unknown'])
+        yield ('kronos_failover_unplaceable_instances', (scope,),
+               float(row['failover']['unplaceable']))
     for rule, number in row['rejections'].items():
         yield 'kronos_rejected_moves', (scope, rule), float(number)
     for policy in row['policies']:

@@ -159,8 +159,9 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
     with take_turn():
         check = drains.plan_drain(request, host)
         plan = drains.select_moves_of_drain(request, host, check.plan)
+        broken = drains.find_failover_obstacle(request, host, plan)
     held = None if check.plan.moves or check.blocked else check.plan.reason
-    problems = [*check.obstacles, *([] if held is None else [held])]
+    problems = [*check.obstacles, *(text for text in (held, broken) if text is not None)]
     if problems and drains.has_instances(cluster, host):
         raise exception.ConflictError(
             path='request', field=host, problem='; '.join(problems),

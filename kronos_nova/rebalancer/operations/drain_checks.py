@@ -86,6 +86,10 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     cluster = find_host_cluster(cloud, host)
     request = session.build_request(cluster, cloud)
     check = drains.plan_drain(request, host, mode, overbooking=overbooking)
+    broken = drains.find_failover_obstacle(request, host, check.plan, mode,
+                                           overbooking=overbooking)
+    if broken is not None:
+        check = dataclasses.replace(check, obstacles=(*check.obstacles, broken))
     if not (beside_plans or cloud.yielding.get(cluster.scope)):
         check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
     here = sum(i.host == host for i in cluster.instances.values())

@@ -106,6 +106,21 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     return DrainCheck(plan, blocked, missing, obstacles, wait)
 
 
+def find_failover_obstacle(request: planner.PlanningInput, host: str, plan: model.Plan,
+                           mode: model.DrainMode | None = None, *,
+                           overbooking: bool = False) -> str | None:
+    """Return why engines leave moves of a drain out by the rule ``breaks-failover``; or None.
+
+    :param plan: of :func:`plan_drain` or :func:`select_moves_of_drain`, with the same parameters.
+    :raises PlanRefused: the checker found a rule broken.
+    """
+    if not plan.moves or request.options.failover != model.FailoverMode.ENFORCE:
+        return None
+    request = _build_drain_request(request, host, mode, overbooking)
+    kept, _ = planning_pipeline.keep_failover(request, plan)
+    return kept.warnings[-1] if len(kept.moves) < len(plan.moves) else None
+
+
 def select_moves_of_drain(request: planner.PlanningInput, host: str,
                           plan: model.Plan) -> model.Plan:
     """Return a plan of :func:`plan_drain` with the moves off the host, and those that they require.

@@ -21,15 +21,17 @@ import math
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import failure_domains
-from kronos_nova.rebalancer import failover_checker
-from kronos_nova.rebalancer import simulation
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import failover
+from kronos_nova.rebalancer.planning import failover_guard
 from kronos_nova.rebalancer.planning import planner
 
 #: Searches for all instances together that an operator's check may make.
 DEEP_SEARCHES = 200
+#: Verdicts for which it seeks repairs: as many as the command's table details.
+REPAIRS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,21 +40,25 @@ class ScopeFailover:
 
     ``names``: the failure domain, by its hosts; empty where single hosts were asked for.
     ``possible``: the number of sets of hosts that may fail; more than the certificate has
-    verdicts where they are too many to try all.
+    verdicts where they are too many to try all. ``uncovered``: hosts of the scope without a
+    domain of the kind, sorted. ``problem``: why nothing could be tried.
     """
 
     scope: str
     certificate: failover.FailoverCertificate
     possible: int
     names: Mapping[failover.FailedHosts, str] = dataclasses.field(default_factory=dict)
+    uncovered: tuple[str, ...] = ()
+    problem: str | None = None
 
     @property
     def state(self) -> failover.FailureState:
-        """The worst state of a set of hosts; unknown where some were not tried."""
+        """The worst state of a set of hosts; unknown where some were not tried, or none was."""
         states = {v.state for v in self.certificate.verdicts.values()}
         if failover.FailureState.UNSAFE in states:
             return failover.FailureState.UNSAFE
-        if (failover.FailureState.UNKNOWN in states or self.certificate.hold is not None
+        if (not states or failover.FailureState.UNKNOWN in states
+                or self.certificate.hold is not None or self.problem is not None or self.uncovered
                 or self.possible > len(self.certificate.verdicts)):
             return failover.FailureState.UNKNOWN
         return failover.FailureState.SAFE
@@ -66,7 +72,6 @@ def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | 
     :param kind: instead, the hosts of each failure domain of this kind fail together.
     :raises KronosException: an input cannot be read, the scope is not planned, or no host has a
         domain of the kind.
-    :raises PlanRefused: the checker found a place that a rule does not allow.
     """
     cloud = session.cloud_for_requests
     clusters = cloud_state.list_clusters(cloud, scope)
@@ -77,32 +82,38 @@ def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | 
         if kind is None:
             possible = failover.count_failures(cluster, count)
             checks.append(ScopeFailover(
-                cluster.scope, certify(request, _choose_failures(cluster, count)), possible))
+                cluster.scope, certify(request, _choose_failures(cluster, count)), possible,
+                problem=_find_problem(cluster, count)))
             continue
         names: dict[failover.FailedHosts, str] = {}
         for name, hosts in sorted(domains.items()):
             if failed := tuple(sorted(cluster.scope_hosts & hosts)):
                 names[failed] = f'{names[failed]}, {name}' if failed in names else name
-        checks.append(ScopeFailover(cluster.scope, certify(request, names), len(names), names))
+        covered = frozenset[str]().union(*domains.values())
+        checks.append(ScopeFailover(
+            cluster.scope, certify(request, names), len(names), names,
+            tuple(sorted(cluster.scope_hosts - covered)),
+            None if names else f'no host of the scope has a failure domain of the kind {kind}'))
     return checks
 
 
-def certify(request: planner.PlanningInput,
-            failures: Iterable[failover.FailedHosts]) -> failover.FailoverCertificate:
-    """Certify the failures, seek repairs, and check the places.
+def certify(request: planner.PlanningInput, failures: Iterable[failover.FailedHosts],
+            repairs: int = REPAIRS) -> failover.FailoverCertificate:
+    """Certify the failures, and check the places: what the checker refuses is unknown.
 
-    :raises PlanRefused: the checker found a place that a rule does not allow.
+    :param repairs: number of verdicts for which moves are sought that make them safe.
     """
     certificate = failover.certify_failures(request, failures, deep_searches=DEEP_SEARCHES,
-                                            with_repairs=True)
-    faults = failover_checker.check_places(
-        {v.hosts: v.places for v in certificate.list_verdicts(failover.FailureState.SAFE)},
-        request.cluster, request.options, request.history, request.scores,
-        simulation.compute_ceilings(request.policies, request.options))
-    if faults:
-        raise exception.PlanRefused(scope=request.cluster.scope, problem='; '.join(
-            f'{fault.rule}: {fault.detail}' for fault in faults[:5]))
-    return certificate
+                                            repairs=repairs)
+    return failover_guard.set_faulty_verdicts_aside(certificate, request)
+
+
+def _find_problem(cluster: model.Cluster, count: int) -> str | None:
+    """Return why no set of so many hosts leaves a host; None where one does."""
+    if count < len(cluster.scope_hosts):
+        return None
+    return (f'the scope has {plurals.count_noun(len(cluster.scope_hosts), "host")}: if {count} '
+            f'fail, none is left')
 
 
 def map_domain_hosts(cluster: model.Cluster, kind: str) -> Mapping[str, frozenset[str]]:

@@ -135,7 +135,7 @@ def _certify_failed_hosts(request: planner.PlanningInput,
                           failed: Sequence[str]) -> failover.FailoverCertificate | None:
     """Certify the failed hosts of the scope together; None without any."""
     hosts = tuple(sorted(request.cluster.scope_hosts.intersection(failed)))
-    return failover_checks.certify(request, [hosts]) if hosts else None
+    return failover_checks.certify(request, [hosts], repairs=0) if hosts else None
 
 
 def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicySet,
@@ -233,6 +233,8 @@ def _plan_side(conf: Any, request: planner.PlanningInput) -> ScopePlan:
     :raises PlanRefused: the checker found a broken rule.
     """
     end = time.monotonic() + conf.engine.planning_deadline
-    plan = planner.plan(request, expired=lambda: time.monotonic() > end)
+    plan, _ = planning_pipeline.keep_failover(
+        request, planner.plan(request, expired=lambda: time.monotonic() > end),
+        expired=lambda: time.monotonic() > end + conf.engine.planning_deadline)
     planning_pipeline.check_plan(plan, request)
     return ScopePlan(request.cluster, plan)

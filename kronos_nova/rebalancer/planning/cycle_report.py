@@ -58,10 +58,19 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
 
 
 def _count_failover_states(certificate: failover.FailoverCertificate | None) -> dict[str, int]:
-    """Count the hosts by the state of the failover certificate; empty without one."""
+    """Count the hosts by the state of the failover certificate; empty without one.
+
+    ``unplaceable``: instances that no host may take, also after moves. They alone make no host
+    unsafe here, else they would hide that others have lost their places.
+    """
     if certificate is None or certificate.hold is not None:
         return {}
-    return {str(state): len(certificate.list_verdicts(state)) for state in failover.FailureState}
+    counts = {str(state): len(certificate.list_verdicts(state)) for state in failover.FailureState}
+    unsafe = certificate.list_verdicts(failover.FailureState.UNSAFE)
+    counts['unsafe'] = sum(bool(v.list_lacking()) for v in unsafe)
+    counts['unplaceable'] = sum(len(v.unplaced) - len(v.list_lacking())
+                                for v in certificate.verdicts.values())
+    return counts
 
 
 def _count_wave_moves(plan: model.Plan) -> list[dict[str, int]]:

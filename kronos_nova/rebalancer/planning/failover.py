@@ -15,12 +15,15 @@
 A verdict *safe* is a place for each instance of the hosts that fail together, which the rules for
 an evacuation by Nova allow (``constraints.EVACUATION``) beside all other instances. So it is never
 wrong about the cloud as it was read. *Unsafe* says that no such places were found; ``proven``, that
-there are none. *Unknown*: an instance cannot be judged, or the search was not made.
+there are none. *Unknown*: an instance cannot be judged, or the search was not made. An instance
+that is migrating needs a place when its own host fails, and when one fails where it may arrive.
 
 Later certificates keep the places of a verdict where nothing has changed that a rule reads, and the
 room and the load still suffice. They search again only for the others.
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -36,11 +39,13 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import evacuation
+from kronos_nova.constraints import hints
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import failover_changes
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.search import failure_places
 
 #: Hosts that fail together, sorted.
@@ -71,7 +76,7 @@ class FailureVerdict:
     ``places``: destinations by instance UUID; with ``state`` safe, of all instances of the hosts.
     ``unplaced``: why the others have none, by instance UUID. ``proven``: no places of all exist.
     ``repair``: moves today, in order, after which all have places; empty: none were found, or
-    none were sought.
+    none were sought. ``fault``: why the checker refused the places; the state is unknown then.
     """
 
     hosts: FailedHosts
@@ -80,6 +85,17 @@ class FailureVerdict:
     unplaced: Mapping[str, model.Rejection] = dataclasses.field(default_factory=dict)
     proven: bool = False
     repair: tuple[model.Move, ...] = ()
+    fault: str | None = None
+
+    @property
+    def is_searched(self) -> bool:
+        """False where the search was not made, or the checker refused its places."""
+        return self.state is not FailureState.UNKNOWN or bool(self.places or self.unplaced)
+
+    def list_lacking(self) -> list[str]:
+        """List the instances without a place that a host could take under other circumstances."""
+        return [uuid for uuid, rejection in self.unplaced.items()
+                if rejection.rule not in failure_places.EVERYWHERE]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +133,8 @@ def count_failures(cluster: model.Cluster, count: int) -> int:
 def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHosts],
                      previous: FailoverCertificate | None = None, *,
                      moves: Sequence[model.Move] = (), deep_searches: int = DEEP_SEARCHES,
-                     with_repairs: bool = False) -> FailoverCertificate:
+                     repairs: int = 0,
+                     expired: Callable[[], bool] = lambda: False) -> FailoverCertificate:
     """Certify sets of hosts that fail together.
 
     :param request: for the scope; its strategies and budget are ignored.
@@ -125,7 +142,8 @@ def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHo
     :param previous: the last certificate of the scope.
     :param moves: count as landed.
     :param deep_searches: largest number of searches for all instances together.
-    :param with_repairs: seek the moves that make an unsafe verdict safe.
+    :param repairs: number of unsafe verdicts for which moves are sought that make them safe.
+    :param expired: true ends the searches: the other verdicts are as they were or unknown.
     """
     hold = _find_hold(request)
     if hold is not None:
@@ -136,31 +154,44 @@ def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHo
         simulation.apply_move(move)
     old = _select_comparable(previous, request)
     wanted = list(dict.fromkeys(failures))
-    unchanged = _list_unchanged(simulation, request, wanted, old, moves)
+    arrivals = _map_arrivals(simulation)
+    unchanged = _list_unchanged(simulation, request, wanted, old, moves, arrivals)
     earlier = {} if old is None else dict(old.verdicts)
-    intact = _select_intact(simulation, [v for hosts in unchanged
-                                         if (v := earlier[hosts]).state is FailureState.SAFE])
-    doubtful = [hosts for hosts in unchanged if earlier[hosts].state is not FailureState.SAFE]
+    intact = _select_intact(simulation, [earlier[hosts] for hosts in unchanged])
+    doubtful = [earlier[hosts] for hosts in unchanged
+                if hosts in intact and earlier[hosts].state is not FailureState.SAFE]
     turn = 0 if old is None else old.turn + 1
-    retried = set(doubtful[turn % (1 + len(doubtful) // RETRIED)::1 + len(doubtful) // RETRIED])
-    if not with_repairs:
-        intact.update(hosts for hosts in doubtful if hosts not in retried)
-    certifier = _Certifier(simulation, request, deep_searches, with_repairs)
-    verdicts = {hosts: earlier[hosts] if hosts in intact
-                else certifier.certify_hosts(hosts, earlier.get(hosts)) for hosts in wanted}
+    step = 1 + len(doubtful) // RETRIED
+    retried = {v.hosts for v in doubtful[turn % step::step]}
+    if old is not None:
+        retried |= _select_relieved(simulation, doubtful, failover_changes.list_relieved_hosts(
+            old.request, request).union(m.from_host for m in moves))
+    certifier = _Certifier(simulation, request, arrivals, deep_searches, repairs)
+    verdicts, kept = {}, 0
+    for hosts in wanted:
+        as_before = earlier.get(hosts)
+        if as_before is not None and hosts in intact and (hosts not in retried or expired()):
+            verdicts[hosts] = as_before
+            kept += 1
+        elif expired():
+            verdicts[hosts] = FailureVerdict(hosts, FailureState.UNKNOWN)
+        else:
+            verdicts[hosts] = certifier.certify_hosts(hosts, as_before)
     return FailoverCertificate(verdicts, request, by_claims_alone=not simulation.trusted,
-                               kept=len(intact), turn=turn, stopped=stopped)
+                               kept=kept, turn=turn, stopped=stopped)
 
 
 class _Certifier:
     """Searches of one certificate, which share their limits."""
 
     def __init__(self, simulation: sim.Simulation, request: planner.PlanningInput,
-                 deep_searches: int, with_repairs: bool) -> None:
+                 arrivals: Mapping[str, frozenset[str]], deep_searches: int,
+                 repairs: int) -> None:
         self._simulation = simulation
         self._request = request
+        self._arrivals = arrivals
         self._deep_searches = deep_searches
-        self._with_repairs = with_repairs
+        self._repairs = repairs
 
     def certify_hosts(self, hosts: FailedHosts, earlier: FailureVerdict | None) -> FailureVerdict:
         """Search places for all instances of the hosts.
@@ -168,21 +199,29 @@ class _Certifier:
         :param earlier: the verdict whose places are tried first.
         """
         simulation = self._simulation
+        arriving = _list_arriving(simulation, hosts, self._arrivals)
+        foreign = [uuid for uuid in arriving if uuid not in simulation.index]
+        coming = np.array([simulation.index[uuid] for uuid in arriving
+                           if uuid in simulation.index], dtype=np.intp)
         with failure_places.fail_hosts(simulation, hosts):
             found = failure_places.place_instances(
-                simulation, hosts, {} if earlier is None else earlier.places,
+                simulation, hosts, {} if earlier is None else earlier.places, coming,
                 together=self._deep_searches > 0)
             self._deep_searches -= bool(found.unplaced) and not found.proven
             places = {m.instance_uuid: m.to_host for m in found.moves}
             applied, verdict = list(found.moves), FailureVerdict(hosts, FailureState.SAFE, places)
-            if found.unplaced:
+            if found.unplaced or foreign:
                 unplaced = {simulation.uuids[n]: failure_places.count_refusals(simulation, n)
                             for n in found.unplaced}
+                unplaced.update((uuid, model.Rejection(
+                    'evacuation-unknown', f'instance {uuid} is migrating to the host from outside '
+                                          'the scope')) for uuid in foreign)
                 judged = {rejection.rule for rejection in unplaced.values()} - UNJUDGED
                 verdict = FailureVerdict(
                     hosts, FailureState.UNSAFE if judged else FailureState.UNKNOWN, places,
                     unplaced, bool(found.proven and judged))
-                if self._with_repairs and judged:
+                if self._repairs > 0 and judged and not arriving:
+                    self._repairs -= 1
                     repair = self._find_repair(found.unplaced)
                     applied += repair[1]
                     verdict = dataclasses.replace(verdict, repair=tuple(repair[0]))
@@ -234,6 +273,23 @@ def _build_simulation(request: planner.PlanningInput,
     return simulation
 
 
+def _map_arrivals(simulation: sim.Simulation) -> dict[str, frozenset[str]]:
+    """Return the instances that may still arrive, by the hosts where they may."""
+    arrivals: dict[str, set[str]] = {}
+    for departure in simulation.view.placement.list_departures():
+        for host in (departure.to_host, *departure.alternates):
+            if host is not None:
+                arrivals.setdefault(host, set()).add(departure.uuid)
+    return {host: frozenset(uuids) for host, uuids in arrivals.items()}
+
+
+def _list_arriving(simulation: sim.Simulation, hosts: FailedHosts,
+                   arrivals: Mapping[str, frozenset[str]]) -> list[str]:
+    """List the instances of other hosts that may arrive at the failed ones."""
+    coming = frozenset[str]().union(*(arrivals.get(host, ()) for host in hosts))
+    return sorted(uuid for uuid in coming if simulation.view.find_host_of(uuid) not in hosts)
+
+
 def _select_comparable(previous: FailoverCertificate | None,
                        request: planner.PlanningInput) -> FailoverCertificate | None:
     """Return the last certificate if it is of the same scope and had verdicts."""
@@ -245,10 +301,11 @@ def _select_comparable(previous: FailoverCertificate | None,
 
 def _list_unchanged(simulation: sim.Simulation, request: planner.PlanningInput,
                     wanted: Sequence[FailedHosts], old: FailoverCertificate | None,
-                    moves: Sequence[model.Move]) -> list[FailedHosts]:
+                    moves: Sequence[model.Move],
+                    arrivals: Mapping[str, frozenset[str]]) -> list[FailedHosts]:
     """List the sets with an earlier verdict about which rules judge as before, room and load apart.
 
-    Their hosts have the same instances as then.
+    Their hosts have the same instances as then, and the same are coming.
     """
     if old is None:
         return []
@@ -256,11 +313,12 @@ def _list_unchanged(simulation: sim.Simulation, request: planner.PlanningInput,
     if changes.everything:
         return []
     cluster, moved = request.cluster, {m.instance_uuid for m in moves}
-    touched = changes.instances.union(moved, *(
+    ties = hints.build_hint_ties(cluster.instances,
+                                 request.options.nova_enabled_filters) if moved else {}
+    touched = changes.instances.union(moved, *(ties.get(uuid, ()) for uuid in moved), *(
         g.members for g in cluster.groups if not moved.isdisjoint(g.members)))
-    changed = changes.hosts.union(
-        h for m in moves for h in (m.from_host, m.to_host)
-        if failover_changes.is_complex(cluster.hosts[h]))
+    changed = changes.hosts | failover_changes.list_connected_hosts(
+        cluster, {h for m in moves for h in (m.from_host, m.to_host)})
     unchanged = []
     for hosts in wanted:
         verdict = old.verdicts.get(hosts)
@@ -268,9 +326,23 @@ def _list_unchanged(simulation: sim.Simulation, request: planner.PlanningInput,
                 and touched.isdisjoint(verdict.places) and touched.isdisjoint(verdict.unplaced)
                 and changed.isdisjoint(verdict.places.values())
                 and verdict.places.keys() | verdict.unplaced.keys() == {
-                    simulation.uuids[n] for h in hosts for n in simulation.list_on_host(h)}):
+                    *_list_arriving(simulation, hosts, arrivals),
+                    *(simulation.uuids[n] for h in hosts for n in simulation.list_on_host(h))}):
             unchanged.append(hosts)
     return unchanged
+
+
+def _select_relieved(simulation: sim.Simulation, verdicts: Sequence[FailureVerdict],
+                     hosts: Collection[str]) -> set[FailedHosts]:
+    """Return the sets of which an instance without a place may now come to one of the hosts."""
+    columns = np.array(sorted(simulation.host_index[h] for h in hosts
+                              if h in simulation.host_index), dtype=np.intp)
+    lacking = [(v.hosts, simulation.index[uuid]) for v in verdicts
+               for uuid in v.list_lacking() if uuid in simulation.index]
+    if not columns.size or not lacking:
+        return set()
+    allowed = batch.may_take(simulation, np.array([n for _, n in lacking], dtype=np.intp), columns)
+    return {lacking[row][0] for row in np.flatnonzero(allowed.any(axis=1)).tolist()}
 
 
 def _select_intact(simulation: sim.Simulation,

@@ -15,6 +15,7 @@
 Room and load are left out: they are compared as numbers (:mod:`failover`).
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -23,6 +24,9 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.constraints import hints
 from kronos_nova.rebalancer.planning import planner
+
+#: A fill that falls by less makes no room worth a search.
+RELIEF = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,9 +69,44 @@ def compare_requests(before: planner.PlanningInput, now: planner.PlanningInput) 
     hosts |= old.scope_hosts ^ new.scope_hosts
     hosts |= before.history.quarantined_hosts ^ now.history.quarantined_hosts
     hosts |= before.history.draining ^ now.history.draining
-    hosts.update(h for h in _list_flight_ends(flights)
-                 if (host := new.hosts.get(h)) is not None and is_complex(host))
+    hosts |= list_connected_hosts(new, set(_list_flight_ends(flights)))
     return CloudChanges(frozenset(touched), frozenset(hosts))
+
+
+def list_connected_hosts(cluster: model.Cluster, ends: Collection[str]) -> frozenset[str]:
+    """List the hosts whose room off their roots moves between the ends may take.
+
+    These are the ends that have such room, and all hosts that share a provider with an end.
+    """
+    pools = frozenset[str]().union(*(cluster.hosts[h].sharing for h in ends if h in cluster.hosts))
+    found = {h for h in ends if h in cluster.hosts and is_complex(cluster.hosts[h])}
+    if pools:
+        found.update(name for name, host in cluster.hosts.items()
+                     if not pools.isdisjoint(host.sharing))
+    return frozenset(found)
+
+
+def list_relieved_hosts(before: planner.PlanningInput,
+                        now: planner.PlanningInput) -> frozenset[str]:
+    """List the hosts of the scope that may have more room or less load than before."""
+    old, new = before.cluster, now.cluster
+    fills = [(before.scores.policies[name].fill, policy.fill)
+             for name, policy in now.scores.policies.items() if name in before.scores.policies]
+    return frozenset(
+        h for h in new.scope_hosts
+        if _has_more_room(old.hosts.get(h), new.hosts.get(h))
+        or _describe_service(old.services.get(h)) != _describe_service(new.services.get(h))
+        or any(later.get(h, 0.0) + RELIEF < earlier.get(h, 0.0) for earlier, later in fills))
+
+
+def _has_more_room(old: model.Host | None, new: model.Host | None) -> bool:
+    if old is new or new is None:
+        return False
+    if (old is None or old.provider is None or new.provider is None or is_complex(old)
+            or is_complex(new) or old.provider.inventories != new.provider.inventories):
+        return old != new
+    return any(new.provider.used.get(name, 0) < amount
+               for name, amount in old.provider.used.items())
 
 
 def is_complex(host: model.Host) -> bool:

@@ -99,7 +99,9 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
     history = request.history
     end = started + settings.deadline
     plan = planner.plan(request, expired=lambda: clock() > end, stopping=stopping)
-    plan, certificate = _keep_failover(request, plan, certificate)
+    last = clock() + settings.deadline
+    plan, certificate = keep_failover(request, plan, certificate,
+                                      expired=lambda: clock() > last or stopping())
     planned = clock()
     plan = dataclasses.replace(plan, load=compute_mean_scores(scores, settings.policies))
     check_plan(plan, request)
@@ -112,24 +114,27 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
                        request=request, certificate=certificate)
 
 
-def _keep_failover(request: planner.PlanningInput, plan: model.Plan,
-                   certificate: failover.FailoverCertificate | None,
-                   ) -> tuple[model.Plan, failover.FailoverCertificate | None]:
+def keep_failover(request: planner.PlanningInput, plan: model.Plan,
+                  certificate: failover.FailoverCertificate | None = None, *,
+                  expired: Callable[[], bool] = lambda: False,
+                  ) -> tuple[model.Plan, failover.FailoverCertificate | None]:
     """Return the plan under the rule ``breaks-failover``, and the certificate of today.
 
-    :raises PlanRefused: the checker found a place that a rule does not allow.
+    :param certificate: the last one of the scope.
+    :param expired: true ends the searches.
+    :raises PlanRefused: the checker found a place after the plan that a rule does not allow.
     """
     if request.options.failover == model.FailoverMode.OFF:
         return plan, None
-    guarded = failover_guard.guard_plan(request, plan, certificate)
-    if request.options.failover == model.FailoverMode.ENFORCE:
+    guarded = failover_guard.guard_plan(request, plan, certificate, expired)
+    if request.options.failover == model.FailoverMode.ENFORCE and guarded.plan.moves:
         faults = failover_checker.check_places(
-            guarded.list_new_places(), request.cluster, request.options, request.history,
+            guarded.list_places(), request.cluster, request.options, request.history,
             request.scores, simulation.compute_ceilings(request.policies, request.options),
-            guarded.plan.moves)
+            guarded.plan.moves, guarded.list_excused())
         if faults:
-            raise exception.PlanRefused(scope=plan.scope, problem='; '.join(
-                f'{fault.rule}: {fault.detail}' for fault in faults[:5]))
+            raise exception.PlanRefused(scope=plan.scope,
+                                        problem=failover_checker.describe_faults(faults))
     return guarded.plan, guarded.today
 
 
@@ -162,7 +167,7 @@ def drop_moves(outcome: PassOutcome, dropped: Collection[str], why: str) -> Pass
     :raises PlanRefused: as :func:`plan_scope`.
     """
     plan = planner.drop_moves(outcome.request, outcome.plan, dropped, why)
-    plan, certificate = _keep_failover(outcome.request, plan, outcome.certificate)
+    plan, certificate = keep_failover(outcome.request, plan, outcome.certificate)
     check_plan(plan, outcome.request)
     return dataclasses.replace(outcome, plan=plan, certificate=certificate)
 

@@ -75,23 +75,42 @@ def fail_hosts(simulation: sim.Simulation, hosts: Collection[str]) -> Iterator[N
 
 
 def place_instances(simulation: sim.Simulation, hosts: Sequence[str],
-                    kept: Mapping[str, str], *, together: bool) -> FailurePlaces:
+                    kept: Mapping[str, str], arriving: sim.Ints, *,
+                    together: bool) -> FailurePlaces:
     """Place the instances of failed hosts; leave the simulation with the moves applied.
 
     :param simulation: in the context of :func:`fail_hosts`.
     :param kept: destinations to try first, by instance UUID.
+    :param arriving: instances of other hosts that migrate to the failed ones. Each has left its
+        host, or comes back to it: so none comes to a host that another such instance leaves.
     :param together: whether to search for all instances together where one is left.
     """
     numbers = np.concatenate([simulation.list_on_host(host) for host in hosts])
+    found = _place_residents(simulation, numbers, kept, together=together)
+    if not arriving.size:
+        return found
+    left = np.unique(simulation.place[arriving])
+    moves = _apply_kept(simulation, arriving, kept, left)
+    rest = np.array([n for n in arriving if simulation.uuids[n] not in moves], dtype=np.intp)
+    more = [*moves.values(), *_place_singly(simulation, rest, 1.0, left)]
+    placed = {move.instance_uuid for move in more}
+    return FailurePlaces((*found.moves, *more), (*found.unplaced, *(
+        int(n) for n in arriving if simulation.uuids[n] not in placed)), found.proven)
+
+
+def _place_residents(simulation: sim.Simulation, numbers: sim.Ints, kept: Mapping[str, str], *,
+                     together: bool) -> FailurePlaces:
+    """Place the instances that are on the failed hosts."""
     if not numbers.size:
         return FailurePlaces(())
+    first: list[model.Move] = []
     if kept:
         moves = _apply_kept(simulation, numbers, kept)
         rest = np.array([n for n in numbers if simulation.uuids[n] not in moves], dtype=np.intp)
-        more = _place_singly(simulation, rest, 1.0)
-        if len(moves) + len(more) == len(numbers):
-            return FailurePlaces((*moves.values(), *more))
-        _undo(simulation, [*moves.values(), *more])
+        first = [*moves.values(), *_place_singly(simulation, rest, 1.0)]
+        if len(first) == len(numbers):
+            return FailurePlaces(tuple(first))
+        _undo(simulation, first)
     proven = _find_impossible(simulation, numbers)
     best = _place_singly(simulation, numbers, 1.0)
     if len(best) < len(numbers):
@@ -104,6 +123,11 @@ def place_instances(simulation: sim.Simulation, hosts: Sequence[str],
             _apply(simulation, best)
     if len(best) < len(numbers) and together and not proven:
         best = _place_together(simulation, numbers, best)
+    if first and len(first) >= len(best):
+        # The same instances as before keep their places where no search places more.
+        _undo(simulation, best)
+        _apply(simulation, first)
+        best = first
     placed = {move.instance_uuid for move in best}
     unplaced = tuple(int(n) for n in numbers if simulation.uuids[n] not in placed)
     return FailurePlaces(tuple(best), unplaced, bool(unplaced and proven))
@@ -192,12 +216,16 @@ def _judge(simulation: sim.Simulation, move: model.Move) -> model.Rejection | No
 
 
 def _apply_kept(simulation: sim.Simulation, numbers: sim.Ints,
-                kept: Mapping[str, str]) -> dict[str, model.Move]:
-    """Apply the kept places that the rules still allow; return the moves by instance."""
+                kept: Mapping[str, str],
+                barred: Sequence[int] | sim.Ints = ()) -> dict[str, model.Move]:
+    """Apply the kept places that the rules still allow; return the moves by instance.
+
+    :param barred: numbers of hosts to which none comes.
+    """
     moves = {}
     for n in map(int, numbers):
         host = simulation.host_index.get(kept.get(simulation.uuids[n], ''))
-        if host is None:
+        if host is None or host in barred:
             continue
         move = simulation.build_move(n, host, model.Phase.EVACUATE)
         if _judge(simulation, move) is None:
@@ -206,20 +234,22 @@ def _apply_kept(simulation: sim.Simulation, numbers: sim.Ints,
     return moves
 
 
-def _place_singly(simulation: sim.Simulation, numbers: sim.Ints, sign: float) -> list[model.Move]:
+def _place_singly(simulation: sim.Simulation, numbers: sim.Ints, sign: float,
+                  barred: Sequence[int] | sim.Ints = ()) -> list[model.Move]:
     """Place each instance that finds a host, those that few hosts may take first.
 
     :param sign: 1: on the emptiest host, -1: on the fullest.
+    :param barred: numbers of hosts to which none comes.
     """
-    every = np.arange(len(simulation.hosts), dtype=np.intp)
+    every = np.setdiff1d(np.arange(len(simulation.hosts), dtype=np.intp), barred)
     allowed = batch.may_take(simulation, numbers, every)
     shares = batch.compute_claim_shares(simulation, numbers)
     moves = []
     for row in np.lexsort((numbers, -shares, ~simulation.hard_grouped[numbers])):
         n = int(numbers[row])
-        move = _place_best(simulation, n, np.flatnonzero(allowed[row]), sign, FIRST)
+        move = _place_best(simulation, n, every[allowed[row]], sign, FIRST)
         if move is None:  # earlier instances have filled the best hosts
-            hosts = np.flatnonzero(batch.may_take(simulation, np.array([n]), every)[0])
+            hosts = every[batch.may_take(simulation, np.array([n]), every)[0]]
             move = _place_best(simulation, n, hosts, sign, len(hosts))
         if move is not None:
             moves.append(move)

@@ -74,6 +74,29 @@ def test_example_names_an_affinity_group_that_nova_evacuates_nowhere(session):
     assert {r.rule for r in verdict.unplaced.values()} == {'affinity-unmovable'}
 
 
+def test_more_hosts_than_the_scope_has_are_never_safe():
+    request = test_failover.small(2, [('a', 'h0', 1)])
+    for count in (2, 3):
+        check = failover_checks.ScopeFailover(
+            'scope', failover_checks.certify(request, failover_checks._choose_failures(
+                request.cluster, count)), failover_checks.failover.count_failures(
+                    request.cluster, count),
+            problem=failover_checks._find_problem(request.cluster, count))
+        assert check.state in ('unsafe', 'unknown')
+        assert 'none is left' in list(failover._render_rows(check))[-1][2]
+    assert failover_checks._find_problem(request.cluster, 1) is None
+
+
+def test_hosts_without_a_failure_domain_are_named(session, monkeypatch):
+    monkeypatch.setattr(failover_checks, 'map_domain_hosts',
+                        lambda cluster, kind: {'r1': frozenset({'compute-01'})})
+    for check in failover_checks.check_failover(session, kind='rack'):
+        assert check.state != 'safe' and check.uncovered
+        assert 'compute-01' not in check.uncovered
+        rows = list(failover._render_rows(check))
+        assert check.uncovered[0] in rows[-2][2] and rows[-2][1] == 'unknown'
+
+
 def test_all_hosts_of_a_domain_fail_together():
     request = test_failover.small(3, [('a', 'h0', 2), ('b', 'h1', 2)])
     cluster = dataclasses.replace(
@@ -103,8 +126,9 @@ def test_checker_refuses_a_wrong_certificate(monkeypatch):
         ('h0',), failover_checks.failover.FailureState.SAFE, {'a': 'h1'})
     monkeypatch.setattr(failover_checks.failover, 'certify_failures', lambda *args, **more:
                         failover_checks.failover.FailoverCertificate({('h0',): wrong}, request))
-    with pytest.raises(exception.PlanRefused, match='no-room'):
-        failover_checks.certify(request, [('h0',)])
+    verdict = failover_checks.certify(request, [('h0',)]).verdicts['h0',]
+    assert verdict.state == 'unknown' and 'no-room' in verdict.fault
+    assert 'no-room' in failover.describe_verdict(verdict)
 
 
 def test_what_if_shows_the_places_of_a_failed_host():

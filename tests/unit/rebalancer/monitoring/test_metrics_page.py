@@ -79,7 +79,7 @@ def everything(tally):
         hosts=3, instances=9, policies=[policy], combined_measured=0.5, combined_before=0.4,
         combined_after=0.25,
         moves=[test_stats.move()], rejections={'locked': 2},
-        failover={'safe': 1, 'unsafe': 2, 'unknown': 3},
+        failover={'safe': 1, 'unsafe': 2, 'unknown': 3, 'unplaceable': 4},
         undrained=['nobody ordered it', 'nor that'], truncated=True),
         test_stats.scores(), 1000.0, True, 1)
     tally.record_failed_cycle('red', 'kronos.collect')
@@ -166,6 +166,7 @@ def test_exported_values_equal_the_recorded_ones(store):
     assert value(samples, 'kronos_undrained_hosts', scope='blue') == 1
     assert value(samples, 'kronos_failover_unsafe_hosts', scope='blue') == 2
     assert value(samples, 'kronos_failover_unknown_hosts', scope='blue') == 3
+    assert value(samples, 'kronos_failover_unplaceable_instances', scope='blue') == 4
     assert value(samples, 'kronos_rejected_moves', scope='blue', rule='locked') == 2
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.1') == 0
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.5') == 1

@@ -26,6 +26,7 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
+from tests.unit.rebalancer.planning import test_failover
 
 
 def asked(knobs):
@@ -329,3 +330,15 @@ def test_a_wait_of_more_than_a_week_for_a_contract_is_an_obstacle(seconds, obsta
                            notify=model.NoticePeriod(seconds)),))}))
     check = drains.plan_drain(request, host)
     assert (check.contract_wait, len(check.obstacles)) == (seconds, obstacles)
+
+
+def test_drain_that_takes_the_last_free_places_meets_the_rule_breaks_failover():
+    request = test_failover.small(3, [('a', 'h0', 2), ('b', 'h1', 2), ('c', 'h2', 3)])
+    for mode, named in ((model.FailoverMode.OFF, False), (model.FailoverMode.ENFORCE, True)):
+        asked_for = dataclasses.replace(
+            request, strategies=[evacuate.Evacuate()], options=dataclasses.replace(
+                request.options, failover=mode, evacuate_disabled_hosts=True))
+        plan = drains.plan_drain(asked_for, 'h0').plan
+        assert len(plan.moves) == 1
+        obstacle = drains.find_failover_obstacle(asked_for, 'h0', plan)
+        assert (obstacle is not None and 'breaks-failover' in obstacle) == named

@@ -18,6 +18,7 @@ import random
 
 import hypothesis
 from hypothesis import strategies as st
+import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
@@ -69,6 +70,12 @@ def small(hosts, instances, groups=(), capacity=4, **options):
             host_capacity='VCPU', threshold=0.1, max_migrations_per_cycle=10),)),
         strategies=(), history=model.MoveHistory(), options=model.PlanningOptions(**options),
         budget=0)
+
+
+def replace_instance(request, uuid, **fields):
+    return dataclasses.replace(request, cluster=dataclasses.replace(request.cluster, instances={
+        **request.cluster.instances,
+        uuid: dataclasses.replace(request.cluster.instances[uuid], **fields)}))
 
 
 def change(request, rng):
@@ -131,7 +138,7 @@ def change(request, rng):
 @hypothesis.given(st.one_of(clouds.knobs(), clouds.knobs(trees=True)), st.integers(1, 2))
 def test_checker_accepts_all_places_of_safe_hosts(knobs, count):
     request = enforce(clouds.request(knobs))
-    assert list_faults(certify(request, count), request) == ()
+    assert list_faults(certify(request, count), request) == {}
 
 
 @clouds.examples(200)
@@ -144,7 +151,7 @@ def test_checker_accepts_places_that_a_later_certificate_keeps(knobs, count, rng
     for _ in range(3):
         request = change(request, rng)
         certificate = certify(request, count, certificate)
-        assert list_faults(certificate, request) == ()
+        assert list_faults(certificate, request) == {}
 
 
 def test_later_certificate_searches_only_where_something_changed():
@@ -198,6 +205,34 @@ def test_neighbour_in_another_zone_ends_a_kept_place():
     assert certify(later, previous=first).verdicts['h0',].state is UNSAFE
 
 
+def test_room_that_came_free_makes_every_host_safe_at_once():
+    full = [(f'i{n}', f'h{n}', 3) for n in range(120)]
+    request = small(121, [*full, ('j', 'h120', 3)])
+    first = certify_all(request)
+    assert len(first.list_verdicts(UNSAFE)) == 121
+    later = certify_all(small(121, full), first)
+    assert later.list_verdicts(UNSAFE) == []
+
+
+def certify_all(request, previous=None):
+    return failover.certify_failures(request, failover.list_failures(request.cluster, 1), previous)
+
+
+def test_instance_in_flight_never_takes_room_that_another_one_leaves():
+    instances = [('b', 'h1', 3), ('c', 'h2', 3), ('x', 'h3', 1)]
+    request = small(4, instances)
+    flights = tuple(model.InFlightMove(u, h, 'h0', source='task') for u, h, _ in instances[:2])
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=flights))
+    verdict = certify(request).verdicts['h0',]
+    assert verdict.state is UNSAFE and len(verdict.unplaced) == 1
+    assert set(verdict.places.values()) == {'h3'}
+    faults = failover_checker.check_places(
+        {('h0',): {'b': 'h3', 'c': 'h1'}}, request.cluster, request.options, request.history,
+        request.scores, sim.compute_ceilings(request.policies, request.options))
+    assert 'an instance in flight may not have left' in failover_checker.describe_faults(faults)
+
+
 def test_two_hosts_that_fail_together_need_room_on_the_others():
     request = small(3, [('a', 'h0', 3), ('b', 'h1', 3)])
     assert {v.state for v in certify(request).verdicts.values()} == {SAFE}
@@ -228,6 +263,20 @@ def test_instance_that_cannot_be_judged_makes_its_host_unknown():
     assert verdict.state is UNKNOWN and verdict.unplaced['a'].rule == 'evacuation-unknown'
 
 
+@pytest.mark.parametrize('field', [
+    {'extra_specs': {'pci_passthrough:alias': 'gpu:1'}},
+    {'extra_specs': {'hw:mem_page_size': '1GB'}},
+    {'extra_specs': {'hw:numa_nodes': '2'}},
+    {'extra_specs': {'hw:cpu_policy': 'dedicated'}},
+    {'image_properties': {'trait:CUSTOM_X': 'required'}},
+    {'image_properties': {'hw_numa_nodes': '2'}}])
+def test_request_that_no_rule_judges_for_a_new_host_makes_it_unknown(field):
+    request = small(2, [('a', 'h0', 1)])
+    verdict = certify(replace_instance(request, 'a', **field)).verdicts['h0',]
+    assert verdict.state is UNKNOWN
+    assert verdict.unplaced['a'].rule == 'evacuation-unknown'
+
+
 def test_locked_suspended_and_cooling_instances_find_places():
     request = small(2, [('a', 'h0', 1)])
     instances = {'a': dataclasses.replace(request.cluster.instances['a'], status='SUSPENDED',
@@ -255,7 +304,7 @@ def test_certificate_needs_claims():
 
 def test_repair_moves_a_resident_so_that_all_find_places():
     request = small(3, [('a', 'h0', 3), ('b', 'h1', 2), ('c', 'h2', 2)])
-    verdict = certify(request, with_repairs=True).verdicts['h0',]
+    verdict = certify(request, repairs=1).verdicts['h0',]
     assert verdict.state is UNSAFE
     [move] = verdict.repair
     assert (move.instance_uuid, move.from_host, move.to_host) in (
@@ -271,7 +320,7 @@ def test_repair_moves_no_instance_that_its_owner_locked():
               for u, i in request.cluster.instances.items()}
     request = dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances=locked))
-    assert certify(request, with_repairs=True).verdicts['h0',].repair == ()
+    assert certify(request, repairs=1).verdicts['h0',].repair == ()
 
 
 def brute_force(request, hosts):
@@ -282,7 +331,7 @@ def brute_force(request, hosts):
     ceilings = sim.compute_ceilings(request.policies, request.options)
     return any(failover_checker.check_places(
         {hosts: dict(zip(here, chosen, strict=True))}, cluster, request.options, request.history,
-        request.scores, ceilings) == ()
+        request.scores, ceilings) == {}
         for chosen in itertools.product(others, repeat=len(here)))
 
 
