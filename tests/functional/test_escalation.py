@@ -141,7 +141,8 @@ class AbortTestCase(EscalationCase):
         server, task = self.begin()
         by = self.new_worker(self.executor, 'w1', monotonic=lambda: self.now)
         by.run_once(self.now)
-        with mock.patch('nova.virt.fake.FakeLiveMigrateDriver.live_migration_force_complete'):
+        with mock.patch('nova.virt.fake.FakeLiveMigrateDriver.live_migration_force_complete',
+                        autospec=True):
             self.watch(by, server, 60)
             self.assertEqual(['accepted'], [step.answer for step in self.row(task).escalation])
             self.now += 200

@@ -94,7 +94,8 @@ def test_answer_of_a_service_that_does_not_work_is_not_known(cloud: answers.Answ
 def test_request_without_an_answer_is_held_up_only_if_it_was_not_sent(
         cloud: answers.Answers, sent: bool) -> None:
     error = api.ApiError('Nova', 'force', 'the connection broke', sent=sent)
-    with mock.patch.object(live_copies, 'force_completion', side_effect=error), pytest.raises(
+    with mock.patch.object(live_copies, 'force_completion', autospec=True,
+                           side_effect=error), pytest.raises(
             exception.NovaClientError, match='the connection broke') as raised:
         novas.driver(cloud).force_completion(novas.TASK, MARKER, lambda: True)
     assert isinstance(raised.value, exception.HeldUp) != sent

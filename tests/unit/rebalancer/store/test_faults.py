@@ -266,6 +266,8 @@ def _result(row):
                             task.from_host, task.to_host, True)
 
 
+NOTICE = model.MoveNotice(cases.new_id(), 'p', 'a', model.NoticeReason.DRAIN, NOW, NOW + 60,
+                          NOW + 90)
 UNDER_A_LEASE = {
     'plans.save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
     'outcomes.record_outcome': lambda store, lease: store.outcomes.record_outcome(lease, 0.9, NOW),
@@ -285,6 +287,9 @@ UNDER_A_LEASE = {
                                                                               seconds=None,
                                                              paused_by='it',
                                                              reason='why'),
+    'notices.record_notices': lambda store, lease: store.notices.record_notices(lease, [NOTICE]),
+    'notices.record_announcements': lambda store, lease: store.notices.record_announcements(
+        lease, [NOTICE]),
     'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),
     'leases.release_lease': lambda store, lease: store.leases.release_lease(lease)}
 UNDER_A_CLAIM = {
