@@ -68,19 +68,23 @@ def list_forbidding_limits(view: views.CloudView, move: model.Move) -> Iterator[
     return (limit for limit in list_limits(view, move) if _is_forbidden(limit.grade, move.phase))
 
 
-def find_movable_from(view: views.CloudView, move: model.Move) -> float | None:
+def find_movable_from(view: views.CloudView, move: model.Move,
+                      since: float | None = None) -> float | None:
     """Return when contracts allow the move (epoch seconds), if all stays as it is.
 
     Where notice has not been given, the time counts from now. None: a contract forbids the move at
     all times of the next year.
+
+    :param since: the earliest time, as another rule holds the move until then; None: now.
     """
     limits = list(list_forbidding_limits(view, move))
     if any(limit.holds and limit.rejection.rule not in PASSING for limit in limits):
         return None
-    if not any(limit.holds for limit in limits):
+    if since is None and not any(limit.holds for limit in limits):
         return view.taken_at
     options = view.options.contracts
-    start = max(_find_end(view, move, limit) for limit in limits)
+    start = max((_find_end(view, move, limit) for limit in limits), default=view.taken_at)
+    start = start if since is None else max(start, since)
     hours = tuple(sorted({limit.stated.hours for limit in limits if limit.stated is not None
                           and limit.stated.hours is not None
                           and limit.rejection.rule == 'contract-hours'}, key=str))
@@ -259,7 +263,7 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
             other.release is not None and since < other.release <= since + LONGEST_RELEASE
             for other in instance.contracts)
         yield Limit(never, model.Rejection(
-            'contract-notice', f'{who} moves {stated.notify} after its owner had notice'
+            'contract-notice', f'{who} begins to move {stated.notify} after its owner had notice'
                                f'{_describe_notice(notice, stated.notify)} ({stated.source})'),
             stated, holds=not (returns or noticed or released), notice=stated.notify.seconds)
     if stated.unreadable:

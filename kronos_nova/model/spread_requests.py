@@ -75,5 +75,5 @@ def parse_spread(text: str) -> tuple[SpreadRequest, ...]:
             raise ValueError('it is no list of KIND or KIND:SET')
         requests.add(SpreadRequest(kind, name))
     if len(requests) > MOST:
-        raise ValueError(f'it has more than {MOST} requests')
+        raise ValueError(f'it may name {MOST} kinds and sets at most')
     return tuple(sorted(requests))

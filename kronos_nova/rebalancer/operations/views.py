@@ -164,7 +164,7 @@ def build_instance_portrait(request: planner.PlanningInput, uuid: str) -> Instan
         of, tuple(_compute_share(request.scores.policies[p.name], uuid, of.host)
                   for p in request.policies.enabled_policies),
         rejections, tuple(text for text in holds if text is not None),
-        _wait(request.history, uuid, rejections, _list_contract_waits(view, probe)),
+        _find_wait(request.history, view, probe, rejections),
         {g.uuid: (g.policy.value, _count_members_by_host(cluster, g)) for g in cluster.groups
          if uuid in g.members})
 
@@ -185,27 +185,24 @@ def _list_own_rejections(request: planner.PlanningInput, view: cluster_view.Clus
     yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
-def _list_contract_waits(view: cluster_view.ClusterView, probe: model.Move) -> dict[str, float]:
-    """Return the seconds for which contracts hold a move, by rule code.
+def _find_wait(history: model.MoveHistory, view: cluster_view.ClusterView, probe: model.Move,
+               rejections: tuple[model.Rejection, ...]) -> float | None:
+    """Return the seconds until nothing holds the instance; None: not known.
 
-    Without a notice to the owner no one knows when notice is given.
+    Contracts count from the end of the other holds, as their hours may be over by then. Without a
+    notice to the owner no one knows when notice is given.
     """
-    if (contracts.find_needed_notice(view, probe) is not None
-            and not contracts.has_notice(view, probe.instance_uuid)):
-        return {}
-    movable_from = contracts.find_movable_from(view, probe)
-    return {} if movable_from is None else dict.fromkeys(
-        contracts.PASSING, movable_from - view.taken_at)
-
-
-def _wait(history: model.MoveHistory, uuid: str, rejections: tuple[model.Rejection, ...],
-          contract_waits: Mapping[str, float]) -> float | None:
+    uuid = probe.instance_uuid
     waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
-             'just-booted': history.fresh.get(uuid), **contract_waits}
+             'just-booted': history.fresh.get(uuid), **dict.fromkeys(contracts.PASSING, 0.0)}
     seconds_left = [waits.get(rejection.rule) for rejection in rejections]
-    if any(seconds is None or seconds < 0 for seconds in seconds_left):
+    known = [seconds for seconds in seconds_left if seconds is not None and seconds >= 0]
+    if len(known) < len(rejections) or (
+            contracts.find_needed_notice(view, probe) is not None
+            and not contracts.has_notice(view, uuid)):
         return None
-    return max((seconds for seconds in seconds_left if seconds is not None), default=0.0)
+    movable_from = contracts.find_movable_from(view, probe, view.taken_at + max(known, default=0.0))
+    return None if movable_from is None else movable_from - view.taken_at
 
 
 def _count_members_by_host(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:

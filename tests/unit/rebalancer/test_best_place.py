@@ -99,7 +99,8 @@ def test_the_representatives_show_every_rule_that_refuses(knobs):
             moves = [state.build_move(n, int(h), model.Phase.EVACUATE) for h in pairs]
             return {no.rule for m in moves if (no := constraints.judge_move(state.view, m))}
 
-        _, chosen = base.choose_representatives(state, np.array([n]), hosts)
+        _, chosen = base.choose_representatives(state, np.array([n]), hosts,
+                                               model.Phase.EVACUATE)
         assert rules(chosen) == rules(h for h in hosts if h != state.place[n])
 
 
@@ -116,8 +117,8 @@ def test_the_reason_of_a_blocked_drain_is_read_from_few_hosts(monkeypatch):
         r, cluster=dataclasses.replace(r.cluster, services=services, instances=instances)))
     asked = []
     judge = constraints.judge_move
-    monkeypatch.setattr(constraints, 'judge_move', lambda view, move: asked.append(move)
-                        or judge(view, move))
+    monkeypatch.setattr(constraints, 'judge_move', lambda view, move, *judges: asked.append(move)
+                        or judge(view, move, *judges))
     assert evacuate.Evacuate().propose(state, 5) == []
     count = len(state.list_on_host('h0'))
     assert 0 < len(asked) <= count * 4 * base.SAMPLE < count * len(state.hosts)

@@ -58,7 +58,8 @@ def aged(request, seconds):
                 if s < 0 or s > seconds}
 
     history = request.history
-    return dataclasses.replace(request, history=dataclasses.replace(
+    return dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, taken_at=request.cluster.taken_at + seconds), history=dataclasses.replace(
         history, cooling=left(history.cooling), quarantined=left(history.quarantined),
         fresh=left(history.fresh)))
 
