@@ -57,7 +57,7 @@ def _run_all(seeds):
 
 def test_every_fault_happens():
     seen = collections.Counter()
-    for seed in range(16):
+    for seed in range(24):
         run = executor_world.Run(seed)
         run.go()
         seen.update(run.counts)

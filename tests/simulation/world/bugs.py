@@ -39,6 +39,7 @@ from kronos_nova.constraints import service_state
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
@@ -449,9 +450,10 @@ def _without(patch: Patch, *dropped: Any) -> None:
                          (checker, '_RULES'), (move_dependencies, '_RULES'), (masks, 'QUICK'),
                          (masks, 'MASKS'), (masks, 'FILLING'), (masks, 'KEEPING')):
         patch.setattr(module, name, kept(getattr(module, name)))
-    for function in (constraints.judge_move, constraints.list_rejections, masks.mark_permitted):
+    for function in (constraints.judge_move, constraints.list_rejections, masks.mark_permitted,
+                     simulation.Simulation.__init__):
         patch.setattr(function, '__defaults__', tuple(
-            kept(d) for d in function.__defaults__ or ()))
+            kept(d) if isinstance(d, tuple) else d for d in function.__defaults__ or ()))
 
 
 def _rule(*dropped: Any) -> Callable[[Patch], None]:
@@ -706,7 +708,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Live tasks are not seen, and not unique': (0, 'ended_cools'),
     "A policy's budget is not heeded": (17, 'budget'),
     'A budget that operators have lowered stays in force': (3, 'budget'),
-    'Two executors claim at the same moment': (420, 'slots'),
+    'Two executors claim at the same moment': (125, 'fenced'),
     "A task's requirements are not stored": (1, 'plan_is_kept'),
     'The first alternate is stored as the destination': (5, 'plan_is_kept'),
     'The cap of a scope is not heeded': (15, 'slots'),
