@@ -349,4 +349,4 @@ def test_verdicts_agree_with_brute_force():
         for verdict in certify(request).verdicts.values():
             states[verdict.state] += 1
             assert (verdict.state is SAFE) == brute_force(request, verdict.hosts), seed
-    assert states[SAFE] > 20 and states[UNSAFE] > 20
+    assert min(states[SAFE], states[UNSAFE]) > clouds.many(20)
