@@ -149,7 +149,7 @@ def never_said(patch):
 def test_seeded_bug_is_caught(bug, monkeypatch):
     bug(monkeypatch)
     caught = 0
-    for seed in range(30):
+    for seed in range(60):
         try:
             SwapRun(seed).go()
         except (AssertionError, KeyError, IndexError):
