@@ -189,7 +189,7 @@ def _find_wait(history: model.MoveHistory, view: cluster_view.ClusterView, probe
                rejections: tuple[model.Rejection, ...]) -> float | None:
     """Return the seconds until nothing holds the instance; None: not known.
 
-    Contracts count from the end of the other holds, as their hours may be over by then. Without a
+    Contracts count from the end of the other holds, as their hours may end before. Without a
     notice to the owner no one knows when notice is given.
     """
     uuid = probe.instance_uuid
