@@ -476,13 +476,17 @@ class AbortTestCase(Case):
     compute_driver = 'fake.FakeLiveMigrateDriver'
     hosts = ('host1', 'host2')
 
-    def test_only_executor_role_aborts_migration(self) -> None:
+    def begin_migration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a server and its live migration, which runs until it is aborted or forced."""
         server = self.boot(host='host1')
         self.admin_api.post_server_action(
             server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
-        running = self.wait_for(
+        return server, self.wait_for(
             lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
             'a running migration')[0]
+
+    def test_only_executor_role_aborts_migration(self) -> None:
+        server, running = self.begin_migration()
         path = f'/servers/{server["id"]}/migrations/{running["id"]}'
         for roles in (ENGINE, NEITHER, MEMBER):
             self.assert_refused(self.as_role(roles), 'DELETE', path, statuses=(403, 404))
@@ -494,12 +498,7 @@ class AbortTestCase(Case):
         self.assertIn(('os_compute_api:servers:migrations:delete', True), self.decisions)
 
     def test_executor_alone_completes_by_force(self) -> None:
-        server = self.boot(host='host1')
-        self.admin_api.post_server_action(
-            server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
-        running = self.wait_for(
-            lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
-            'a running migration')[0]
+        server, running = self.begin_migration()
         path = f'/servers/{server["id"]}/migrations'
         for roles in (ENGINE, NEITHER, MEMBER):
             self.assert_refused(self.as_role(roles), 'GET', path, statuses=(403, 404))

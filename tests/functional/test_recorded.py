@@ -125,11 +125,13 @@ class TestRecorded(test_tools.ToolsCase):
         self.say('why-not INSTANCE host3')
         self.say('what-if --drain host1 --add-host 1=host2')
         self.say('drain check host1')
+        self.say('campaign plan host1 host2')
+        self.say('failover check')
         self.say('policy test')
         for wrong in ('why-not INSTANCE host4', 'instance show OTHERS', 'plan show PLANS',
                       'task show TASKS', 'host list --scope slow', 'plan list --scope slow',
-                      'drain check hots1', 'what-if --drain hots1', 'plan approve PLANS',
-                      'plan revert PLANS --reason x', 'explain move TASKS', 'pause',
+                      'drain check hots1', 'what-if --drain hots1', 'campaign plan hots1',
+                      'plan approve PLANS', 'plan revert PLANS --reason x', 'explain move TASKS', 'pause',
                       'quarantine clear instance OTHERS', 'resume --scope slow', 'plam list'):
             self.say(wrong)
 

@@ -45,7 +45,7 @@ class ProviderHoldings:
             if instance.host in cluster.hosts:
                 self._charge_providers(self._at_home(instance), -1)
 
-    def copy(self) -> 'ProviderHoldings':
+    def copy_holdings(self) -> 'ProviderHoldings':
         """Return holdings of the same cloud that change on their own."""
         copied = copy.copy(self)
         copied._used = {uuid: dict(amounts) for uuid, amounts in self._used.items()}

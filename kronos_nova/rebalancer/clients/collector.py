@@ -12,7 +12,8 @@
 
 """Nova and Placement -> Cluster: complete, or an exception; never partial.
 
-Order matters, because the cloud changes meanwhile. Migrations are read before servers: one that
+Order matters, because the cloud changes meanwhile, so the steps of a reading stay in one module.
+Migrations are read before servers: one that
 starts in between shows in its server's task_state, one that ends in between is still counted as
 under way. Services are read first and last: the pages of the server list silently leave out a cell
 that does not answer, the service list names it. Where all cells are named, scopes in other cells

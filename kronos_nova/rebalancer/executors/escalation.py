@@ -145,7 +145,7 @@ class EscalationLimits:
     arrival_seconds: float = 600.0
     longest_pause: float = 60.0
 
-    def find_patience(self, look_interval: float) -> float:
+    def compute_patience(self, look_interval: float) -> float:
         """Return the seconds after a completion by force until the migration is aborted."""
         return self.longest_pause * _MARGIN + 2 * look_interval
 
@@ -172,7 +172,7 @@ def measure_rates(history: CopyHistory) -> CopyRates | None:
     fewer new ones as time goes on, not more.
     """
     samples, counts = history.samples, history.counts
-    if len(samples) < _FEWEST_SAMPLES or len(counts) < 2:
+    if len(samples) < _FEWEST_SAMPLES or not counts:
         return None
     first, newest, last = samples[0], samples[-1], counts[-1]
     seconds = newest.at - first.at

@@ -73,7 +73,7 @@ class MigrationEscalation:
         if flight.forced_at is None:  # A predecessor took the step.
             flight.forced_at = now - (0.0 if self._clock.has_jumped() else max(
                 0.0, self._clock() - step.at))
-        patience = self._settings.escalation_limits.find_patience(self._settings.look_interval)
+        patience = self._settings.escalation_limits.compute_patience(self._settings.look_interval)
         if now - flight.forced_at <= patience:
             return row
         return self._deadlines.begin_abort(row)
@@ -176,8 +176,9 @@ class MigrationEscalation:
         if step is None or step.answer is None:
             return
         try:
-            seconds = self._driver.read_forced_seconds(row.task)
-        except Exception as e:
+            with base.check_contract(row.task):
+                seconds = self._driver.read_forced_seconds(row.task)
+        except (exception.NovaClientError, exception.UnexpectedError) as e:
             LOG.debug('%s: the length of its completion by force is not known: %s',
                       model.format_task(row.task), e)
             return

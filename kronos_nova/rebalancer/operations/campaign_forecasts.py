@@ -178,7 +178,7 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
     :param closed: hosts onto which nothing moves.
     :returns: None where no host became empty.
     """
-    cloud, plans = cloud.copy(), Plans()
+    cloud, plans = cloud.copy_cloud(), Plans()
     for _round in range(ROUNDS):
         if not cloud.count_instances(hosts):
             break
@@ -206,11 +206,11 @@ class SupposedCloud:
                 self._holdings.place_instance(uuid, instance.host)
         self._counted = contracts.map_counted_seconds(request.cluster)
 
-    def copy(self) -> 'SupposedCloud':
+    def copy_cloud(self) -> 'SupposedCloud':
         """Return a copy that changes on its own."""
         copied = object.__new__(SupposedCloud)
         copied._request, copied._counted = self._request, self._counted
-        copied._holdings = self._holdings.copy()
+        copied._holdings = self._holdings.copy_holdings()
         return copied
 
     def count_instances(self, hosts: Collection[str]) -> int:

@@ -14,7 +14,8 @@
 """The tables, portable to SQLite, MariaDB/MySQL and PostgreSQL.
 
 Times are epoch seconds (UTC). Names of aggregates and hosts compare byte by
-byte on every backend. Lists are JSON text: nothing searches inside them.
+byte on every backend. Lists are JSON text: nothing searches inside them. All tables stand in this
+one module, so that a reader can compare the schema with its revisions.
 """
 
 import sqlalchemy as sa

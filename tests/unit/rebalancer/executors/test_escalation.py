@@ -130,7 +130,7 @@ def test_nothing_is_chosen_that_is_not_allowed_or_was_taken():
 
 
 def test_patience_after_the_step_is_longer_than_its_pause():
-    assert LIMITS.find_patience(10.0) == 110.0
+    assert LIMITS.compute_patience(10.0) == 110.0
 
 
 guests = st.builds(
