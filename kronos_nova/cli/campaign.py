@@ -35,8 +35,8 @@ class PlanCampaign(command.TableCommand):
     """Forecast a campaign that empties hosts one after the other, for a reboot or an upgrade.
 
     Each step empties one or more hosts, which are enabled again before the next step. No instance
-    moves onto a host that is still to come, as long as there is room elsewhere; an instance that
-    does moves again. Reads the cloud as a planning cycle does, or a snapshot, and changes nothing.
+    moves onto a host that is still to come, where it would move again, as long as the search finds
+    room elsewhere. Reads the cloud as a planning cycle does, or a snapshot, and changes nothing.
     The exit status is 1 when an instance would stay on a host, or engines would not carry it out.
     """
 

@@ -131,7 +131,8 @@ class TestRecorded(test_tools.ToolsCase):
         for wrong in ('why-not INSTANCE host4', 'instance show OTHERS', 'plan show PLANS',
                       'task show TASKS', 'host list --scope slow', 'plan list --scope slow',
                       'drain check hots1', 'what-if --drain hots1', 'campaign plan hots1',
-                      'plan approve PLANS', 'plan revert PLANS --reason x', 'explain move TASKS', 'pause',
+                      'plan approve PLANS', 'plan revert PLANS --reason x',
+                      'explain move TASKS', 'pause',
                       'quarantine clear instance OTHERS', 'resume --scope slow', 'plam list'):
             self.say(wrong)
 

@@ -98,8 +98,8 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     :param report_progress: called with the number of hosts that are done.
     :raises PlanRefused: the checker found a rule broken.
     """
-    hold = planner.scope_hold(planner.prepare_planning_input(SupposedCloud(request).build_request(
-        (), ())))
+    cloud, steps = SupposedCloud(request), list[CampaignStep]()
+    hold = planner.scope_hold(planner.prepare_planning_input(cloud.build_request((), ())))
     if hold is not None:
         return CampaignForecast((), {}, 0, (hold,))
     counts = dict.fromkeys(hosts, 0)
@@ -110,7 +110,6 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     # size the emptiest first: while all hosts are full, its instances move twice.
     to_come = sorted(counts, key=lambda host: (
         -_classify_size(request.cluster.hosts[host]), counts[host], host))
-    cloud, steps = SupposedCloud(request), list[CampaignStep]()
     tries, size = dict.fromkeys(counts, 0), together
     # No other host's end lets these instances go.
     aside = cloud.list_held_hosts(to_come)
