@@ -21,6 +21,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.store import attempt_phases
@@ -130,6 +131,26 @@ def test_step_is_committed_before_its_request_and_comes_once(writing):
     assert step.migration_uuid == MIGRATION
     writing.passes(5, by=one)
     assert writing.steps('force_completion') == ['h2']
+
+
+def test_claims_are_renewed_while_a_request_follows_slow_reads(writing):
+    """The reads before the request and the request are two steps: the worker does not hang."""
+    renewed, one = [], writing.new_worker('one', FORCES)
+
+    def read_slowly(task):
+        writing.now += claim_keeper.HUNG_SECONDS - 1
+
+    def force_slowly(task):
+        writing.now += 2
+        renewed.append(one.keeper.renew_task_claims())
+
+    writing.driver.answers |= {'find_shutdown_obstacle': [read_slowly],
+                               'force_completion': [force_slowly]}
+    for _ in range(20):
+        writing.passes(1, by=one)
+        if renewed:
+            break
+    assert renewed == [True]
 
 
 def test_arrival_is_recorded_with_the_seconds_of_the_step(writing):
