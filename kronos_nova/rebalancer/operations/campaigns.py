@@ -14,7 +14,6 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import difflib
@@ -25,9 +24,8 @@ from kronos_nova import plurals
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
-from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
-from kronos_nova.rebalancer.planning import planning_holds
 
 #: Names of hosts that an error has at most.
 NAMED = 5
@@ -65,32 +63,23 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     forecast = campaign_forecasts.forecast_campaign(
         request, names, together or most, estimate=estimate,
         report_progress=lambda done: report_progress('hosts', done / len(names)))
+    waiting = None if cloud.yielding.get(cluster.scope) else cloud.waiting.get(cluster.scope)
     return dataclasses.replace(forecast, obstacles=(
-        *forecast.obstacles, *_list_obstacles(request, cloud, forecast)))
+        *forecast.obstacles, *list_obstacles(request, forecast, waiting)))
 
 
-def _list_obstacles(request: planner.PlanningInput, cloud: cloud_state.CloudState,
-                    forecast: campaign_forecasts.CampaignForecast) -> Iterator[str]:
-    """Yield why engines, as configured, would not carry the forecast out, or not now."""
-    options, cluster = request.options, request.cluster
-    if not options.evacuate_disabled_hosts:
-        yield 'evacuate_disabled_hosts is not set: engines leave disabled hosts alone'
-    if request.history.paused is not None:
-        yield request.history.paused
-    waiting = cloud.waiting.get(cluster.scope)
-    if waiting is not None and not cloud.yielding.get(cluster.scope):
-        yield waiting
-    if options.failover == model.FailoverMode.ENFORCE:
-        yield ('failover = enforce: engines leave out moves after which instances of a failed host '
-               'would find no place, and the forecast does not')
+def list_obstacles(request: planner.PlanningInput, forecast: campaign_forecasts.CampaignForecast,
+                   waiting: str | None) -> tuple[str, ...]:
+    """List why engines, as configured, would not carry the forecast out, or not now.
+
+    :param waiting: the plan that waits for approval and gives way to no drain; None: no plan.
+    """
+    obstacles = [] if waiting is None else [waiting]
+    if request.options.failover == model.FailoverMode.ENFORCE:
+        obstacles.append('failover = enforce: engines leave out moves after which instances of a '
+                         'failed host would find no place, and the forecast does not')
     largest = max(forecast.steps, key=lambda step: len(step.hosts), default=None)
-    if largest is not None:
-        supposed = what_if.SupposedCluster(cluster, request.scores)
-        for host in largest.hosts:
-            supposed = supposed.disable_host(host, what_if.REASON)
-        outage = planning_holds.find_outage_reason(supposed.cluster, options)
-        if outage is not None:
-            yield f'with {", ".join(largest.hosts[:NAMED])} disabled, {outage}'
+    return (*drains.list_obstacles(request, largest.hosts if largest else ()), *obstacles)
 
 
 def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],

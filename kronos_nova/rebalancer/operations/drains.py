@@ -16,6 +16,7 @@ Operators ask for them before they disable the host.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 
@@ -90,7 +91,7 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     :raises ConfigError: the host does not exist.
     :raises PlanRefused: the checker found a rule broken.
     """
-    obstacles = _list_obstacles(request, host)
+    obstacles = list_obstacles(request, [host])
     request = _build_drain_request(request, host, mode, overbooking)
     hold = planner.scope_hold(planner.prepare_planning_input(request))
     if hold is not None:
@@ -195,23 +196,27 @@ def build_supposed_request(request: planner.PlanningInput, cluster: model.Cluste
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
 
 
-def _list_obstacles(request: planner.PlanningInput, host: str) -> tuple[str, ...]:
-    """List why engines, as configured, do not empty the host, or would not once it is disabled."""
+def list_obstacles(request: planner.PlanningInput, hosts: Collection[str]) -> tuple[str, ...]:
+    """List why engines, as configured, do not empty the hosts, or would not once all are disabled.
+    """
     obstacles = []
     if not request.options.evacuate_disabled_hosts:
         obstacles.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
-    service = request.cluster.services.get(host)
-    if service is not None and not service.enabled:
-        why = drain_requests.find_drain_refusal(service, request.options)
-        if why is not None:
-            obstacles.append(f'host {host} is disabled already and not drained: {why}')
-    if request.history.paused is not None and not is_fully_drained(request.cluster, host):
+    supposed = what_if.SupposedCluster(request.cluster, request.scores)
+    for host in hosts:
+        service = request.cluster.services.get(host)
+        if service is not None and not service.enabled:
+            why = drain_requests.find_drain_refusal(service, request.options)
+            if why is not None:
+                obstacles.append(f'host {host} is disabled already and not drained: {why}')
+        supposed = supposed.disable_host(host, what_if.REASON)
+    if request.history.paused is not None and not all(
+            is_fully_drained(request.cluster, host) for host in hosts):
         obstacles.append(request.history.paused)
-    supposed = what_if.SupposedCluster(request.cluster, request.scores).disable_host(
-        host, what_if.REASON)
     outage = planning_holds.find_outage_reason(supposed.cluster, request.options)
     if outage is not None:
-        obstacles.append(f'with this host disabled, {outage}')
+        these = 'this host' if len(hosts) == 1 else plurals.count_noun(len(hosts), 'host')
+        obstacles.append(f'with {these} disabled, {outage}')
     return tuple(obstacles)
 
 

@@ -165,6 +165,15 @@ def test_drain_that_starts_between_check_and_row_is_seen(
     assert not [a for a in nova.asked if a[0] == 'PUT']
 
 
+@pytest.mark.parametrize(('answer', 'command'), [
+    (None, 'drain unanswered'), ((409, {}), 'drain failed')])
+def test_audit_tells_a_lost_answer_from_a_refusal(person, nova, store, publisher, answer, command):
+    """Without an answer the host may be disabled, and other starts must count it."""
+    nova.answers[PUT] = [answer]
+    assert start(person)[0] >= 400
+    assert [row[0] for row in list_commands(store)] == ['drain started', command]
+
+
 @pytest.mark.parametrize('rows', [
     # Two people start the drain of b, and one fails.
     [('drain started', 'host b'), ('drain started', 'host b'), ('drain failed', 'host b')],

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 
@@ -87,6 +88,39 @@ def test_without_a_spare_host_the_emptiest_goes_first_and_its_instances_move_twi
     moved = follow_steps(request, 'abcd', forecast)
     assert forecast.steps[0].hosts == ('b',) and forecast.steps[0].again == 1
     assert moved['b0'] == 2 and moved.total() == 8 and not forecast.staying
+
+
+def test_largest_hosts_go_first_and_leave_room_for_smaller_ones():
+    """The emptiest host is small here: empty, it would have room for no other one."""
+    request = make_request({'a': [2048] * 2, 'b': [2048] * 3, 'small': [1024]})
+    small = request.cluster.hosts['small']
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, hosts={**request.cluster.hosts, 'small': dataclasses.replace(
+            small, provider=dataclasses.replace(small.provider, inventories={
+                'MEMORY_MB': model.Inventory(3072)}))}))
+    forecast = campaign_forecasts.forecast_campaign(request, ['a', 'b', 'small'], 1)
+    assert [step.hosts for step in forecast.steps][0] == ('a',)
+    follow_steps(request, ['a', 'b', 'small'], forecast)
+
+
+def test_obstacles_of_the_largest_step_are_those_of_engines():
+    request = make_request({'a': [2048], 'b': [2048], 'c': [], 'd': []})
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 2)
+    assert [step.hosts for step in forecast.steps] == [('a', 'b')]
+    options = dataclasses.replace(request.options, evacuate_disabled_hosts=True)
+
+    def list_obstacles(waiting=None, paused=None, **changes):
+        return campaigns.list_obstacles(dataclasses.replace(
+            request, options=dataclasses.replace(options, **changes),
+            history=dataclasses.replace(request.history, paused=paused)), forecast, waiting)
+
+    assert list_obstacles(max_drain_fraction=0.5) == ()
+    (outage,) = list_obstacles(max_drain_fraction=0.25)
+    assert outage.startswith('with 2 hosts disabled, 2 of 4 hosts are disabled (a, b)')
+    assert list_obstacles('a plan waits', 'a pause', max_drain_fraction=0.5) == (
+        'a pause', 'a plan waits')
+    (enforced,) = list_obstacles(max_drain_fraction=0.5, failover=model.FailoverMode.ENFORCE)
+    assert enforced.startswith('failover = enforce')
 
 
 def test_hosts_are_emptied_together_as_far_as_there_is_room():
