@@ -147,3 +147,13 @@ def test_an_audit_entry_has_the_time_of_the_database(store):
     entry, = store.audit.list_newest_entries(1)
     assert before - 5 < entry.at < store.now() + 5 and len(entry.by) == 255
     assert (entry.command, entry.target, entry.reason) == ('db purge', '3 plans', 'older than 30d')
+
+
+def test_drains_that_started_since_a_time_are_those_with_a_start_that_did_not_end(store):
+    began = store.now()
+    for command, host in (('drain started', 'a'), ('drain started', 'b'), ('drain failed', 'b'),
+                          ('drain started', 'c'), ('drain started', 'c'), ('drain failed', 'c'),
+                          ('drain started', 'd'), ('drain stopped', 'd'), ('paused', 'e')):
+        store.audit.record_command('bob', command, f'host {host}')
+    assert store.audit.list_started_drains(began - 60) == {'a', 'c'}
+    assert store.audit.list_started_drains(store.now() + 60) == set()
