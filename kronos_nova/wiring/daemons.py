@@ -197,19 +197,6 @@ def plan_webhook(conf: cfg.ConfigOpts) -> Any:
     return webhooks.PlanWebhook(conf)
 
 
-def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], bool] | None:
-    """Return a function that passes each event to all listeners; None without any.
-
-    It returns False when a listener did.
-    """
-    known = [listener for listener in listeners if listener is not None]
-
-    def notify_listeners(event: str, scope: str, payload: dict[str, Any]) -> bool:
-        return False not in [listener(event, scope, payload) for listener in known]
-
-    return notify_listeners if known else None
-
-
 def make_engine(conf: cfg.ConfigOpts,
                 tally: stats.DaemonTally) -> tuple[engine.Engine, Callable[[], None]]:
     """Return the engine, and the function to call after it has ended.
@@ -223,8 +210,8 @@ def make_engine(conf: cfg.ConfigOpts,
         conf, collector=make_collector(conf), source=load_metrics_source(conf),
         confirming=make_placement_check(conf), store=open_store(conf), cast=make_caster(conf),
         publish=make_publisher(conf), publish_usage=usage_publisher(conf),
-        notify=join_listeners(plan_notifier(conf), webhook), kept_alive=not conf.once,
-        tally=tally)
+        listeners=[listener for listener in (plan_notifier(conf), webhook) if listener is not None],
+        kept_alive=not conf.once, tally=tally)
 
     def close() -> None:
         built.close()

@@ -80,7 +80,7 @@ class Engine:
     :param publish: publishes drains and moves to nova-scheduler, or None.
     :param confirming: confirms chosen moves with Placement, or None.
     :param publish_usage: publishes measured usage to nova-scheduler, or None; also in a dry run.
-    :param notify: notifies listeners of plans and drains, or None.
+    :param listeners: get plans, drains and notices.
     :param kept_alive: another thread calls :meth:`keep_leases` all the time.
     :param tally: counts every cycle.
     """
@@ -90,7 +90,7 @@ class Engine:
                  store: store_api.Store, cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
-                 notify: notifications.Notify | None = None,
+                 listeners: Sequence[notifications.Listener] = (),
                  confirming: confirmation.PlanConfirmation | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.DaemonTally | None = None,
@@ -115,7 +115,7 @@ class Engine:
         self._forget_at = 0.0
         self._stopping = threading.Event()
         self._scopes = scope_planner.ScopePlanner(
-            conf, store, notifications.PlanAnnouncer(notify), self._tally, self._stopping,
+            conf, store, notifications.PlanAnnouncer(listeners), self._tally, self._stopping,
             cast=cast, confirming=confirming, kept_alive=kept_alive, clock=clock,
             monotonic=monotonic)
         self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),

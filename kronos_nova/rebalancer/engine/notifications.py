@@ -43,12 +43,14 @@ LIVE = tuple(state for state in model.TaskState if not state.is_terminal)
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
 #: Seconds for which an operator's decision on a plan is announced.
 NEWS = 86400.0
-#: Notices of a scope that are announced in a cycle, at most.
-ANNOUNCED = 50
+#: Notices of a scope that a listener gets in a cycle, at most.
+MOST_ANNOUNCED = 50
 _SECONDS = re.compile(r'\b\d+ s\b')
 
-Notify = Callable[[str, str, dict[str, Any]], object]
+#: Receives (event, scope, payload); returns False if it could not take the event.
+Listener = Callable[[str, str, dict[str, Any]], object]
 Publish = Callable[[frozenset[str], model.MoveHistory, model.Cluster, float], None]
+_NoticeKey = tuple[str, float]
 PublishUsage = Callable[[policies.Policy, flavor_usages.FlavorUsages, float], None]
 
 
@@ -110,15 +112,19 @@ class DecisionLog:
 class PlanAnnouncer:
     """Notifications of plans and drains, at most once each: one that a crash prevents is lost.
 
-    Notices to owners are announced until the listeners take them.
-
-    :param notify: (event, scope, payload) to False, if a listener could not take it; None: no
-        notifications.
+    Notices to owners are announced to each listener until it takes them: a listener that takes
+    none holds up no other.
     """
 
-    def __init__(self, notify: Notify | None) -> None:
-        self._notify = notify
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = tuple(listeners)
         self._draining: dict[str, frozenset[str]] = {}
+        #: By scope, for each listener: the keys of the notices that it has and another one lacks.
+        self._taken: dict[str, list[set[_NoticeKey]]] = {}
+
+    def _notify(self, event: str, scope: str, payload: dict[str, Any]) -> None:
+        for listener in self._listeners:
+            listener(event, scope, payload)
 
     def announce_stored_plan(self, outcome: planning_pipeline.PassOutcome, plan_id: str, now: float,
                              state: model.TaskState, draining: frozenset[str]) -> None:
@@ -127,7 +133,7 @@ class PlanAnnouncer:
         :param draining: the hosts of the scope that are being drained now; drains that wait for
             approval begin with it.
         """
-        if self._notify is None:
+        if not self._listeners:
             return
         plan = outcome.plan
         if plan.moves:
@@ -148,7 +154,8 @@ class PlanAnnouncer:
         """Announce moves to the owners of instances, once their notices are stored.
 
         Those that a listener could not take, or that an engine did not get to announce, follow in
-        the next cycles; a crash in between may announce one twice.
+        the next cycles. Which listener has which notice is not stored: after a crash, or when
+        another engine takes the scope, a listener may get one twice.
 
         :param given: the notices of this cycle, for the log.
         """
@@ -156,18 +163,21 @@ class PlanAnnouncer:
             LOG.info('Instance %s: its owner gets notice of a move off host %s (%s) from %s on',
                      notice.instance_uuid, notice.host, notice.reason,
                      times.format_time(notice.movable_from))
-        if self._notify is None:
+        if not self._listeners:
             if given:
                 LOG.warning('No listener gets these notices: set [plan_webhook] url or [messaging] '
                             'plan_notifications, or let a program read /v1/events of kronos-api')
             return
-        announced = []
-        for notice in store.notices.list_unannounced_notices(lease.scope, store.now(), ANNOUNCED):
-            if self._notify(messages.ANNOUNCED, lease.scope,
-                            messages.notice_payload(lease.scope, notice)) is False:
-                break
-            announced.append(notice)
-        store.notices.record_announcements(lease, announced)
+        waiting = {_find_key(notice): notice for notice in
+                   store.notices.list_unannounced_notices(lease.scope, store.now())}
+        before = self._taken.get(lease.scope) or [set() for _listener in self._listeners]
+        taken = [has.intersection(waiting) | _offer_notices(listener, lease.scope, [
+                     notice for key, notice in waiting.items() if key not in has][:MOST_ANNOUNCED])
+                 for listener, has in zip(self._listeners, before, strict=True)]
+        self._taken[lease.scope] = taken
+        announced = set.intersection(*taken)
+        store.notices.record_announcements(
+            lease, [notice for key, notice in waiting.items() if key in announced])
 
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:
@@ -176,7 +186,7 @@ class PlanAnnouncer:
         :param lapsed: tasks that no operator approved in time.
         """
         scope = lease.scope
-        if self._notify is None:
+        if not self._listeners:
             return
         for plan_id, number in Counter(task.plan_id for task in lapsed).items():
             self._notify(messages.format_decision_event(messages.LAPSED), scope,
@@ -191,6 +201,22 @@ class PlanAnnouncer:
                 self._notify(messages.format_decision_event(d.verb), scope,
                              messages.decision_payload(
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
+
+
+def _find_key(notice: model.MoveNotice) -> _NoticeKey:
+    """Return the fields that stay when the notice is extended."""
+    return notice.instance_uuid, notice.noticed_at
+
+
+def _offer_notices(listener: Listener, scope: str,
+                   notices: Sequence[model.MoveNotice]) -> set[_NoticeKey]:
+    """Offer notices to a listener until it refuses one; return the keys of those that it took."""
+    taken = set()
+    for notice in notices:
+        if listener(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice)) is False:
+            break
+        taken.add(_find_key(notice))
+    return taken
 
 
 class SchedulerPublisher:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import math
 import threading
 from typing import Any, Self
 
@@ -36,14 +35,15 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import notifications
+from kronos_nova.rebalancer.engine import owner_notices
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import failover
-from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.planning import tasks
@@ -59,8 +59,6 @@ AUTHOR = 'kronos-engine'
 
 #: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
-#: Seconds between two plans of a scope that suppose that all owners of instances had notice.
-SUPPOSE_EVERY = 600.0
 
 Cast = Callable[[model.Task], None]
 
@@ -110,8 +108,7 @@ class ScopePlanner:
         self._monotonic = monotonic
         #: The newest failover certificate of each scope.
         self._certificates: dict[str, failover.FailoverCertificate] = {}
-        #: When each scope was last planned as if all owners had notice.
-        self._supposed: dict[str, float] = {}
+        self._notices = owner_notices.OwnerNotices(conf, store, listeners, stopping)
 
     def plan_scope(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
                    live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
@@ -147,7 +144,43 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
-        view = self._let_drain_overtake(scope, held, plan, now)
+        overtaking = self._find_overtaking_view(scope, held, now)
+
+        def give_drain_notices(tripped: bool = False) -> None:
+            if lease is not None:
+                self._notices.give_drain_notices(
+                    lease, *(self._build_planless_input(view, policy_set, now)
+                             for view in (overtaking or held, held)), tripped)
+
+        try:
+            made = self._make_plan(scope, lease, plan, held, overtaking, policy_set, now)
+        except exception.StoreError:
+            raise
+        except Exception:
+            give_drain_notices()  # They depend on no plan.
+            raise
+        if made is None:
+            return None
+        outcome, view, tripped = made
+        give_drain_notices(tripped)
+        if lease is not None and not tripped:
+            self._notices.give_balance_notices(
+                lease, outcome.request, outcome.plan, lambda history: self._plan_confirmed(
+                    lease, plan, view.replace_history(history), now)[0].plan)
+        return outcome
+
+    def _make_plan(self, scope: str, lease: Any,
+                   plan: Callable[[ScopeView], planning_pipeline.PassOutcome], held: ScopeView,
+                   overtaking: ScopeView | None, policy_set: policies.PolicySet, now: float,
+                   ) -> tuple[planning_pipeline.PassOutcome, ScopeView, bool] | None:
+        """Make the plan of a scope, and store it.
+
+        :returns: the outcome, its view and whether the circuit breaker has tripped; None when the
+            engine was stopped, and nothing was stored.
+        """
+        view = held
+        if overtaking is not None and preconditions.list_drained_hosts(plan(overtaking).plan):
+            view = overtaking
         confirmed, view = self._plan_confirmed(lease, plan, view, now)
         if self._stopping.is_set():
             return None
@@ -159,14 +192,15 @@ class ScopePlanner:
             else:  # Placement refuses the drain: the plan waits on.
                 outcome, view = plan(held), held
         self._store_plan(lease, outcome, policy_set, self.clock())
-        if lease is not None:
-            try:
-                self._give_notices(lease, outcome, tripped, lambda history: self._plan_confirmed(
-                    lease, plan, view.replace_history(history), now)[0].plan)
-            except exception.KronosException as e:
-                LOG.warning('Scope %s: %s Owners of instances get their notices in a later cycle.',
-                            scope, e)
-        return outcome
+        return outcome, view, tripped
+
+    def _build_planless_input(self, view: ScopeView, policy_set: policies.PolicySet,
+                              now: float) -> planner.PlanningInput:
+        """Build the input of a plan without scores, for what depends on no plan."""
+        return planning_pipeline.build_planning_input(
+            view.cluster, model.ClusterScores({}, now), view.history,
+            planning_settings.build_settings(self._conf, policy_set), now=now,
+            busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster))
 
     def _plan_confirmed(self, lease: Any,
                         plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
@@ -180,47 +214,26 @@ class ScopePlanner:
                     self.add_refusals(view.history, now))))
         return outcome, view
 
-    def _give_notices(self, lease: Any, outcome: planning_pipeline.PassOutcome, tripped: bool,
-                      replan: Callable[[model.MoveHistory], model.Plan]) -> None:
-        """Give the owners of instances notice of the moves that the plan lacks.
-
-        :param tripped: the circuit breaker holds the scope, so that no moves follow.
-        """
-        request, scope = outcome.request, outcome.plan.scope
-        valid_for = float(self._conf.contracts.notice_valid_for)
-        wanted = [] if tripped else move_notices.list_drain_notices(request)
-        if not tripped and request.now >= self._supposed.get(scope, -math.inf) + SUPPOSE_EVERY:
-            wanted += move_notices.list_balance_notices(request, outcome.plan, replan)
-            self._supposed[scope] = request.now
-        if self._stopping.is_set():
-            return
-        given = self._store.notices.record_notices(
-            lease, move_notices.make_notices(request, wanted, self._store.now(), valid_for),
-            move_notices.list_extended_notices(request, valid_for))
-        self._listeners.announce_moves(lease, self._store, given)
-
-    def _let_drain_overtake(self, scope: str, held: ScopeView,
-                            plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
-                            now: float) -> ScopeView:
+    def _find_overtaking_view(self, scope: str, held: ScopeView,
+                              now: float) -> ScopeView | None:
         """Return the view in which a drain goes before the plan for balance that holds the scope.
 
-        ``held`` comes back if no such plan holds the scope, or no drain has a move to make.
+        None: no such plan holds it.
         """
         if held.waiting is None:
-            return held
+            return None
         overtaken = preconditions.find_overtaken_tasks(
             held.cluster, engine_conf.build_options(self._conf), [
                 row.task for row in self._store.tasks.list_tasks_in_states(
                     (model.TaskState.PENDING,), [scope])])
         if not overtaken:
-            return held
-        view = ScopeView(
+            return None
+        return ScopeView(
             drain_precedence.drop_task_moves(held.cluster, {t.instance_uuid for t in overtaken}),
             preconditions.let_drain_overtake(
                 held.history, overtaken, cooldown=self._conf.engine.cooldown,
                 instance_cooldown=self._conf.engine.instance_cooldown, now=now),
             overtaken=tuple(overtaken))
-        return view if preconditions.list_drained_hosts(plan(view).plan) else held
 
     def _supersede_tasks(self, lease: Any, overtaken: Sequence[model.Task],
                          plan: model.Plan) -> None:

@@ -30,8 +30,8 @@ from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: Notices that a cycle gives, at most: further ones follow in the next cycles.
-MOST = 50
+#: Notices that a cycle gives for drains, at most: further ones follow in the next cycles.
+MOST_NOTICES = 50
 #: Reactions of executors to rejections of an instance that end by themselves.
 _ENDING = frozenset({rules.RetryClass.PASSING, rules.RetryClass.NO_ROOM})
 
@@ -73,7 +73,7 @@ def list_balance_notices(request: planner.PlanningInput, plan: model.Plan,
     :param replan: returns the plan that another history would give.
     """
     notified = contracts.list_notified_instances(request.cluster)
-    if not notified or plan.truncated or _moves_for_balance(plan) or planner.scope_hold(
+    if not notified or plan.truncated or _list_balance_moves(plan) or planner.scope_hold(
             request) is not None:
         return []
     view = _build_view(request)
@@ -91,7 +91,7 @@ def list_balance_notices(request: planner.PlanningInput, plan: model.Plan,
         return []
 
     def suppose(notices: dict[str, model.MoveNotice]) -> list[model.Move]:
-        return _moves_for_balance(replan(dataclasses.replace(
+        return _list_balance_moves(replan(dataclasses.replace(
             request.history, notices={**request.history.notices, **notices})))
 
     if announced and suppose(announced):
@@ -123,7 +123,7 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
                 move.instance_uuid, request.cluster.instances[move.instance_uuid].project_id,
                 move.from_host, notice.reason, view.taken_at, movable_from,
                 movable_from + valid_for))
-    return tuple(made[:MOST])
+    return tuple(made[:MOST_NOTICES])
 
 
 def list_extended_notices(request: planner.PlanningInput,
@@ -165,7 +165,7 @@ def _list_staying(request: planner.PlanningInput, notified: frozenset[str]) -> S
     return sorted(notified - {flight.instance_uuid for flight in request.cluster.flights})
 
 
-def _moves_for_balance(plan: model.Plan) -> list[model.Move]:
+def _list_balance_moves(plan: model.Plan) -> list[model.Move]:
     return [move for move in plan.moves if move.phase is not model.Phase.EVACUATE]
 
 

@@ -44,7 +44,7 @@ class NoticeRepository(transactions.Repository):
         def write_notices(connection: sa.Connection) -> tuple[model.MoveNotice, ...]:
             now = float(connection.execute(sa.select(
                 self._runner.build_now_clause())).scalar_one()) if given else 0.0
-            stored = tuple(_put_off(notice, now - notice.noticed_at)
+            stored = tuple(_postpone_notice(notice, now - notice.noticed_at)
                            for notice in sorted(given, key=lambda n: n.instance_uuid))
             for notice in stored:
                 connection.execute(sa.delete(_notice).where(
@@ -61,9 +61,8 @@ class NoticeRepository(transactions.Repository):
             return stored
         return self._runner.run_under_lease(lease, write_notices) if given or extended else ()
 
-    def list_unannounced_notices(self, scope: str, now: float,
-                                 limit: int) -> list[model.MoveNotice]:
-        """Return the oldest live notices of a scope that were handed to no listener yet.
+    def list_unannounced_notices(self, scope: str, now: float) -> list[model.MoveNotice]:
+        """Return the live notices of a scope that some listener lacks, the oldest first.
 
         :param now: seconds since the epoch.
         """
@@ -71,11 +70,11 @@ class NoticeRepository(transactions.Repository):
             sa.select(_notice).where(
                 _notice.c.scope == scope, _notice.c.announced_at.is_(None),
                 _notice.c.used_at.is_(None), _notice.c.valid_until > now)
-            .order_by(_notice.c.noticed_at, _notice.c.instance_uuid).limit(limit))])
+            .order_by(_notice.c.noticed_at, _notice.c.instance_uuid))])
 
     def record_announcements(self, lease: rows.ScopeLease,
                              announced: Sequence[model.MoveNotice]) -> None:
-        """Write that listeners have got notices.
+        """Write that all listeners have got notices.
 
         :raises LeaseLost: nothing was written.
         """
@@ -112,7 +111,7 @@ def list_live_notices(connection: sa.Connection, now: float,
             for query in queries for row in connection.execute(query)}
 
 
-def _put_off(notice: model.MoveNotice, seconds: float) -> model.MoveNotice:
+def _postpone_notice(notice: model.MoveNotice, seconds: float) -> model.MoveNotice:
     """Return a notice that is given so many seconds later; it is never given earlier."""
     return notice if seconds <= 0 else dataclasses.replace(
         notice, noticed_at=notice.noticed_at + seconds,
@@ -129,11 +128,11 @@ def list_given_notices(connection: sa.Connection, since: float,
 
 def use_notice(connection: sa.Connection, uuid: str, now: float) -> None:
     """Use up the notice of an instance, because a move of the instance has completed."""
-    connection.execute(*_build_use(uuid, now))
+    connection.execute(*_build_use_update(uuid, now))
 
 
 @statements.build_once
-def _build_use(uuid: str, now: float) -> sa.Update:
+def _build_use_update(uuid: str, now: float) -> sa.Update:
     return sa.update(_notice).where(
         _notice.c.instance_uuid == uuid, _notice.c.used_at.is_(None)).values(used_at=now)
 

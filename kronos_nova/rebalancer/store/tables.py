@@ -370,7 +370,7 @@ notice = make_table(
     sa.Column('movable_from', sa.Double, nullable=False),
     sa.Column('valid_until', sa.Double, nullable=False),
     sa.Column('used_at', sa.Double),
-    # When listeners have got it.
+    # When all listeners had got it.
     sa.Column('announced_at', sa.Double),
     sa.Index('notice_valid_until', 'valid_until'),
     sa.Index('notice_noticed_at', 'noticed_at'),

@@ -27,6 +27,7 @@ from kronos_nova import model
 from kronos_nova.cli import plan_text
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
+from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.engine import engine
@@ -36,6 +37,7 @@ from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.monitoring import samples
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import move_notices
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.report import stored_section
 from kronos_nova.rebalancer.snapshots import reader
@@ -304,7 +306,7 @@ def test_only_plans_with_moves_are_notified(world, waits):
     if waits:
         approving(world)
     told = []
-    engine = world.engine(notify=lambda *args: told.append(args))
+    engine = world.engine(listeners=[lambda *args: told.append(args)])
     engine.run_cycle()
     (plan,) = world.store.plans.list_plans()
     ((event, scope, payload),) = told
@@ -322,7 +324,7 @@ def test_only_plans_with_moves_are_notified(world, waits):
 def test_start_end_and_stop_of_a_drain_are_notified(world):
     world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
     told = []
-    engine = world.engine(notify=lambda *args: told.append(args))
+    engine = world.engine(listeners=[lambda *args: told.append(args)])
 
     def cycle(**service):
         cluster = world.collector.cluster
@@ -352,7 +354,7 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
         **cluster.services, 'a': dataclasses.replace(
             cluster.services['a'], status='disabled', disabled_reason='a change')})
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append(event)])
     engine.run_cycle()
     engine.run_cycle()  # it waits: nothing else is planned, and nothing is drained yet
     assert told == ['plan.created'] and world.store.plans.list_draining_hosts() == frozenset()
@@ -378,7 +380,7 @@ def wait_for_balance(world):
     """Let a plan for balance wait for approval; return it and the engine."""
     approving(world, evacuate_disabled_hosts=True)
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append((event, payload))])
     (row,) = engine.run_cycle()
     assert {move['phase'] for move in row['moves']} == {'spread'}
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
@@ -471,7 +473,7 @@ def test_an_approval_before_the_drain_is_stored_wins(world):
 def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     approving(world)
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append((event, payload))])
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     said = plan_decisions.OperatorDecision('me@here', 'after a look')
@@ -494,7 +496,8 @@ def test_the_next_engine_notifies_a_decision_once(world):
     told = []
 
     def another(name):
-        return world.engine(name, notify=lambda event, scope, payload: told.append((name, event)))
+        return world.engine(name, listeners=[
+            lambda event, scope, payload: told.append((name, event))])
 
     def give_way(engine):
         for scope in tuple(engine._leases.leases):
@@ -539,7 +542,7 @@ def test_why_cycles_fail_is_kept_until_one_comes_to_a_plan(world):
 def test_an_old_decision_is_not_notified(world):
     approving(world)
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append(event)])
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
@@ -552,7 +555,7 @@ def test_an_old_decision_is_not_notified(world):
 def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, caplog):
     approving(world)
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append(event)])
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.clock.now = waiting.until + 1
@@ -569,7 +572,7 @@ def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, cap
 def test_a_lapsed_plan_is_notified(world):
     approving(world)
     told = []
-    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append((event, payload))])
     engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.clock.now = waiting.until + 1
@@ -1613,7 +1616,8 @@ def add_instance(world, name):
 def notify_engine(world):
     told = []
     world.conf.set_override('dry_run', False, 'engine')
-    return world.engine(notify=lambda event, scope, payload: told.append((event, payload))), told
+    engine = world.engine(listeners=[lambda event, scope, payload: told.append((event, payload))])
+    return engine, told
 
 
 NOTIFY = model.Contract(model.ContractSource.FLAVOR, notify=model.NoticePeriod(3600))
@@ -1843,6 +1847,90 @@ def test_a_supposed_plan_that_fails_costs_no_cycle(world, monkeypatch, caplog):
     assert 'get their notices in a later cycle' in caplog.text
 
 
+def list_announced(told):
+    return [(payload['instance_uuid'], payload['reason']) for event, payload in told
+            if event == 'move.announced']
+
+
+def refuse_supposed_plan(_world, monkeypatch):
+    def refuse(*_args):
+        raise exception.PlanRefused(scope='blue', problem='why')
+
+    monkeypatch.setattr(move_notices, 'list_balance_notices', refuse)
+
+
+def break_planner(_world, monkeypatch):
+    def fail(*_args, **_more):
+        raise ZeroDivisionError('a defect')
+
+    monkeypatch.setattr(planner, 'plan', fail)
+
+
+def refuse_plan(_world, monkeypatch):
+    monkeypatch.setattr(checker, 'check', lambda *_args: [model.Rejection('rule', 'why')])
+
+
+def break_metrics(world, _monkeypatch):
+    world.source._hosts = {}
+
+
+@pytest.mark.parametrize('obstacle', [refuse_supposed_plan, break_planner, refuse_plan,
+                                      break_metrics])
+def test_the_notices_of_a_drain_do_not_wait_for_a_plan(world, monkeypatch, obstacle):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    obstacle(world, monkeypatch)
+    for _cycle in range(2):
+        engine.run_safe_cycle()
+    assert list_announced(told) == [(A0, 'drain')]
+    assert world.store.notices.read_notices(world.clock.now).keys() == {A0}
+
+
+def test_the_notices_of_a_drain_last_while_no_plan_can_be_made(world, monkeypatch):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    world.conf.set_override('notice_valid_for', 3600, 'contracts')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    refuse_plan(world, monkeypatch)
+    began = world.clock.now
+    for _cycle in range(4):
+        engine.run_safe_cycle()
+        world.clock.now += 3000
+    (given,) = world.store.notices.read_notices(world.clock.now).values()
+    assert given.noticed_at == began and len(told) == 1
+
+
+def test_an_engine_that_stops_while_a_plan_fails_gives_no_notice(world, monkeypatch):
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+
+    def stop(*_args):
+        engine.stop()
+        return [model.Rejection('rule', 'why')]
+
+    monkeypatch.setattr(checker, 'check', stop)
+    engine.run_safe_cycle()
+    assert told == [] and world.store.notices.read_notices(world.clock.now) == {}
+
+
+def test_a_drain_gives_notice_while_a_plan_for_balance_waits_for_approval(world):
+    approving(world, approval_seconds=86400)
+    engine, told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    (row,) = engine.run_cycle()
+    assert [move['instance_uuid'] for move in row['moves']] == [A0]
+    state_contracts(world, NOTIFY, B0)
+    disable(world, 'b')
+    told.clear()
+    engine.run_cycle()
+    assert list_announced(told) == [(B0, 'drain')]
+
+
 def test_notices_without_a_listener_are_logged_and_announced_to_a_later_one(world, caplog):
     world.conf.set_override('dry_run', False, 'engine')
     state_contracts(world, NOTIFY, *world.collector.cluster.instances)
@@ -1856,14 +1944,62 @@ def test_notices_without_a_listener_are_logged_and_announced_to_a_later_one(worl
 def test_a_notice_that_a_listener_cannot_take_is_announced_later(world):
     told, full = [], [True]
     world.conf.set_override('dry_run', False, 'engine')
-    engine = world.engine(notify=lambda event, scope, payload: (
-        False if full[0] else told.append(payload['instance_uuid'])))
+    engine = world.engine(listeners=[lambda event, scope, payload: (
+        False if full[0] else told.append(payload['instance_uuid']))])
     state_contracts(world, NOTIFY, *world.collector.cluster.instances)
     engine.run_cycle()
     full[0] = False
     engine.run_cycle()
     engine.run_cycle()
     assert told == [A0]
+
+
+@pytest.mark.parametrize('silent', [0, 1])
+def test_a_listener_that_takes_no_notice_holds_up_no_other(world, silent):
+    told, full = [[], []], [True]
+
+    def listen(number):
+        def take(event, scope, payload):
+            if number == silent and full[0]:
+                return False
+            if event == 'move.announced':
+                told[number].append(payload['instance_uuid'])
+            return True
+        return take
+
+    world.conf.set_override('dry_run', False, 'engine')
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    world.conf.set_override('notice_valid_for', 3600, 'contracts')
+    engine = world.engine(listeners=[listen(0), listen(1)])
+    names = sorted([A0, *(add_instance(world, f'a{n}') for n in range(1, 4))])
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    for _cycle in range(4):  # the notices are extended meanwhile
+        engine.run_cycle()
+        lock_instances(world)
+        world.clock.now += 3000
+    assert all(n.valid_until > n.movable_from + 3600 for n in world.store.notices.read_notices(
+        world.clock.now).values())
+    assert told[silent] == [] and sorted(told[not silent]) == names
+    full[0] = False
+    for _cycle in range(2):
+        engine.run_cycle()
+    assert sorted(told[silent]) == sorted(told[not silent]) == names
+
+
+def test_a_listener_gets_later_notices_while_another_one_takes_none(world):
+    told = []
+    world.conf.set_override('dry_run', False, 'engine')
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    engine = world.engine(listeners=[
+        lambda event, scope, payload: False,
+        lambda event, scope, payload: told.append((event, payload))])
+    names = [A0, *(add_instance(world, f'a{n}') for n in range(1, 60))]
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    for _cycle in range(2):
+        engine.run_cycle()
+    assert sorted(list_announced(told)) == sorted((uuid, 'drain') for uuid in names)
 
 
 def test_an_instance_that_a_contract_forbids_to_move_is_not_announced(world):

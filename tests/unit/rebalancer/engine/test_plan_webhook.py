@@ -57,8 +57,8 @@ def wait_for(condition):
 
 
 def test_an_event_is_posted_and_signed(conf, server):
-    told = daemons.join_listeners(None, webhook := daemons.plan_webhook(conf))
-    assert told('plan.approved', 'blue', PAYLOAD)
+    webhook = daemons.plan_webhook(conf)
+    assert webhook('plan.approved', 'blue', PAYLOAD)
     webhook.close()
     (method, path, headers, body), = server.requests
     assert (method, path) == ('POST', '/x')
@@ -66,15 +66,6 @@ def test_an_event_is_posted_and_signed(conf, server):
                         hashlib.sha256).hexdigest()
     assert headers['Kronos-Signature'] == f'v1={expected}'
     assert json.loads(body) == {**PAYLOAD, 'event': 'plan.approved'}
-
-
-def test_a_listener_that_cannot_take_an_event_is_reported():
-    told = []
-    listeners = [told.append, lambda event: False, told.append]
-    joined = daemons.join_listeners(*[
-        lambda event, scope, payload, listen=listen: listen(event) for listen in listeners])
-    assert joined('plan.approved', 'blue', PAYLOAD) is False
-    assert told == ['plan.approved'] * 2
 
 
 def test_events_are_posted_in_their_order_and_tried_again(conf, server):
@@ -152,7 +143,6 @@ def test_without_an_address_and_in_a_dry_run_nothing_is_posted(conf):
     conf.set_override('dry_run', False, 'engine')
     conf.set_override('url', None, 'plan_webhook')
     assert daemons.plan_webhook(conf) is None
-    assert daemons.join_listeners(None, None) is None
 
 
 @pytest.mark.parametrize(('status', 'problem'), [

@@ -142,13 +142,13 @@ def test_a_notice_is_announced_until_listeners_have_it(store):
     given = store.notices.record_notices(lease, [notice(), notice('u2'), notice('u3')])
     other = cases.lease_of(store, 'red')
     store.notices.record_notices(other, [notice('u4')])
-    assert store.notices.list_unannounced_notices('blue', NOW, 2) == list(given[:2])
+    assert store.notices.list_unannounced_notices('blue', NOW) == list(given)
     store.notices.record_announcements(lease, given[:2])
-    assert store.notices.list_unannounced_notices('blue', NOW, 9) == [given[2]]
-    assert store.notices.list_unannounced_notices('blue', NOW + 120, 9) == []
+    assert store.notices.list_unannounced_notices('blue', NOW) == [given[2]]
+    assert store.notices.list_unannounced_notices('blue', NOW + 120) == []
     # A new notice of the same instance is another one.
     store.notices.record_notices(lease, [notice(noticed_at=NOW + 1)])
-    assert [n.instance_uuid for n in store.notices.list_unannounced_notices('blue', NOW, 9)] == [
+    assert [n.instance_uuid for n in store.notices.list_unannounced_notices('blue', NOW)] == [
         'u3', 'u1']
 
 
