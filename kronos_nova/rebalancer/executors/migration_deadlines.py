@@ -67,7 +67,8 @@ class MigrationDeadlines:
             wanted = row.error
         elif self._may_abort(row):
             wanted = ABORTING
-        if row.error_type != exception.MigrationTimeout.wire_type:
+        if (row.error_type, row.task.state) != (
+                exception.MigrationTimeout.wire_type, TaskState.UNKNOWN):
             LOG.warning('%s: %s: it is past its deadline; it keeps its slot and is watched until '
                         'Nova says how it ended. See its migration in Nova.',
                         model.format_task(row.task), exception.MigrationTimeout.wire_type)

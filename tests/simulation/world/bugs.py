@@ -670,7 +670,7 @@ def late_and_forgotten(patch: Patch) -> None:
     real = stray_migrations.StrayMigrations.keep_lost_request
 
     def remember(self: Any, *args: Any) -> None:
-        if sys.exception() is None:
+        if not isinstance(sys.exception(), exception.StoreError):
             real(self, *args)
     patch.setattr(stray_migrations.StrayMigrations, 'keep_lost_request', remember)
     patch.setitem(faults.FAULTS, 'database is read-only', 0.15)
@@ -768,7 +768,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A record that Nova left behind is watched for ever': (0, 'no_slot_is_held_for_ever'),
     'A request that came too late is not looked after': (1, 'late_requests_are_said'),
     'A request that came too late is forgotten when the database fails': (
-        37, 'late_requests_are_said'),
+        18, 'late_requests_are_said'),
     'ERROR after our own abort is taken for a fault of the instance': (
         14, 'own_abort_is_forgiven'),
     'An executor announces an end that another one has written': (16, 'told_once'),

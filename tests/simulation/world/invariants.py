@@ -188,10 +188,10 @@ def slots(run: 'runs.Run') -> Found:
 
 
 def unknown_is_said(run: 'runs.Run') -> Found:
-    """A task that is unknown was spoken of in a warning."""
+    """Each time that a task becomes unknown, a warning has named it since its last state."""
     for task_id, (_before, after) in run.steps.items():
-        if after == 'unknown' and not run.said(task_id, run.tasks[task_id].instance):
-            return f'task {task_id} is unknown and nobody was told'
+        if after == 'unknown' and not run.is_named(task_id):
+            return f'task {task_id} is unknown, and no warning names it'
     return None
 
 

@@ -151,6 +151,8 @@ class Run:
         #: When a task came into the database.
         self.made: dict[str, float] = {}
         self.ended: dict[str, float] = {}
+        #: How many warnings there were when a task last changed its state.
+        self._warnings_before: dict[str, int] = {}
         self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
         self.writer: processes.Process | approval.Approver | None = None
@@ -353,6 +355,7 @@ class Run:
             if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
                 self.balanced[plan.scope] = began
         for task_id, (_before, after) in self.steps.items():
+            self._warnings_before[task_id] = len(self._log.texts)
             self.made.setdefault(task_id, self.now)
             self.counts[f'{after} tasks'] += 1
             self.approver.saw(task_id, _before, after)
@@ -441,8 +444,10 @@ class Run:
                     m.from_host == task.from_host or m.status in (
                         'completed', 'confirmed', 'done'))}
 
-    def said(self, *words: str) -> bool:
-        return any(word in text for text in self._log.texts for word in words)
+    def is_named(self, task_id: str) -> bool:
+        """Return whether a warning has named a task since its last change of state."""
+        return any(task_id in text
+                   for text in self._log.texts[self._warnings_before.get(task_id, 0):])
 
     def was_said_late(self, task_id: str) -> bool:
         """Return whether an operator can read that a request of a task came too late."""
