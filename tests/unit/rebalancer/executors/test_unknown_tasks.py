@@ -36,7 +36,7 @@ class WatchedWrites:
     def __init__(self, bench, caplog, failing, answer_is_lost):
         self.bench, self.caplog = bench, caplog
         self.left, self.answer_is_lost = failing, answer_is_lost
-        self.state, self.read, self.unknown = None, 0, 0
+        self.state, self.read, self.named = None, 0, []
         self.run, bench.store._run = bench.store._run, self.run_step
 
     def run_step(self, step, *, begin='IMMEDIATE'):
@@ -58,9 +58,10 @@ class WatchedWrites:
         records = self.caplog.records[self.read:]
         self.state, self.read = state, len(self.caplog.records)
         if state is TaskState.UNKNOWN:
-            self.unknown += 1
-            assert any(task_id in record.getMessage() for record in records
-                       if record.levelno >= logging.WARNING), (self.left, self.answer_is_lost)
+            # No assertion here: the worker would catch it.
+            self.named.append(any(task_id in record.getMessage() for record in records
+                                  if record.levelno >= logging.WARNING
+                                  and 'taken over' not in record.getMessage()))
 
 
 def lose_answer_of_nova(driver):
@@ -103,8 +104,9 @@ def test_warning_names_task_before_it_is_unknown(caplog, prepare, always, answer
         for _pass in range(14):
             work(bench, executor)
         assert watched.left < -1, 'the write was reached'
-        times.append(watched.unknown)
+        times.append(watched.named)
         bench.store.close()
+    assert all(named for each in times for named in each), times
     assert all(times) if always else any(times)
 
 
