@@ -169,6 +169,23 @@ class PlanAnnouncer:
             announced.append(notice)
         store.notices.record_announcements(lease, announced)
 
+    def announce_held_host(self, campaign: model.Campaign, host: str, now: float) -> bool:
+        """Announce that a host is empty and held for maintenance.
+
+        :param now: when that was; a repeated announcement has another time.
+        :returns: False, if a listener could not take it: it follows in the next cycle.
+        """
+        return self._notify is None or self._notify(
+            messages.HOST_HELD, campaign.scope,
+            messages.held_host_payload(campaign, host, now)) is not False
+
+    def announce_campaign(self, campaign: model.Campaign, state: model.CampaignState, now: float,
+                          reason: str) -> None:
+        """Announce that a campaign pauses or has ended, once."""
+        if self._notify is not None:
+            self._notify(messages.format_campaign_event(state), campaign.scope,
+                         messages.campaign_payload(campaign, now, reason))
+
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:
         """Announce the operators' decisions on the scope's plans, and approvals that came too late.

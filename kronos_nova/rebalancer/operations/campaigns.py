@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
 
 #: Names of hosts that an error has at most.
 NAMED = 5
@@ -44,12 +45,9 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
     cloud = session.cloud_for_requests
-    names = _list_hosts(cloud, hosts, aggregate)
-    cluster = _find_cluster(cloud, names)
+    names, cluster = find_hosts(cloud, hosts, aggregate)
     request = session.build_request(cluster, cloud)
-    disabled = sum(not cluster.services[host].enabled and host not in names
-                   for host in cluster.scope_hosts if host in cluster.services)
-    most = max(1, int(request.options.max_drain_fraction * len(cluster.scope_hosts)) - disabled)
+    most = count_together(cluster, request.options, names)
     if together is not None and not 1 <= together <= most:
         raise exception.ConfigError(
             path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
@@ -68,6 +66,22 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
         *forecast.obstacles, *list_obstacles(request, forecast, waiting)))
 
 
+def find_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
+               aggregate: str | None) -> tuple[Sequence[str], model.Cluster]:
+    """Return the hosts of a campaign in order of their names, and the cluster of their scope.
+
+    :raises ConfigError: a host does not exist, there is none, or they are not those of one scope.
+    """
+    names = _list_hosts(cloud, hosts, aggregate)
+    return names, _find_cluster(cloud, names)
+
+
+def count_together(cluster: model.Cluster, options: model.PlanningOptions,
+                   hosts: Collection[str]) -> int:
+    """Return how many of the hosts engines drain at a time (``max_drain_fraction``)."""
+    return max(1, planning_holds.count_drainable_hosts(cluster, options, hosts))
+
+
 def list_obstacles(request: planner.PlanningInput, forecast: campaign_forecasts.CampaignForecast,
                    waiting: str | None) -> tuple[str, ...]:
     """List why engines, as configured, would not carry the forecast out, or not now.
@@ -75,9 +89,6 @@ def list_obstacles(request: planner.PlanningInput, forecast: campaign_forecasts.
     :param waiting: the plan that waits for approval and gives way to no drain; None: no plan.
     """
     obstacles = [] if waiting is None else [waiting]
-    if request.options.failover == model.FailoverMode.ENFORCE:
-        obstacles.append('failover = enforce: engines leave out moves after which instances of a '
-                         'failed host would find no place, and the forecast does not')
     largest = max(forecast.steps, key=lambda step: len(step.hosts), default=None)
     return (*drains.list_obstacles(request, largest.hosts if largest else ()), *obstacles)
 
