@@ -21,6 +21,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 from typing import Protocol
 
 from oslo_config import cfg
@@ -126,10 +127,12 @@ class CampaignConductor:
         now = self._store.now()
         settings = self._build_settings(campaign, outcome, now)
         taken_at = now - (self._clock() - outcome.cluster.taken_at)
-        for host in campaign.begun_hosts:
-            reading = self._read_host(campaign, host, outcome.cluster, taken_at)
-            step = campaign_steps.judge_host(campaign, host, reading, now, settings)
-            self._take_step(lease, campaign, host, step, now)
+        for begun in campaign.begun_hosts:
+            host: model.CampaignHost | None = begun
+            while host is not None:
+                reading = self._read_host(campaign, host, outcome.cluster, taken_at)
+                step = campaign_steps.judge_host(campaign, host, reading, now, settings)
+                host = self._take_step(lease, campaign, host, step, now)
         # A step may have paused it, or the last host may be over.
         campaign = self._store.campaigns.find_live_campaign(lease.scope)
         if campaign is not None and not campaign.begun_hosts:
@@ -193,9 +196,10 @@ class CampaignConductor:
         return found
 
     def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
-                   host: model.CampaignHost, step: campaign_steps.HostStep, now: float) -> None:
-        """Write what changes, then do the deed."""
-        values: dict[str, object] = {}
+                   host: model.CampaignHost, step: campaign_steps.HostStep,
+                   now: float) -> model.CampaignHost | None:
+        """Write what changes, then do the deed; return the host in a new state, which goes on."""
+        values: dict[str, Any] = {}
         if step.state is not None:
             values = {'state': step.state.value, 'since': now, 'worker': None}
         if step.disabled:
@@ -205,16 +209,19 @@ class CampaignConductor:
         if step.trouble and campaign.state is model.CampaignState.RUNNING:
             self._pause(lease, campaign, step.trouble)
         if step.trouble and step.state is None:
-            return
+            return None
         if values and not self._store.campaigns.change_host(lease, campaign.campaign_id, host,
                                                             **values):
-            return  # an operator was faster
-        if step.state is not None:
-            self._programs.forget(_build_key(campaign, host, 'command'))
-            LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host,
-                     step.state, f': {step.detail}' if step.detail else '')
+            return None  # an operator was faster
         if step.deed is not None:
             self._do_deed(lease, campaign, host, step.deed, now)
+        if step.state is None:
+            return None
+        self._programs.forget(_build_key(campaign, host, 'command'))
+        LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
+                 f': {step.detail}' if step.detail else '')
+        return dataclasses.replace(host, state=step.state, since=now, worker=None,
+                                   detail=step.detail) if step.state.is_begun else None
 
     def _do_deed(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                  host: model.CampaignHost, deed: campaign_steps.Deed, now: float) -> None:
