@@ -210,7 +210,7 @@ class AbortCampaign(_CampaignOrder):
     def order(self, session: Any, scope: str | None, reason: str) -> str:
         campaign = campaign_orders.abort_campaign(session, scope, reason)
         return (f'Campaign {campaign.campaign_id} ends; engines enable the hosts that they were '
-                'emptying. kronos campaign status shows what is left.')
+                'emptying. kronos campaign status shows the others.')
 
 
 class _HostOrder(database_command.DatabaseCommand):

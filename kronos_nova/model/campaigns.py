@@ -22,7 +22,7 @@ class CampaignState(enum.StrEnum):
     """The state of a campaign."""
 
     RUNNING = 'running'
-    #: No further host begins, and none is handed over; hosts that come back are enabled.
+    #: Neither a host nor any work begins; hosts that come back are enabled.
     PAUSED = 'paused'
     #: It ends once the hosts that it has begun with are enabled.
     ABORTING = 'aborting'

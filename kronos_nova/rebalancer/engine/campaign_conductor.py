@@ -21,8 +21,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
-from typing import Protocol
+from typing import Any, Protocol
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -228,7 +227,7 @@ class CampaignConductor:
         """Do the deed; what fails is tried again in the next cycle."""
         try:
             if deed is campaign_steps.Deed.ANNOUNCE:
-                if self._announcer.announce_held_host(campaign, host.host, now):
+                if self._announcer.announce_held_host(campaign, host):
                     self._store.campaigns.change_host(lease, campaign.campaign_id, host,
                                                       announced_at=now)
             elif deed is campaign_steps.Deed.BEGIN_WORK:

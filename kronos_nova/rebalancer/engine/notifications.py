@@ -169,15 +169,14 @@ class PlanAnnouncer:
             announced.append(notice)
         store.notices.record_announcements(lease, announced)
 
-    def announce_held_host(self, campaign: model.Campaign, host: str, now: float) -> bool:
-        """Announce that a host is empty and held for maintenance.
+    def announce_held_host(self, campaign: model.Campaign, host: model.CampaignHost) -> bool:
+        """Announce that a host is empty and held for maintenance; a repetition says the same.
 
-        :param now: when that was; a repeated announcement has another time.
         :returns: False, if a listener could not take it: it follows in the next cycle.
         """
         return self._notify is None or self._notify(
             messages.HOST_HELD, campaign.scope,
-            messages.held_host_payload(campaign, host, now)) is not False
+            messages.held_host_payload(campaign, host)) is not False
 
     def announce_campaign(self, campaign: model.Campaign, state: model.CampaignState, now: float,
                           reason: str) -> None:

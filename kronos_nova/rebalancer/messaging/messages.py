@@ -202,10 +202,11 @@ def campaign_payload(campaign: model.Campaign, at: float, reason: str) -> dict[s
             'campaign_id': campaign.campaign_id, 'at': _format_time(at), 'reason': reason}
 
 
-def held_host_payload(campaign: model.Campaign, host: str, at: float) -> dict[str, Any]:
+def held_host_payload(campaign: model.Campaign, host: model.CampaignHost) -> dict[str, Any]:
     """Return the payload of ``campaign.host_held``: the host is empty, and may be rebooted."""
     return {'version': VERSION, 'aggregate': campaign.scope,
-            'campaign_id': campaign.campaign_id, 'host': host, 'at': _format_time(at)}
+            'campaign_id': campaign.campaign_id, 'host': host.host,
+            'at': _format_time(host.since)}
 
 
 def notice_payload(scope: str, notice: model.MoveNotice) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def pause_campaign(session: sessions.DatabaseSession, scope: str | None,
     """Pause a campaign that runs: no further host begins, and no work does.
 
     :param scope: its scope; None: that of the only campaign.
-    :raises KronosException: there is no such campaign, or it does not run.
+    :raises KronosException: the scope has no campaign, or it does not run.
     """
     return _order_state(session, scope, (model.CampaignState.RUNNING,),
                         model.CampaignState.PAUSED, 'campaign paused', reason)
@@ -181,7 +181,7 @@ def _order_state(session: sessions.DatabaseSession, scope: str | None,
 def find_live_campaign(live: Sequence[model.Campaign], scope: str | None) -> model.Campaign:
     """Return the campaign of a scope; None: the only one.
 
-    :raises ConfigError: there is none, or there are several.
+    :raises ConfigError: no campaign goes on, or several do.
     """
     found = [campaign for campaign in live if scope in (None, campaign.scope)]
     if len(found) == 1:

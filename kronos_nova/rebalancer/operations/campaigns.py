@@ -70,10 +70,13 @@ def find_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
                aggregate: str | None) -> tuple[Sequence[str], model.Cluster]:
     """Return the hosts of a campaign in order of their names, and the cluster of their scope.
 
-    :raises ConfigError: a host does not exist, there is none, or they are not those of one scope.
+    :raises ConfigError: a host does not exist, no host is named, or they are not those of one
+        scope, or of one cell.
     """
     names = _list_hosts(cloud, hosts, aggregate)
-    return names, _find_cluster(cloud, names)
+    cluster = _find_cluster(cloud, names)
+    _refuse_several_cells(cluster, names)
+    return names, cluster
 
 
 def count_together(cluster: model.Cluster, options: model.PlanningOptions,
@@ -122,6 +125,24 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
             path='command line', field='HOST', problem='no compute host is named',
             remedy='Name hosts, or an --aggregate with hosts.')
     return sorted(names)
+
+
+def _refuse_several_cells(cluster: model.Cluster, hosts: Sequence[str]) -> None:
+    """Check that the hosts belong to one cell, as far as aggregates name their cells.
+
+    :raises ConfigError: they belong to several: no instance moves from one to another.
+    """
+    first: dict[str, str] = {}
+    for host in hosts:
+        cell = cluster.hosts[host].cell
+        if cell is not None:
+            first.setdefault(cell, host)
+    if len(first) > 1:
+        raise exception.ConfigError(
+            path='command line', field='HOST',
+            problem='the hosts belong to several cells: ' + ', '.join(
+                f'{host} to {cell}' for cell, host in sorted(first.items())[:NAMED]),
+            remedy='Plan a campaign for the hosts of each cell: no instance moves between cells')
 
 
 def _find_cluster(cloud: cloud_state.CloudState, hosts: Sequence[str]) -> model.Cluster:

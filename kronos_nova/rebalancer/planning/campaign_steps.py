@@ -27,6 +27,8 @@ from kronos_nova.text import times
 SETTLE_SECONDS = 60.0
 #: Seconds within which the request of an engine that has died reaches Nova.
 LATE_SECONDS = 120.0
+#: Seconds after which listeners get the news of a held host again: a webhook may have lost it.
+REMIND_SECONDS = 600.0
 
 
 class Deed(enum.Enum):
@@ -115,7 +117,7 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
         case states.EMPTYING:
             return _judge_emptying(host, service, reading)
         case states.HELD:
-            return _judge_held(campaign, host, service, reading, settings)
+            return _judge_held(campaign, host, service, reading, now, settings)
         case states.WORKING:
             return _judge_working(host, reading)
         case states.RETURNING:
@@ -143,14 +145,15 @@ def _judge_emptying(host: model.CampaignHost, service: model.Service,
 
 
 def _judge_held(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
-                reading: HostReading, settings: StepSettings) -> HostStep:
+                reading: HostReading, now: float, settings: StepSettings) -> HostStep:
     if service.enabled:
         return HostStep(trouble=f'another user has enabled host {host.host}, which is held for '
                                 'maintenance; kronos campaign done or skip says how it goes on')
     if reading.instances or reading.claimed:
         return HostStep(trouble=f'host {host.host} is held for maintenance and is no longer empty')
     if not settings.has_command:
-        return HostStep(deed=None if host.announced_at is not None else Deed.ANNOUNCE)
+        is_known = host.announced_at is not None and now < host.announced_at + REMIND_SECONDS
+        return HostStep(deed=None if is_known else Deed.ANNOUNCE)
     if campaign.state is model.CampaignState.ABORTING:
         return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
     if campaign.state is not model.CampaignState.RUNNING or settings.may_begin is not None:
