@@ -324,14 +324,11 @@ class CampaignConductor:
                 blocked[0].reason if blocked else 'no plan was found')
         _cloud, hosts, plans = found
         opened = any(move.to_host in to_come for plan, _request in plans for move in plan.moves)
-        if self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts, opened=opened,
-                                            now=now):
-            LOG.info('Campaign %s: next are %s', campaign.campaign_id, ', '.join(hosts))
-            for host in campaign.hosts:
-                if host.host in hosts:
-                    self._do_deed(lease, campaign, dataclasses.replace(
-                        host, state=model.CampaignHostState.EMPTYING),
-                        campaign_steps.Deed.DISABLE, now)
+        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts,
+                                                 opened=opened, now=now)
+        for host in begun:
+            LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
+            self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
         return None
 
     def _end(self, lease: store_rows.ScopeLease, campaign: model.Campaign, now: float) -> None:

@@ -16,7 +16,6 @@ Engines write under the lease of the scope, operators without one. Each change o
 states in which it may take place, so that of an engine and an operator one comes first.
 """
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
@@ -101,23 +100,26 @@ class CampaignRepository(transactions.Repository):
     # Changes by engines.
 
     def begin_step(self, lease: rows.ScopeLease, campaign_id: str, hosts: Collection[str], *,
-                   opened: bool, now: float) -> bool:
-        """Let hosts begin together; return False, and write nothing, unless the campaign runs.
+                   opened: bool, now: float) -> list[model.CampaignHost]:
+        """Let hosts begin together; return those that are being emptied now.
+
+        No host begins unless the campaign runs; one that an operator has left out does not.
 
         :param opened: their instances may move onto hosts that are to come.
         :raises LeaseLost: nothing was written.
         """
-        def write_step(connection: sa.Connection) -> bool:
+        def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
             if not _hold_running(connection, campaign_id, opened=opened, waits=''):
-                return False
-            for host in sorted(hosts):
-                if not _update_host(connection, campaign_id, host,
-                                    (model.CampaignHostState.TO_COME,),
-                                    state=model.CampaignHostState.EMPTYING.value, since=now,
-                                    disabled_at=None, worker=None, announced_at=None, detail=''):
-                    raise _Changed
-            return True
-        return self._run_unless_changed(lease, write_step)
+                return []
+            _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
+                          state=model.CampaignHostState.EMPTYING.value, since=now,
+                          disabled_at=None, worker=None, announced_at=None, detail='')
+            return [_build_host(row) for row in connection.execute(
+                sa.select(_host).where(
+                    _host.c.campaign_id == campaign_id, _host.c.host.in_(hosts),
+                    _host.c.state == model.CampaignHostState.EMPTYING.value)
+                .order_by(_host.c.position))]
+        return self._runner.run_under_lease(lease, write_step)
 
     def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
                    now: float) -> bool:
@@ -126,11 +128,10 @@ class CampaignRepository(transactions.Repository):
         :returns: False unless the campaign runs and the host is held; nothing is written then.
         :raises LeaseLost: nothing was written.
         """
-        def write_work(connection: sa.Connection) -> bool:
-            return _hold_running(connection, campaign_id) and _update_host(
-                connection, campaign_id, host, (model.CampaignHostState.HELD,),
-                state=model.CampaignHostState.WORKING.value, since=now, worker=worker, detail='')
-        return self._run_unless_changed(lease, write_work)
+        return self._runner.run_under_lease(lease, lambda c: (
+            _hold_running(c, campaign_id) and _update_host(
+                c, campaign_id, host, (model.CampaignHostState.HELD,),
+                state=model.CampaignHostState.WORKING.value, since=now, worker=worker, detail='')))
 
     def change_host(self, lease: rows.ScopeLease, campaign_id: str, host: model.CampaignHost,
                     **values: Any) -> bool:
@@ -170,16 +171,15 @@ class CampaignRepository(transactions.Repository):
                   else model.CampaignState.DONE)
 
         def write_end(connection: sa.Connection) -> bool:
-            if not _update_campaign(connection, campaign.campaign_id, (campaign.state,),
-                                    state=ending.value, ended_at=now, live_scope=None, waits=''):
+            if not _update_campaign(connection, campaign.campaign_id, (campaign.state,), waits=''):
                 return False
             left = connection.scalar(sa.select(sa.func.count()).select_from(_host).where(
                 _host.c.campaign_id == campaign.campaign_id, _host.c.state.not_in([
                     state.value for state in model.CampaignHostState if state.is_over])))
-            if left:
-                raise _Changed
-            return True
-        return self._run_unless_changed(lease, write_end)
+            return not left and _update_campaign(
+                connection, campaign.campaign_id, (campaign.state,), state=ending.value,
+                ended_at=now, live_scope=None)
+        return self._runner.run_under_lease(lease, write_end)
 
     # Orders of operators.
 
@@ -201,13 +201,13 @@ class CampaignRepository(transactions.Repository):
                 return False
             if after is model.CampaignState.ABORTING:
                 for state, then in _ABORTED.items():
-                    _update_hosts(connection, campaign_id, state, state=then.value, since=now,
-                                  detail=f'aborted by {by}')
+                    _update_hosts(connection, campaign_id, state, None, state=then.value,
+                                  since=now, detail=f'aborted by {by}')
             if after is model.CampaignState.RUNNING:
-                _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING,
+                _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, None,
                               disabled_at=None)
                 # They have as long as others to come back.
-                _update_hosts(connection, campaign_id, model.CampaignHostState.RETURNING,
+                _update_hosts(connection, campaign_id, model.CampaignHostState.RETURNING, None,
                               since=now)
             audits.add_audit(connection, audits.AuditEntry(
                 now, by, command, _name_target(campaign_id), reason))
@@ -236,18 +236,6 @@ class CampaignRepository(transactions.Repository):
 
     def _read_now(self, connection: sa.Connection) -> float:
         return float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
-
-    def _run_unless_changed(self, lease: rows.ScopeLease,
-                            step: Callable[[sa.Connection], bool]) -> bool:
-        """Run a step under the lease; roll it back when it finds that a state has changed."""
-        try:
-            return self._runner.run_under_lease(lease, step)
-        except _Changed:
-            return False
-
-
-class _Changed(Exception):
-    """A state is not the expected one: the transaction must not take effect."""
 
 
 def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
@@ -297,15 +285,19 @@ def _read_campaigns(connection: sa.Connection, query: sa.Select[Any]) -> list[mo
     for row in connection.execute(
             sa.select(_host).where(_host.c.campaign_id.in_(list(hosts)))
             .order_by(_host.c.position, _host.c.host)) if hosts else ():
-        hosts[row.campaign_id].append(model.CampaignHost(
-            row.host, row.position, model.CampaignHostState(row.state), row.since,
-            row.disabled_at, row.worker, row.announced_at, row.detail))
+        hosts[row.campaign_id].append(_build_host(row))
     return [model.Campaign(
         row.campaign_id, row.scope, row.reason, row.together, row.created_at, row.created_by,
         model.CampaignState(row.state),
         tuple(maintenance_windows.parse_window(text) for text in json.loads(row.windows)),
         bool(row.opened), row.held_by, row.held_because, row.waits, row.migrations, row.seconds,
         row.ended_at, tuple(hosts[row.campaign_id])) for row in found]
+
+
+def _build_host(row: Any) -> model.CampaignHost:
+    return model.CampaignHost(
+        row.host, row.position, model.CampaignHostState(row.state), row.since, row.disabled_at,
+        row.worker, row.announced_at, row.detail)
 
 
 def _hold_running(connection: sa.Connection, campaign_id: str, **values: Any) -> bool:
@@ -329,9 +321,12 @@ def _update_host(connection: sa.Connection, campaign_id: str, host: str,
 
 
 def _update_hosts(connection: sa.Connection, campaign_id: str, before: model.CampaignHostState,
-                  **values: Any) -> None:
-    connection.execute(sa.update(_host).where(
-        _host.c.campaign_id == campaign_id, _host.c.state == before.value).values(values))
+                  hosts: Collection[str] | None, **values: Any) -> None:
+    """Write columns of the hosts in a state; ``hosts``: only of these, None: of all."""
+    which = sa.update(_host).where(
+        _host.c.campaign_id == campaign_id, _host.c.state == before.value)
+    connection.execute((which if hosts is None else which.where(
+        _host.c.host.in_(sorted(hosts)))).values(values))
 
 
 def _name_target(campaign_id: str) -> str:
