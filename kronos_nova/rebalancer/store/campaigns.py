@@ -53,6 +53,14 @@ class HostOrder:
     after: model.CampaignHostState
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignNumbers:
+    """Whether the campaign of a scope pauses, and the number of its hosts by state."""
+
+    is_paused: bool
+    hosts: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
 class CampaignRepository(transactions.Repository):
     """Campaigns, which operators order and engines carry out."""
 
@@ -241,6 +249,20 @@ class CampaignRepository(transactions.Repository):
 def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
     """Return the hosts of a scope's campaign that are still to come, unless a step is opened."""
     return frozenset(connection.scalars(*_select_closed_hosts(scope)))
+
+
+def count_campaign_hosts(connection: sa.Connection) -> dict[str, CampaignNumbers]:
+    """Count the hosts of campaigns that go on, by scope."""
+    found: dict[str, CampaignNumbers] = {}
+    for row in connection.execute(
+            sa.select(_campaign.c.scope, _campaign.c.state.label('campaign_state'), _host.c.state,
+                      sa.func.count().label('number'))
+            .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
+            .where(_campaign.c.live_scope.is_not(None))
+            .group_by(_campaign.c.scope, _campaign.c.state, _host.c.state)):
+        found.setdefault(row.scope, CampaignNumbers(
+            row.campaign_state == model.CampaignState.PAUSED.value)).hosts[row.state] = row.number
+    return found
 
 
 def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
