@@ -78,6 +78,13 @@ class Bench:
         self.programs = {}
         self.exit_status = {}
         self.held_moves = False
+        #: Claims in Placement without an instance: MiB by host.
+        self.orphans = {}
+        #: Servers that Nova shows on each host when it is asked about one.
+        self.hidden = []
+        #: Hosts whose changes Nova does not answer.
+        self.silent = set()
+        self.payloads = []
         self.number = 0
         self.renew_engine()
 
@@ -96,6 +103,7 @@ class Bench:
 
     def notify(self, event, scope, payload):
         self.events.append((event, payload.get('host')))
+        self.payloads.append((event, payload))
         return True
 
     def run_cycle(self, seconds=61.0):
@@ -130,7 +138,8 @@ class Bench:
         hosts = {name: model.Host(name, uuid=name, provider=model.Provider(
             name, inventories={'MEMORY_MB': model.Inventory(MEMORY)},
             used={'MEMORY_MB': sum(i.memory_mb for i in self.instances.values()
-                                   if i.host == name)})) for name in self.hosts}
+                                   if i.host == name) + self.orphans.get(name, 0)}))
+            for name in self.hosts}
         load = Counter(i.host for i in self.instances.values())
         scores = model.ClusterScores({p.name: model.PolicyScores(
             p.name, {h: 0.01 * load[h] for h in hosts}, {h: 0.01 * load[h] for h in hosts},
@@ -214,7 +223,7 @@ class _Service:
         return self._host, self._bench.services[self._host]
 
     def list_left_servers(self):
-        return self._bench.list_instances(self._host)
+        return self._bench.list_instances(self._host) + self._bench.hidden
 
     def disable(self, uuid, reason):
         self._change(status='disabled', disabled_reason=reason)
@@ -224,7 +233,7 @@ class _Service:
 
     def _change(self, **changes):
         self._bench.may_die()
-        if self._bench.services[self._host].state == 'silent':
+        if self._host in self._bench.silent:
             raise api.ApiError('Nova', 'the service', 'no answer')
         self._bench.set_service(self._host, **changes)
         self._bench.may_die()
