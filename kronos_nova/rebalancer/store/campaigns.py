@@ -344,7 +344,7 @@ def _update_host(connection: sa.Connection, campaign_id: str, host: str,
 
 def _update_hosts(connection: sa.Connection, campaign_id: str, before: model.CampaignHostState,
                   hosts: Collection[str] | None, **values: Any) -> None:
-    """Write columns of the hosts in a state; ``hosts``: only of these, None: of all."""
+    """Write columns of the hosts in a state; ``hosts``: only these hosts, None: all."""
     which = sa.update(_host).where(
         _host.c.campaign_id == campaign_id, _host.c.state == before.value)
     connection.execute((which if hosts is None else which.where(

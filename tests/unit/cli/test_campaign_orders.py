@@ -90,7 +90,7 @@ def test_a_pause_and_a_resume_name_the_person_and_are_in_the_audit(run, store):
         ('campaign started', 'new firmware')]
 
 
-def test_an_abort_leaves_out_what_has_not_begun_and_keeps_what_is_held(run, store):
+def test_an_abort_leaves_out_later_hosts_and_keeps_those_that_are_held(run, store):
     start(store, a='done', b='held', c='emptying', d='to-come')
     status, out, error = run('abort', '--reason', 'a mistake')
     assert status == 0 and 'Campaign id-blue ends' in out, error

@@ -179,7 +179,7 @@ def test_a_held_host_with_an_instance_begins_no_command():
     assert bench.reboots == {}
 
 
-def test_nova_is_asked_once_more_right_before_the_command():
+def test_the_engine_asks_nova_once_more_right_before_the_command():
     bench = make_bench(command='command')
     bench.start('b')
     bench.hidden = ['arrived']
@@ -231,7 +231,7 @@ def test_a_host_that_does_not_come_back_pauses_the_campaign_and_is_enabled_later
     assert bench.states() == {'a': 'done', 'b': 'to-come'} and bench.services['a'].enabled
 
 
-def test_an_abort_enables_what_is_emptied_and_waits_for_what_is_held():
+def test_an_abort_enables_hosts_that_are_emptied_and_waits_for_held_ones():
     bench = make_bench()
     bench.start('abc', together=2)
     carry_to(bench, 'b', 'held')
@@ -248,7 +248,7 @@ def test_an_abort_enables_what_is_emptied_and_waits_for_what_is_held():
     assert all(service.enabled for service in bench.services.values())
 
 
-def test_nova_that_does_not_answer_is_asked_again():
+def test_the_engine_asks_again_after_no_answer_of_nova():
     bench = make_bench()
     bench.start('a')
     bench.silent.add('a')
