@@ -108,7 +108,7 @@ CLOSED_HOST_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE),
         'host-to-come': rules.RejectionCode(
             meaning='A campaign still has to empty the destination.',
-            remedy='the campaign reaches the host, or is paused (kronos campaign pause)',
+            remedy='the campaign reaches the host, leaves it out (kronos campaign skip), or ends',
             retry=rules.RetryClass.ELSEWHERE)})
 
 

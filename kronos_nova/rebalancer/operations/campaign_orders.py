@@ -46,7 +46,7 @@ SKIP = stored_campaigns.HostOrder(
     'campaign skip', (_BEGUN | {_STATES.TO_COME}) - {_STATES.WORKING, _STATES.WITHDRAWN},
     _STATES.WITHDRAWN)
 #: What an order needs, in words.
-_NEEDS = {DONE.command: 'is held for the work, or its command failed or is in doubt',
+_NEEDS = {DONE.command: 'is held for the work, or whose command failed or is in doubt',
           REPEAT.command: 'has a command that failed or is in doubt',
           SKIP.command: 'is not over, and whose command does not run'}
 
