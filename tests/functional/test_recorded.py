@@ -143,7 +143,8 @@ class TestRecorded(test_tools.ToolsCase):
                  '--window "Sat 22:00-04:00"')
         self.say('campaign status')
         for wrong in ('start host3 --reason more', 'start hots1 --reason x',
-                      'start host3 --reason x --window "Sut 1:00-2:00"', 'done host1', 'done host4'):
+                      'start host3 --reason x --window "Sut 1:00-2:00"',
+                      'done host1', 'done host4'):
             self.say(f'campaign {wrong}')
         self.say('why-not INSTANCE host2')
         self.say('campaign pause --reason "a storm"')
