@@ -23,6 +23,7 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova.checks import base
 from kronos_nova.checks import broker
+from kronos_nova.checks import campaigns
 from kronos_nova.checks import database
 from kronos_nova.checks import hooks
 from kronos_nova.checks import keystone
@@ -47,7 +48,8 @@ CHECKS: tuple[tuple[str, base.Check], ...] = (
     ('source', scores.check), ('keystone', keystone.check), ('placement', placement.check),
     ('nova', nova.check), ('queries', queries.check), ('broker', broker.check),
     ('database', database.check), ('signing', signing.check), ('mqtt', mqtt.check),
-    ('migfra', migfra.check), ('hooks', hooks.check), ('repin', repin.check))
+    ('migfra', migfra.check), ('hooks', hooks.check), ('campaigns', campaigns.check),
+    ('repin', repin.check))
 
 
 def run(conf: Any) -> Iterator[base.CheckItem]:

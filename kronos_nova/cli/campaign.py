@@ -10,20 +10,27 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos campaign plan``: the forecast of a campaign over many hosts."""
+"""``kronos campaign``: forecast, order and follow a campaign that empties many hosts."""
 
 import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import sys
+from typing import Any
 
 from kronos_nova import plurals
 from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.text import printable
 from kronos_nova.text import progress
+from kronos_nova.text import times
+from kronos_nova.wiring import tools
 
 #: Instances that stay on a host and are named; all are counted.
 NAMED = 20
@@ -45,14 +52,8 @@ class PlanCampaign(command.TableCommand):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('hosts', nargs='*', metavar='HOST',
-                            help='Their names as compute services.')
+        _add_hosts(parser)
         command.add_snapshot(parser)
-        parser.add_argument('--aggregate', metavar='NAME',
-                            help='All compute hosts of this aggregate.')
-        parser.add_argument('--together', type=int, metavar='N',
-                            help='Most hosts that are emptied at a time. Without it: as many as '
-                                 '[engine] max_drain_fraction lets engines drain.')
         return parser
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
@@ -63,6 +64,212 @@ class PlanCampaign(command.TableCommand):
         rows = [command.format_printable_row(row) for row in _render_rows(forecast)]
         self.status = int(rows[-1][1] != 'possible')
         return rows
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which hosts are emptied."""
+    parser.add_argument('hosts', nargs='*', metavar='HOST',
+                        help='Their names as compute services.')
+    parser.add_argument('--aggregate', metavar='NAME',
+                        help='All compute hosts of this aggregate.')
+    parser.add_argument('--together', type=int, metavar='N',
+                        help='Most hosts that are emptied at a time. Without it: as many as '
+                             '[engine] max_drain_fraction lets engines drain.')
+
+
+class StartCampaign(command.BaseCommand):
+    """Forecast a campaign, and let engines carry it out, step by step.
+
+    Engines disable the next hosts, empty them, and hold them for the work: [campaign] command does
+    it, or an operator, who then says kronos campaign done. Hosts that are back are enabled. The
+    reason and the campaign's ID stand in Nova. The user of [nova] needs the right to update
+    services.
+    """
+
+    examples = ('--aggregate rack-12 --reason "new firmware" --window "Sat 22:00-04:00"',)
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_hosts(parser)
+        parser.add_argument('--reason', required=True, type=_parse_reason, metavar='TEXT',
+                            help='Why; Nova keeps it as disabled_reason of each host.')
+        parser.add_argument('--window', action='append', default=[], metavar='WINDOW',
+                            help='When a host may begin, and the work: "Sat 22:00-04:00", '
+                                 '"Mon-Fri 1:30-5:00", "22:00-06:00"; repeatable. By the clocks of '
+                                 '[engine] freeze_timezone. Without it: at any time.')
+        parser.add_argument('--force', action='store_true',
+                            help='Also when instances would stay on a host, or engines would not '
+                                 'carry it out now.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.run_guarded(lambda: self._start(parsed_args))
+
+    def _start(self, args: argparse.Namespace) -> None:
+        with (self.open_session(cloud_state.Session, args) as session,
+              progress.ProgressLine(sys.stderr) as line):
+            campaign, forecast = campaign_orders.start_campaign(
+                session, campaign_orders.CampaignRequest(
+                    args.hosts, args.aggregate, args.reason, args.together, args.window,
+                    args.force), line.show_progress)
+        _kind, verdict, text = _render_conclusion(forecast)
+        hosts = plurals.count_noun(len(campaign.hosts), 'host')
+        sys.stdout.write(tools.format_printable(
+            f'Campaign {campaign.campaign_id} over {hosts} of scope {campaign.scope} has started '
+            f'({verdict}: {text}). kronos campaign status shows how far it is.') + '\n')
+
+
+class ShowCampaigns(database_command.DatabaseTable):
+    """Show the campaigns that go on, with each host; --all: also those that have ended.
+
+    The first row of a campaign says how far it is, and why it does not go on.
+    """
+
+    columns = ('Campaign', 'Host', 'State', 'Since', 'Detail')
+    examples = ('', '--scope ssd', '--all')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--scope', metavar='NAME', help='Only that of this scope.')
+        parser.add_argument('--all', action='store_true',
+                            help=f'Also the last {campaign_views.MOST} that have ended.')
+        return parser
+
+    def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        for campaign in campaign_views.list_campaigns(session, args.scope, ended=args.all):
+            yield command.format_printable_row((
+                campaign.campaign_id, '', campaign.state, times.format_time(campaign.created_at),
+                campaign_views.describe_campaign(campaign)))
+            for host in campaign.hosts:
+                yield command.format_printable_row((
+                    campaign.campaign_id, host.host, host.state, times.format_time(host.since),
+                    host.detail))
+
+
+class _CampaignOrder(database_command.DatabaseCommand):
+    """An order for the campaign of a scope."""
+
+    examples: tuple[str, ...] = ('--reason "network upgrade"', '--scope ssd --reason "a mistake"')
+    #: Whether a reason must be given.
+    needs_reason = True
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--scope', metavar='NAME',
+                            help='An aggregate, or _unassigned_. Default: that of the only '
+                                 'campaign.')
+        parser.add_argument('--reason', required=self.needs_reason, default='', metavar='TEXT',
+                            help='Why; kronos campaign status and the audit say it.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def give_order(session: Any) -> None:
+            sys.stdout.write(tools.format_printable(self.order(
+                session, parsed_args.scope,
+                printable.format_single_line(parsed_args.reason))) + '\n')
+
+        self.run_in_session(parsed_args, give_order)
+
+    def order(self, session: Any, scope: str | None, reason: str) -> str:
+        """Give the order; return what follows, for people."""
+        raise NotImplementedError
+
+
+class PauseCampaign(_CampaignOrder):
+    """Begin with no further host, and with no work, until kronos campaign resume.
+
+    Hosts that are being emptied are emptied to the end; hosts that come back are enabled.
+    """
+
+    def order(self, session: Any, scope: str | None, reason: str) -> str:
+        campaign = campaign_orders.pause_campaign(session, scope, reason)
+        return f'Campaign {campaign.campaign_id} pauses.'
+
+
+class ResumeCampaign(_CampaignOrder):
+    """Let a campaign that pauses go on.
+
+    A host that another user has enabled while the campaign emptied it is disabled again.
+    """
+
+    examples = ('', '--scope ssd')
+    needs_reason = False
+
+    def order(self, session: Any, scope: str | None, reason: str) -> str:
+        campaign = campaign_orders.resume_campaign(session, scope, reason)
+        return f'Campaign {campaign.campaign_id} goes on.'
+
+
+class AbortCampaign(_CampaignOrder):
+    """End a campaign.
+
+    Hosts that are being emptied are enabled. Those that are held for the work, or where it has
+    begun, are enabled after kronos campaign done or skip.
+    """
+
+    def order(self, session: Any, scope: str | None, reason: str) -> str:
+        campaign = campaign_orders.abort_campaign(session, scope, reason)
+        return (f'Campaign {campaign.campaign_id} ends; engines enable the hosts that they were '
+                'emptying. kronos campaign status shows the others.')
+
+
+class _HostOrder(database_command.DatabaseCommand):
+    """An order for a host of a campaign."""
+
+    examples = ('compute-07',)
+    host_order: Any
+    follows: str
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--reason', default='', metavar='TEXT', help='Why; the audit says it.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def give_order(session: Any) -> None:
+            campaign_orders.order_host(session, parsed_args.host, self.host_order,
+                                       printable.format_single_line(parsed_args.reason))
+            sys.stdout.write(tools.format_printable(
+                f'Host {parsed_args.host}: {self.follows}') + '\n')
+
+        self.run_in_session(parsed_args, give_order)
+
+
+class EndWork(_HostOrder):
+    """Say that the work at a host is done.
+
+    The engine enables the host once its nova-compute is up and [campaign] check_command succeeds.
+    """
+
+    host_order = campaign_orders.DONE
+    follows = 'the engine enables it once it is back.'
+
+
+class RepeatWork(_HostOrder):
+    """Run the command for a host again, after it failed or its end is not known.
+
+    See first whether the command still runs, or has done its work.
+    """
+
+    host_order = campaign_orders.REPEAT
+    follows = 'the command runs again once the campaign goes on (kronos campaign resume).'
+
+
+class SkipHost(_HostOrder):
+    """Leave a host out of its campaign; the engine enables it without the work."""
+
+    host_order = campaign_orders.SKIP
+    follows = 'the campaign leaves it out.'
+
+
+def _parse_reason(text: str) -> str:
+    """Check the reason of a campaign: Nova's disabled_reason has its ID as well."""
+    reason = ' '.join(text.split())
+    if not reason or len(reason) > campaign_orders.REASON_LENGTH or not reason.isprintable():
+        raise argparse.ArgumentTypeError(
+            f'write 1 to {campaign_orders.REASON_LENGTH} printable characters')
+    return reason
 
 
 def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tuple[str, str, str]]:

@@ -20,6 +20,7 @@ from oslo_config import cfg
 from kronos_nova import conf as groups
 from kronos_nova import exception
 from kronos_nova.conf import api
+from kronos_nova.conf import campaign
 from kronos_nova.conf import channel
 from kronos_nova.conf import contracts
 from kronos_nova.conf import database
@@ -44,8 +45,8 @@ class _OptionGroup(Protocol):
 
 
 _MODULES: tuple[_OptionGroup, ...] = (
-    engine, contracts, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring,
-    mqtt, migfra, nova, repin, api, signing)
+    engine, contracts, campaign, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging,
+    monitoring, mqtt, migfra, nova, repin, api, signing)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

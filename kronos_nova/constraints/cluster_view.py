@@ -148,6 +148,9 @@ class ClusterView:
             return model.Rejection('host-draining', f'host {host} is being emptied')
         if host in self.history.quarantined_hosts:
             return model.Rejection('host-quarantined', f'host {host} refused moves lately')
+        if host in self.history.campaign_hosts:
+            return model.Rejection('host-to-come', f'host {host} is still to be emptied by a '
+                                                   'campaign')
         return None
 
     def has_local_disks(self, host: str) -> bool:

@@ -91,7 +91,7 @@ RECEIVING_SERVICE_RULE = rules.Rule(receiving_service, kind=rules.RuleKind.FAILU
 
 
 def closed_host(view: views.CloudView, move: model.Move) -> model.Rejection | None:
-    """Refuse a destination that is being emptied, or that refuses moves."""
+    """Refuse a destination that is being emptied or is to be, or that refuses moves."""
     return view.judge_closed_host(move.to_host)
 
 
@@ -105,6 +105,10 @@ CLOSED_HOST_RULE = rules.Rule(
         'host-quarantined': rules.RejectionCode(
             meaning='The destination refused moves lately.',
             remedy='kronos quarantine lift host, when its refusals are understood',
+            retry=rules.RetryClass.ELSEWHERE),
+        'host-to-come': rules.RejectionCode(
+            meaning='A campaign still has to empty the destination.',
+            remedy='the campaign reaches the host, leaves it out (kronos campaign skip), or ends',
             retry=rules.RetryClass.ELSEWHERE)})
 
 

@@ -128,7 +128,8 @@ class MoveHistory:
     answer; ``refused_everywhere`` are instances for which it was so on each host that was tried.
     ``measured`` are the attempts that costs are learned from, newest first. ``move_times``: when
     moves of instances whose contracts count them completed (epoch), oldest first. ``notices``: the
-    newest notice of each instance, unless it is used up.
+    newest notice of each instance, unless it is used up. ``campaign_hosts``: hosts that a campaign
+    still has to empty, so that nothing moves onto them.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -147,6 +148,7 @@ class MoveHistory:
     measured: tuple[MeasuredAttempt, ...] = ()
     move_times: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     notices: Mapping[str, contracts.MoveNotice] = dataclasses.field(default_factory=dict)
+    campaign_hosts: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ def check_places(places: Mapping[tuple[str, ...], Mapping[str, str]], cluster: m
         residents[destinations.get(uuid, instance.host)].append(uuid)
     stopped = dataclasses.replace(cluster, instances={
         uuid: evacuation.stop_instance(i) for uuid, i in cluster.instances.items()})
+    # A host that a campaign still has to empty is a place for instances of a failed host.
+    history = dataclasses.replace(history, campaign_hosts=frozenset())
     view = cluster_view.ClusterView(stopped, options, history, scores, ceilings,
                                     draining=history.draining)
     arrivals: dict[str, set[str]] = defaultdict(set)

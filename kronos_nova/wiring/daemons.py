@@ -19,6 +19,7 @@ inputs as arguments.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Any
 
 from oslo_config import cfg
@@ -36,6 +37,7 @@ from kronos_nova.feed import worker_records
 from kronos_nova.rebalancer.authorization import signatures
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import collector as collecting
+from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.engine import daemon
 from kronos_nova.rebalancer.engine import engine
@@ -78,6 +80,15 @@ def make_placement_check(conf: cfg.ConfigOpts) -> Any:
 def open_connection(conf: cfg.ConfigOpts) -> Any:
     """Return the connection to Nova and Placement."""
     return connection.make_connection(conf)
+
+
+def make_service_finder(conf: cfg.ConfigOpts) -> Callable[[str], compute_service.ComputeService]:
+    """Return the function that returns the nova-compute of a host; it logs in at its first use."""
+    @functools.cache
+    def connect() -> Any:
+        return open_connection(conf)
+
+    return lambda host: compute_service.ComputeService(connect(), host)
 
 
 def load_metrics_source(conf: cfg.ConfigOpts) -> Any:
@@ -211,7 +222,7 @@ def make_engine(conf: cfg.ConfigOpts,
         confirming=make_placement_check(conf), store=open_store(conf), cast=make_caster(conf),
         publish=make_publisher(conf), publish_usage=usage_publisher(conf),
         listeners=[listener for listener in (plan_notifier(conf), webhook) if listener is not None],
-        kept_alive=not conf.once, tally=tally)
+        find_service=make_service_finder(conf), kept_alive=not conf.once, tally=tally)
 
     def close() -> None:
         built.close()

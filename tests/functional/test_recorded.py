@@ -96,6 +96,7 @@ class TestRecorded(test_tools.ToolsCase):
     def test_command_output_matches_recording(self) -> None:
         self.boot_and_load()
         self.look()
+        self.order_a_campaign()
         self.decide()
         self.stop_and_go_on()
         self.undo()
@@ -135,6 +136,20 @@ class TestRecorded(test_tools.ToolsCase):
                       'explain move TASKS', 'pause',
                       'quarantine clear instance OTHERS', 'resume --scope slow', 'plam list'):
             self.say(wrong)
+
+    def order_a_campaign(self) -> None:
+        """No engine of this test carries it out."""
+        self.say('campaign start host1 host2 --together 1 --reason "new firmware" '
+                 '--window "Sat 22:00-04:00"')
+        self.say('campaign status')
+        for wrong in ('start host3 --reason more', 'start hots1 --reason x',
+                      'start host3 --reason x --window "Sut 1:00-2:00"',
+                      'done host1', 'done host4'):
+            self.say(f'campaign {wrong}')
+        self.say('why-not INSTANCE host2')
+        self.say('campaign pause --reason "a storm"')
+        self.say('campaign abort --reason "the wrong hosts"')
+        self.say('campaign status')
 
     def decide(self) -> None:
         self.conf.set_override('sustain_for', 600, 'engine')

@@ -146,6 +146,8 @@ CASES = {
         pair('kronos_undrained_hosts', 1, 0, minutes=400), 380, [BAD]),
     'KronosFailoverUnsafe': (
         pair('kronos_failover_unsafe_hosts', 1, 0, minutes=60), 40, [BAD]),
+    'KronosCampaignPaused': (
+        pair('kronos_campaign_paused', 1, 0, minutes=30), 16, [BAD]),
     'KronosPlanAwaitsApproval': (
         [series('kronos_tasks', '_x3 3x60', scope='bad', phase=phase, state='pending', **daemon)
          for phase in ('spread', 'evacuate') for daemon in (DAEMON, OTHER)]

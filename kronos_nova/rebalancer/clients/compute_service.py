@@ -67,6 +67,16 @@ class ComputeService:
                     for record in self._nova.read_records(body, 'services', what)]
         return {service.host: service for service in services}
 
+    def list_left_servers(self) -> list[str]:
+        """Return the UUIDs of all servers on the host.
+
+        :raises ApiError: they could not be read.
+        """
+        return sorted(str(r['id']) for r in self._nova.read_pages(
+            '/servers/detail', 'servers', f'servers on {api.format_printable(self.host)}',
+            'os_compute_api:servers:detail:get_all_tenants', VERSION,
+            {'all_tenants': '1', 'host': self.host}))
+
     def disable(self, uuid: str, reason: str) -> None:
         """Disable the service, so that Nova schedules nothing there and engines see the reason.
 
@@ -118,15 +128,3 @@ class ComputeService:
         raise api.ApiError(
             'Nova', lost.what, f'{lost.problem}; looked up after that, the host is still {how}',
             lost.status, sent=True)
-
-
-def list_left_servers(connection: Any, host: str) -> list[str]:
-    """Return UUIDs of all servers on the host, by the rights that a planning cycle needs.
-
-    :raises ApiError: they could not be read.
-    """
-    nova = api.ServiceApi(connection, 'Nova', 'compute')
-    return sorted(str(r['id']) for r in nova.read_pages(
-        '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
-        'os_compute_api:servers:detail:get_all_tenants', VERSION,
-        {'all_tenants': '1', 'host': host}))

@@ -35,6 +35,8 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.engine import campaign_conductor
+from kronos_nova.rebalancer.engine import host_programs
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
@@ -80,7 +82,9 @@ class Engine:
     :param publish: publishes drains and moves to nova-scheduler, or None.
     :param confirming: confirms chosen moves with Placement, or None.
     :param publish_usage: publishes measured usage to nova-scheduler, or None; also in a dry run.
-    :param listeners: get plans, drains and notices.
+    :param listeners: get plans, drains, notices and campaigns.
+    :param find_service: returns the nova-compute of a host; None: campaigns are not carried out.
+    :param programs: runs the programs of campaigns; None: as processes of this machine.
     :param kept_alive: another thread calls :meth:`keep_leases` all the time.
     :param tally: counts every cycle.
     """
@@ -92,6 +96,8 @@ class Engine:
                  publish_usage: notifications.PublishUsage | None = None,
                  listeners: Sequence[notifications.Listener] = (),
                  confirming: confirmation.PlanConfirmation | None = None,
+                 find_service: campaign_conductor.FindService | None = None,
+                 programs: campaign_conductor.ProgramRunner | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.DaemonTally | None = None,
                  clock: Callable[[], float] = time.time,
@@ -114,8 +120,12 @@ class Engine:
         self._leases = lease_keeper.LeaseKeeper(store, self._owner, self._tally.drop_scope)
         self._forget_at = 0.0
         self._stopping = threading.Event()
+        announcer = notifications.PlanAnnouncer(listeners)
+        self._campaigns = None if find_service is None else campaign_conductor.CampaignConductor(
+            conf, store, find_service, programs or host_programs.HostPrograms(monotonic),
+            announcer, self._owner, clock, monotonic)
         self._scopes = scope_planner.ScopePlanner(
-            conf, store, notifications.PlanAnnouncer(listeners), self._tally, self._stopping,
+            conf, store, announcer, self._tally, self._stopping,
             cast=cast, confirming=confirming, kept_alive=kept_alive, clock=clock,
             monotonic=monotonic)
         self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),
@@ -335,7 +345,13 @@ class Engine:
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
         lease = self._acquire_lease(scope, policy_set)
-        return self._scopes.plan_scope(scope, lease, cluster, named, live, samples, policy_set)
+        outcome = self._scopes.plan_scope(scope, lease, cluster, named, live, samples, policy_set)
+        if outcome is not None and lease is not None and self._campaigns is not None:
+            try:
+                self._campaigns.conduct_campaign(lease, outcome)
+            except exception.KronosException as e:
+                LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', scope, e)
+        return outcome
 
     def log_result(self, event: str, result: model.TaskResult) -> None:
         """Log an executor's result.

@@ -179,6 +179,22 @@ class PlanAnnouncer:
         store.notices.record_announcements(
             lease, [notice for key, notice in waiting.items() if key in announced])
 
+    def announce_held_host(self, campaign: model.Campaign, host: model.CampaignHost) -> bool:
+        """Announce that a host is empty and held for maintenance; a repetition says the same.
+
+        :returns: False, if a listener could not take it: it follows in the next cycle.
+        """
+        payload = messages.held_host_payload(campaign, host)
+        answers = [listener(messages.HOST_HELD, campaign.scope, payload)
+                   for listener in self._listeners]
+        return False not in answers
+
+    def announce_campaign(self, campaign: model.Campaign, state: model.CampaignState, now: float,
+                          reason: str) -> None:
+        """Announce that a campaign pauses or has ended, once."""
+        self._notify(messages.format_campaign_event(state), campaign.scope,
+                     messages.campaign_payload(campaign, now, reason))
+
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:
         """Announce the operators' decisions on the scope's plans, and approvals that came too late.

@@ -42,6 +42,7 @@ PLANNED = 'plan.created'
 LAPSED = 'lapsed'
 UNAVAILABLE = 'service.unavailable'
 ANNOUNCED = 'move.announced'
+HOST_HELD = 'campaign.host_held'
 DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
@@ -188,6 +189,24 @@ def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str,
     """Return the payload of drain events; ``instances`` are left on the host."""
     return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _format_time(at),
             'instances': instances}
+
+
+def format_campaign_event(state: model.CampaignState) -> str:
+    """Return the event of a campaign that pauses or has ended, such as ``campaign.done``."""
+    return f'campaign.{state}'
+
+
+def campaign_payload(campaign: model.Campaign, at: float, reason: str) -> dict[str, Any]:
+    """Return the payload of ``campaign.paused``, ``campaign.done`` and ``campaign.aborted``."""
+    return {'version': VERSION, 'aggregate': campaign.scope,
+            'campaign_id': campaign.campaign_id, 'at': _format_time(at), 'reason': reason}
+
+
+def held_host_payload(campaign: model.Campaign, host: model.CampaignHost) -> dict[str, Any]:
+    """Return the payload of ``campaign.host_held``: the host is empty, and may be rebooted."""
+    return {'version': VERSION, 'aggregate': campaign.scope,
+            'campaign_id': campaign.campaign_id, 'host': host.host,
+            'at': _format_time(host.since)}
 
 
 def notice_payload(scope: str, notice: model.MoveNotice) -> dict[str, Any]:

@@ -207,6 +207,10 @@ def _list_metrics() -> tuple[MetricEntry, ...]:
                     '(Nova, Placement or Keystone, when executors found that it does not work).'),
         MetricEntry('kronos_draining_hosts', gauge, database, ('scope',),
                     'Hosts that packing is emptying over several cycles.'),
+        MetricEntry('kronos_campaign_paused', gauge, database, ('scope',),
+                    '1: the campaign of the scope pauses. Missing without a campaign.'),
+        MetricEntry('kronos_campaign_hosts', gauge, database, ('scope', 'state'),
+                    'Hosts of the campaign of the scope, by their state.'),
         MetricEntry('kronos_predicted_gain', gauge, database, ('scope',),
                     'By how much the last judged plan that spreads was to lower the combined '
                     'imbalance.'),

@@ -35,8 +35,6 @@ from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 
-#: Disabled reason of hosts that are still to come: nothing moves onto them.
-STILL_TO_COME = 'still to come'
 #: Plans that may empty one batch, as a plan may leave instances for the next cycle.
 ROUNDS = 8
 #: Hosts that are tried for a step before its destinations may be hosts that are still to come.
@@ -116,7 +114,7 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     while True:
         report_progress(len(counts) - len(to_come))
         to_come.sort(key=lambda host: tries[host] >= TRIES)
-        found = _find_step(cloud, [host for host in to_come if host not in aside], to_come, size)
+        found = find_step(cloud, [host for host in to_come if host not in aside], to_come, size)
         if found is None:
             break
         cloud, hosts_done, plans = found
@@ -148,15 +146,18 @@ Plans = list[tuple[model.Plan, planner.PlanningInput]]
 FoundStep = tuple['SupposedCloud', tuple[str, ...], Plans]
 
 
-def _find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Sequence[str],
-               together: int) -> FoundStep | None:
+def find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Sequence[str],
+              together: int, is_over: Callable[[], bool] = lambda: False) -> FoundStep | None:
     """Find the hosts that are emptied next; return None if no host can be.
 
     Several hosts at a time while the first ones can be emptied together; nothing moves onto
     hosts that are still to come. Else one host, whose instances may.
+
+    :param candidates: those of the hosts that are to come that may be next, in order.
+    :param is_over: true ends the search.
     """
     first = list(candidates[:together])
-    while len(first) > 1:
+    while len(first) > 1 and not is_over():
         found = empty_hosts(cloud, first, to_come)
         if found is not None and len(found[1]) == len(first):
             return found
@@ -164,6 +165,8 @@ def _find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Seque
         first = list(found[1]) if found is not None else first[:len(first) // 2]
     for closed, tried in ((to_come, candidates[:TRIED]), ((), candidates)):
         for host in dict.fromkeys([*first, *tried]):
+            if is_over():
+                return None
             found = empty_hosts(cloud, [host], closed)
             if found is not None:
                 return found
@@ -186,6 +189,8 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
             break
         plan = planner.plan(request)
         planning_pipeline.check_plan(plan, request)
+        if request.options.failover == model.FailoverMode.ENFORCE:
+            plan, _certificate = planning_pipeline.keep_failover(request, plan)
         if not plan.moves:
             break
         plans.append((plan, request))
@@ -242,13 +247,13 @@ class SupposedCloud:
                       closed: Collection[str]) -> planner.PlanningInput:
         """Return the request that empties hosts, and moves nothing onto the closed ones."""
         supposed = what_if.SupposedCluster(self._request.cluster, self._request.scores)
-        for host in closed:
-            if host not in hosts:
-                supposed = supposed.disable_host(host, STILL_TO_COME)
         for host in hosts:
             supposed = supposed.disable_host(host, what_if.REASON)
-        return drains.build_supposed_request(self._request, supposed.cluster, dataclasses.replace(
-            self._request.options, drain_reason_regex=f'^{what_if.REASON}$'))
+        options = dataclasses.replace(self._request.options,
+                                      drain_reason_regex=f'^{what_if.REASON}$')
+        request = drains.build_supposed_request(self._request, supposed.cluster, options)
+        return dataclasses.replace(request, history=dataclasses.replace(
+            request.history, campaign_hosts=frozenset(closed).difference(hosts)))
 
     def complete_moves(self, moves: Iterable[model.Move]) -> None:
         """Let the moves end: instances, allocations, loads, and the times that contracts count."""

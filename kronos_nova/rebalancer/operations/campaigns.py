@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
 
 #: Names of hosts that an error has at most.
 NAMED = 5
@@ -44,12 +45,9 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
     cloud = session.cloud_for_requests
-    names = _list_hosts(cloud, hosts, aggregate)
-    cluster = _find_cluster(cloud, names)
+    names, cluster = find_hosts(cloud, hosts, aggregate)
     request = session.build_request(cluster, cloud)
-    disabled = sum(not cluster.services[host].enabled and host not in names
-                   for host in cluster.scope_hosts if host in cluster.services)
-    most = max(1, int(request.options.max_drain_fraction * len(cluster.scope_hosts)) - disabled)
+    most = count_together(cluster, request.options, names)
     if together is not None and not 1 <= together <= most:
         raise exception.ConfigError(
             path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
@@ -68,6 +66,25 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
         *forecast.obstacles, *list_obstacles(request, forecast, waiting)))
 
 
+def find_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
+               aggregate: str | None) -> tuple[Sequence[str], model.Cluster]:
+    """Return the hosts of a campaign in order of their names, and the cluster of their scope.
+
+    :raises ConfigError: a host does not exist, no host is named, or they are not those of one
+        scope, or of one cell.
+    """
+    names = _list_hosts(cloud, hosts, aggregate)
+    cluster = _find_cluster(cloud, names)
+    _refuse_several_cells(cluster, names)
+    return names, cluster
+
+
+def count_together(cluster: model.Cluster, options: model.PlanningOptions,
+                   hosts: Collection[str]) -> int:
+    """Return how many of the hosts engines drain at a time (``max_drain_fraction``)."""
+    return max(1, planning_holds.count_drainable_hosts(cluster, options, hosts))
+
+
 def list_obstacles(request: planner.PlanningInput, forecast: campaign_forecasts.CampaignForecast,
                    waiting: str | None) -> tuple[str, ...]:
     """List why engines, as configured, would not carry the forecast out, or not now.
@@ -75,9 +92,6 @@ def list_obstacles(request: planner.PlanningInput, forecast: campaign_forecasts.
     :param waiting: the plan that waits for approval and gives way to no drain; None: no plan.
     """
     obstacles = [] if waiting is None else [waiting]
-    if request.options.failover == model.FailoverMode.ENFORCE:
-        obstacles.append('failover = enforce: engines leave out moves after which instances of a '
-                         'failed host would find no place, and the forecast does not')
     largest = max(forecast.steps, key=lambda step: len(step.hosts), default=None)
     return (*drains.list_obstacles(request, largest.hosts if largest else ()), *obstacles)
 
@@ -111,6 +125,24 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
             path='command line', field='HOST', problem='no compute host is named',
             remedy='Name hosts, or an --aggregate with hosts.')
     return sorted(names)
+
+
+def _refuse_several_cells(cluster: model.Cluster, hosts: Sequence[str]) -> None:
+    """Check that the hosts belong to one cell, as far as aggregates name their cells.
+
+    :raises ConfigError: they belong to several: no instance moves from one to another.
+    """
+    first: dict[str, str] = {}
+    for host in hosts:
+        cell = cluster.hosts[host].cell
+        if cell is not None:
+            first.setdefault(cell, host)
+    if len(first) > 1:
+        raise exception.ConfigError(
+            path='command line', field='HOST',
+            problem='the hosts belong to several cells: ' + ', '.join(
+                f'{host} to {cell}' for cell, host in sorted(first.items())[:NAMED]),
+            remedy='Plan a campaign for the hosts of each cell: no instance moves between cells')
 
 
 def _find_cluster(cloud: cloud_state.CloudState, hosts: Sequence[str]) -> model.Cluster:

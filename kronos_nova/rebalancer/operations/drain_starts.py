@@ -70,7 +70,7 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
         # Other hosts may have been disabled since the cloud was read.
         session.present_services = _list_services(service, reason)
     options = session.cloud_for_requests.options or engine_conf.build_options(session.conf)
-    _require_draining_engines(options, reason)
+    require_draining_engines(options, reason)
     with take_turn():
         check = drain_checks.check_drain(session, host, beside_plans=approve)
 
@@ -143,7 +143,7 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
     return True
 
 
-def _require_draining_engines(options: model.PlanningOptions, reason: str) -> None:
+def require_draining_engines(options: model.PlanningOptions, reason: str) -> None:
     """Check that engines would empty the host.
 
     :raises ConfigError: no engine of this configuration would.

@@ -180,7 +180,7 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     """
     nova = nova_api.NovaApi(connection)
     _require_service(nova.read_services(), host)
-    here = compute_service.list_left_servers(connection, host)
+    here = compute_service.ComputeService(connection, host).list_left_servers()
     if not here:
         hidden_servers.refuse_hidden_servers(
             nova, placement_api.PlacementApi(connection), host,

@@ -266,7 +266,8 @@ def _build_simulation(request: planner.PlanningInput,
     simulation = sim.Simulation(
         dataclasses.replace(request.cluster, instances=stopped), request.scores,
         request.policies, dataclasses.replace(
-            request.history, cooling={}, fresh={}, quarantined={}, measured=()),
+            request.history, cooling={}, fresh={}, quarantined={}, measured=(),
+            campaign_hosts=frozenset()),
         dataclasses.replace(request.options, max_steps=2**62, require_cpu_compatibility=False),
         now=request.now, judges=constraints.EVACUATION)
     simulation.awaiting[:] = False  # the rule about affinity groups in flight judges them

@@ -46,6 +46,18 @@ def find_outage_reason(cluster: model.Cluster, options: model.PlanningOptions) -
     return None
 
 
+def count_drainable_hosts(cluster: model.Cluster, options: model.PlanningOptions,
+                          apart: Collection[str] = ()) -> int:
+    """Return how many more hosts of the scope may be disabled before ``max_drain_fraction`` holds.
+
+    :param apart: hosts that do not count as disabled.
+    """
+    disabled = sum(service is not None and service.up and not service.enabled
+                   for host in cluster.scope_hosts if host not in apart
+                   for service in (cluster.services.get(host),))
+    return int(max(1.0, options.max_drain_fraction * len(cluster.scope_hosts))) - disabled
+
+
 def silent_cell(hosts: Collection[str]) -> str:
     """Say why a scope waits while a cell with some of its hosts does not answer.
 

@@ -14,6 +14,7 @@
 import dataclasses
 import math
 
+from kronos_nova import model
 from kronos_nova.rebalancer.report import values
 
 
@@ -73,6 +74,22 @@ class PauseLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CampaignLine:
+    """A campaign that goes on: how many of its hosts are over, and those that have begun.
+
+    ``why``: why no further host begins; empty: nothing holds it.
+    """
+
+    campaign_id: str
+    scope: str
+    state: str
+    over: int
+    total: int
+    why: str
+    begun: tuple[model.CampaignHost, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ScopeCard:
     """A scope in few words.
 
@@ -93,7 +110,7 @@ class ScopeCard:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overview:
-    """All scopes, the plans that wait, the pauses, and the tasks that failed lately."""
+    """All scopes, the plans that wait, the pauses, the tasks that failed lately, the campaigns."""
 
     at: float
     cards: tuple[ScopeCard, ...]
@@ -101,6 +118,7 @@ class Overview:
     pauses: tuple[PauseLine, ...]
     failures: tuple[FailedMove, ...]
     failed_hours: int
+    campaigns: tuple[CampaignLine, ...] = ()
 
     def find_worst_scope(self) -> str | None:
         """Return the scope with an imbalance farthest above its threshold; None: no scope."""

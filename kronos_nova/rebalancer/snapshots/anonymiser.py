@@ -163,6 +163,7 @@ class _SnapshotAnonymiser:
                 placement_refused=_map_items(ident, _map_list(host)),
                 placement_refused_everywhere=_map_list(ident),
                 draining=_map_items(scope, _map_list(host)),
+                campaign_hosts=_map_items(scope, _map_list(host)),
                 paused=_map_items(scope, _replace_reason),
                 waiting=_map_items(scope, _replace_reason),
                 completed=_map_list(self._completed), measured=_map_list(self._measured),

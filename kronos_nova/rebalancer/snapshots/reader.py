@@ -279,10 +279,11 @@ class _SnapshotReader:
             notices={record.instance_uuid: model.MoveNotice(**record.model_dump() | {
                 'reason': model.NoticeReason(record.reason)}) for record in cooldowns.notices})
         scopes = {'', *scope_cooling, *cooldowns.draining, *cooldowns.paused,
-                  *cooldowns.waiting}
+                  *cooldowns.waiting, *cooldowns.campaign_hosts}
         return {scope: dataclasses.replace(
             common, scope_cooling=scope_cooling.get(scope, 0.0),
             draining=frozenset(cooldowns.draining.get(scope, ())),
+            campaign_hosts=frozenset(cooldowns.campaign_hosts.get(scope, ())),
             paused=files.clean_text(cooldowns.paused[scope]) if scope in cooldowns.paused else None,
             waiting=files.clean_text(cooldowns.waiting[scope])
             if scope in cooldowns.waiting else None)

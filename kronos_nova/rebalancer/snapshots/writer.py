@@ -266,7 +266,8 @@ def _build_provider(provider: model.Provider) -> dict[str, Any]:
 def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
     """Return the file of cooldowns.
 
-    By scope: aggregate_cooldowns, paused, waiting and draining. The others are cloud-wide.
+    By scope: aggregate_cooldowns, paused, waiting, draining, campaign_hosts. The others are
+    cloud-wide.
     """
     cooling: dict[str, float] = {}
     quarantined: dict[str, float] = {}
@@ -279,6 +280,8 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
     measured: tuple[model.MeasuredAttempt, ...] = ()
     moved: dict[str, tuple[float, ...]] = {}
     noticed: dict[str, model.MoveNotice] = {}
+    to_come = {scope: sorted(history.campaign_hosts) for scope, history in histories.items()
+               if history.campaign_hosts}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
@@ -311,7 +314,8 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'move_times': {uuid: list(at) for uuid, at in sorted(moved.items())}}
            if moved else {}),
         **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
-           if noticed else {})}
+           if noticed else {}),
+        **({'campaign_hosts': to_come} if to_come else {})}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:

@@ -32,6 +32,7 @@ import tenacity
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import campaigns
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import events
 from kronos_nova.rebalancer.store import executor_heartbeats
@@ -93,6 +94,7 @@ class Store:
         self.tasks = task_repository.TaskRepository(self)
         self.events = events.EventRepository(self)
         self.notices = notices.NoticeRepository(self)
+        self.campaigns = campaigns.CampaignRepository(self)
         self.readings = readings.ReadingRepository(self)
 
     @classmethod

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.store import campaigns as stored_campaigns
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
@@ -59,6 +60,7 @@ class RowCensus:
     by scope and state; ``overdue``: how many are past their deadline, by scope. ``quarantined``:
     by kind. ``executors``: those that run, and the scopes that they serve, None for all.
     ``requests``: open ones from outside, by kind, and the seconds since the oldest of a kind came.
+    ``campaigns``: those that go on, by scope.
     """
 
     scopes: Mapping[str, ScopeStats]
@@ -69,6 +71,8 @@ class RowCensus:
     quarantined: Mapping[str, int]
     executors: Mapping[str, frozenset[str] | None]
     requests: Mapping[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
+    campaigns: Mapping[str, stored_campaigns.CampaignNumbers] = dataclasses.field(
+        default_factory=dict)
 
 
 def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> RowCensus:
@@ -82,7 +86,8 @@ def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> RowCe
         quarantined=Counter(row.kind for row in quarantine.list_quarantines(connection, now)),
         executors=executor_heartbeats.list_running_executors(connection, now),
         requests={kind: (number, max(0.0, now - since))
-                  for kind, number, since in requests.count_open_requests(connection)})
+                  for kind, number, since in requests.count_open_requests(connection)},
+        campaigns=stored_campaigns.count_campaign_hosts(connection))
 
 
 def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str,

@@ -376,6 +376,46 @@ notice = make_table(
     sa.Index('notice_noticed_at', 'noticed_at'),
 )
 
+#: model.Campaign. ``live_scope`` is the scope while the campaign lives and NULL once it has ended:
+#: UNIQUE then means one live campaign per scope. ``windows``: a JSON list of texts.
+campaign = make_table(
+    'campaign',
+    sa.Column('campaign_id', sa.String(36), primary_key=True),
+    sa.Column('scope', make_name_type(), nullable=False),
+    sa.Column('live_scope', make_name_type()),
+    sa.Column('reason', sa.Unicode(255), nullable=False),
+    sa.Column('together', sa.Integer, nullable=False),
+    sa.Column('created_at', sa.Double, nullable=False),
+    sa.Column('created_by', sa.Unicode(255), nullable=False),
+    sa.Column('state', sa.String(16), nullable=False),
+    sa.Column('windows', make_text_type(), nullable=False),
+    sa.Column('opened', sa.Boolean, nullable=False),
+    sa.Column('held_by', sa.Unicode(255), nullable=False),
+    sa.Column('held_because', make_text_type(), nullable=False),
+    sa.Column('waits', make_text_type(), nullable=False),
+    sa.Column('migrations', sa.Integer, nullable=False),
+    sa.Column('seconds', sa.Double),
+    sa.Column('ended_at', sa.Double),
+    sa.UniqueConstraint('live_scope', name='campaign_live_scope'),
+    sa.Index('campaign_created', 'created_at'),
+)
+
+#: model.CampaignHost, by its campaign and its name.
+campaign_host = make_table(
+    'campaign_host',
+    sa.Column('campaign_id', sa.String(36),
+              sa.ForeignKey('campaign.campaign_id', name='campaign_host_campaign'),
+              primary_key=True),
+    sa.Column('host', make_name_type(), primary_key=True),
+    sa.Column('position', sa.Integer, nullable=False),
+    sa.Column('state', sa.String(16), nullable=False),
+    sa.Column('since', sa.Double, nullable=False),
+    sa.Column('disabled_at', sa.Double),
+    sa.Column('worker', sa.Unicode(255)),
+    sa.Column('announced_at', sa.Double),
+    sa.Column('detail', make_text_type(), nullable=False),
+)
+
 #: Readings of the cloud that engines publish. ``version`` rises with each publication; ``format``
 #: names the encoding of the parts; ``parts``: JSON, the version of each part by its name.
 reading = make_table(

@@ -166,7 +166,8 @@ def test_servers_left_on_a_host_come_from_all_pages_for_all_tenants() -> None:
     query = 'all_tenants=1&host=h1&marker='
     with served.serving({SERVERS: [page('c', 'a', then=query + 'a'), page('a', 'b', then=query),
                                    page()]}) as nova:
-        assert compute_service.list_left_servers(nova.connection, 'h1') == ['a', 'b', 'c']
+        service = compute_service.ComputeService(nova.connection, 'h1')
+        assert service.list_left_servers() == ['a', 'b', 'c']
     assert [asked[2].get('host') for asked in nova.asked] == ['h1'] * 3
     assert {asked[2]['all_tenants'] for asked in nova.asked} == {'1'}
     assert {asked[4] for asked in nova.asked} == {'compute 2.72'}
@@ -176,10 +177,10 @@ def test_servers_left_on_a_host_come_from_all_pages_for_all_tenants() -> None:
 def test_a_page_that_cannot_be_read_is_no_empty_host(second: Any) -> None:
     with served.serving({SERVERS: [page('a', then='marker=a'), second]}) as nova:
         with pytest.raises(api.ApiError, match='servers on h1'):
-            compute_service.list_left_servers(nova.connection, 'h1')
+            compute_service.ComputeService(nova.connection, 'h1').list_left_servers()
 
 
 def test_error_about_listing_servers_names_the_missing_policy() -> None:
     with served.serving({SERVERS: [(403, {})]}) as nova:
         with pytest.raises(api.ApiError, match='os_compute_api:servers:detail:get_all_tenants'):
-            compute_service.list_left_servers(nova.connection, 'h1')
+            compute_service.ComputeService(nova.connection, 'h1').list_left_servers()

@@ -253,6 +253,23 @@ def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
         None if expected is None else pytest.approx(expected))
 
 
+def test_a_campaign_that_pauses_is_exported_with_its_hosts(store):
+    hosts = [model.CampaignHost('a', 0, model.CampaignHostState.HELD),
+             model.CampaignHost('b', 1), model.CampaignHost('c', 2)]
+    store.campaigns.create_campaign(model.Campaign(
+        'id', 'blue', 'why', 1, cases.NOW, 'me', hosts=tuple(hosts)), '')
+    page = pages.MetricsPage(health_of(), tallies.DaemonTally(), store.statistics.read_census)
+    samples, _ = told(page)
+    assert value(samples, 'kronos_campaign_paused', scope='blue') == 0
+    assert [value(samples, 'kronos_campaign_hosts', scope='blue', state=state)
+            for state in ('to-come', 'held', 'done')] == [2, 1, 0]
+    store.campaigns.order_state('id', [model.CampaignState.RUNNING], model.CampaignState.PAUSED,
+                                command='campaign paused', by='me', reason='a storm')
+    samples, _ = told(pages.MetricsPage(
+        health_of(), tallies.DaemonTally(), store.statistics.read_census))
+    assert value(samples, 'kronos_campaign_paused', scope='blue') == 1
+
+
 def test_a_pause_of_an_unleased_scope_is_exported(store):
     """In a dry run none is leased."""
     store.pauses.pause_scope('new', cases.NOW, seconds=None, paused_by='me', reason='mine')

@@ -60,7 +60,10 @@ def make_overview(names=made.plain):
         (live_values.PauseLine(None, NOW, None, names('person'), names('reason')),
          live_values.PauseLine(names('scope'), NOW, NOW + 60, names('person'), names('reason'))),
         (live_values.FailedMove(line, names('scope'), made.UUID.format(0), NOW, names('remedy')),),
-        24)
+        24, (live_values.CampaignLine(
+            made.UUID.format(0), names('scope'), 'paused', 2, 5, names('reason'),
+            (model.CampaignHost(names('host'), 0, model.CampaignHostState.FAILED, NOW,
+                                detail=names('problem')),)),))
 
 
 def make_nasty(role):
@@ -74,6 +77,14 @@ def render_all(names, hosts=80):
     return (live_page.render_overview(make_overview(names)),
             live_page.render_failures(make_overview(names)),
             live_page.render_scope(make_scope(names, hosts)), live_page.render_plan(plan))
+
+
+def test_a_campaign_shows_its_progress_and_each_host_that_has_begun():
+    document = parsed.parse(live_page.render_overview(make_overview()))
+    (bar,) = document.of('progress')
+    assert (bar['value'], bar['max']) == ('2', '5')
+    text = ' '.join(' '.join(document.texts).split())
+    assert 'failed since' in text and '2 of 5 hosts' in text, text
 
 
 @pytest.mark.parametrize('place', range(4))

@@ -268,6 +268,9 @@ def _result(row):
 
 NOTICE = model.MoveNotice(cases.new_id(), 'p', 'a', model.NoticeReason.DRAIN, NOW, NOW + 60,
                           NOW + 90)
+CAMPAIGN = model.Campaign(cases.new_id(), 'blue', 'why', 1, NOW, 'me', hosts=(
+    model.CampaignHost('a', 0, since=NOW),
+    model.CampaignHost('held', 1, model.CampaignHostState.HELD, NOW)))
 UNDER_A_LEASE = {
     'plans.save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
     'outcomes.record_outcome': lambda store, lease: store.outcomes.record_outcome(lease, 0.9, NOW),
@@ -290,6 +293,18 @@ UNDER_A_LEASE = {
     'notices.record_notices': lambda store, lease: store.notices.record_notices(lease, [NOTICE]),
     'notices.record_announcements': lambda store, lease: store.notices.record_announcements(
         lease, [NOTICE]),
+    'campaigns.begin_step': lambda store, lease: store.campaigns.begin_step(
+        lease, CAMPAIGN.campaign_id, ['a'], opened=False, now=NOW),
+    'campaigns.begin_work': lambda store, lease: store.campaigns.begin_work(
+        lease, CAMPAIGN.campaign_id, 'held', 'zombie', NOW),
+    'campaigns.change_host': lambda store, lease: store.campaigns.change_host(
+        lease, CAMPAIGN.campaign_id, CAMPAIGN.hosts[0], detail='x'),
+    'campaigns.pause_campaign': lambda store, lease: store.campaigns.pause_campaign(
+        lease, CAMPAIGN.campaign_id, 'zombie', 'why'),
+    'campaigns.record_waits': lambda store, lease: store.campaigns.record_waits(
+        lease, CAMPAIGN.campaign_id, 'why'),
+    'campaigns.end_campaign': lambda store, lease: store.campaigns.end_campaign(
+        lease, CAMPAIGN, NOW),
     'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),
     'leases.release_lease': lambda store, lease: store.leases.release_lease(lease)}
 UNDER_A_CLAIM = {
@@ -316,7 +331,8 @@ TAKING = {'leases.acquire_lease', 'leases.retake_lease', 'tasks.claim_task', 'ta
 NOBODYS = {'pauses.pause_scope', 'pauses.resume_scope', 'quarantine.lift_quarantine',
            'tasks.cancel_task', 'tasks.resolve_task', 'approvals.approve_plan',
            'approvals.reject_plan', 'approvals.cancel_plan', 'plans.save_requested_plan',
-           'history.purge_records', 'upgrade', 'audit.record_command'}
+           'history.purge_records', 'upgrade', 'audit.record_command',
+           'campaigns.create_campaign', 'campaigns.order_state', 'campaigns.order_host'}
 #: Of itself, for those who look.
 ITS_OWN = {'executors.record_heartbeat', 'executors.remove_executor', 'quarantine.record_outage',
            'quarantine.end_outage', 'readings.publish_reading'}
@@ -350,6 +366,7 @@ def test_each_writing_method_has_a_fence_in_these_lists(store):
 
 def test_a_zombie_writes_nothing(store):
     old = store.leases.acquire_lease('blue', 'zombie', 30, 'hash')
+    store.campaigns.create_campaign(CAMPAIGN, '')
     cases.spread(store, NOW, lease=old)
     store.outcomes.record_imbalance_since(old, NOW)
     cases.save(store, [lambda p, s: cases.make_task(

@@ -1,0 +1,348 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The campaign of a scope, carried on after each cycle of its engine.
+
+:mod:`campaign_steps` judges each host and :mod:`campaign_forecasts` chooses the next ones; this
+module reads and writes the database, and asks Nova. Each state is written before the engine acts on
+it, under the scope's lease.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, Protocol
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.engine import notifications
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.planning import campaign_steps
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.text import times
+
+LOG = logging.getLogger(__name__)
+
+#: Name with which an engine pauses a campaign.
+AUTHOR = 'kronos-engine'
+#: Seconds that the search for the next hosts may take in one cycle.
+SEARCH_SECONDS = 30.0
+
+
+class HostService(Protocol):
+    """The nova-compute of one host, as Nova shows it now."""
+
+    def read_service(self) -> tuple[str, model.Service]:
+        """Return the UUID of the service, and the service.
+
+        :raises ApiError: Nova cannot be read.
+        """
+
+    def list_left_servers(self) -> Sequence[str]:
+        """Return the UUIDs of the servers on the host.
+
+        :raises ApiError: Nova cannot be read.
+        """
+
+    def disable(self, uuid: str, reason: str) -> None:
+        """Disable the service.
+
+        :raises ApiError: Nova refused, or did not answer.
+        """
+
+    def enable(self, uuid: str) -> None:
+        """Enable the service; see :meth:`disable`."""
+
+
+class ProgramRunner(Protocol):
+    """Programs that run, by a key; see host_programs."""
+
+    def start(self, key: str, path: str, host: str, seconds: float,
+              **variables: str) -> str | None:
+        """Start a program; return why it was not started, or None."""
+
+    def poll(self, key: str) -> campaign_steps.Command | str:
+        """Return how far a program is, or why it failed."""
+
+    def forget(self, key: str) -> None:
+        """Forget a program that has ended."""
+
+
+FindService = Callable[[str], HostService]
+
+
+class CampaignConductor:
+    """Carries the campaign of a scope on, one step for each host in a cycle.
+
+    :param find_service: returns the nova-compute of a host, for the user of [nova].
+    :param owner: name of the engine.
+    :param clock: epoch seconds of this machine, those of the reading of the cloud.
+    :param monotonic: seconds, for the search.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store, find_service: FindService,
+                 programs: ProgramRunner, announcer: notifications.PlanAnnouncer, owner: str,
+                 clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._conf = conf
+        self._store = store
+        self._find_service = find_service
+        self._programs = programs
+        self._announcer = announcer
+        self._owner = owner
+        self._clock = clock
+        self._monotonic = monotonic
+        #: Hosts whose check succeeded since they began to return.
+        self._checked: dict[str, float] = {}
+
+    def conduct_campaign(self, lease: store_rows.ScopeLease,
+                         outcome: planning_pipeline.PassOutcome) -> None:
+        """Carry the campaign of the scope on, if it has one.
+
+        :param outcome: of the cycle, from the reading of the cloud that the steps follow.
+        :raises StoreError: the database cannot be used; the next cycle goes on.
+        """
+        campaign = self._store.campaigns.find_live_campaign(lease.scope)
+        if campaign is None:
+            return
+        now = self._store.now()
+        settings = self._build_settings(campaign, outcome, now)
+        taken_at = now - (self._clock() - outcome.cluster.taken_at)
+        for begun in campaign.begun_hosts:
+            host: model.CampaignHost | None = begun
+            while host is not None:
+                reading = self._read_host(campaign, host, outcome.cluster, taken_at)
+                step = campaign_steps.judge_host(campaign, host, reading, now, settings)
+                host = self._take_step(lease, campaign, host, step, now)
+        # A step may have paused it, or the last host may be over.
+        campaign = self._store.campaigns.find_live_campaign(lease.scope)
+        if campaign is not None and not campaign.begun_hosts:
+            self._go_on(lease, campaign, outcome, settings, now)
+
+    # The hosts that have begun.
+
+    def _build_settings(self, campaign: model.Campaign, outcome: planning_pipeline.PassOutcome,
+                        now: float) -> campaign_steps.StepSettings:
+        group = self._conf.campaign
+        return campaign_steps.StepSettings(
+            bool(group.command), bool(group.check_command),
+            self._find_hold(campaign, outcome, now), float(group.return_timeout))
+
+    def _find_hold(self, campaign: model.Campaign, outcome: planning_pipeline.PassOutcome,
+                   now: float) -> str | None:
+        """Return why no host begins, and no work, at the moment; None: nothing holds them."""
+        paused = outcome.request.history.paused
+        if paused is not None:
+            return paused
+        opening = maintenance_windows.find_opening(
+            campaign.windows, now, self._conf.engine.freeze_timezone)
+        if opening > now:
+            return f'the next window opens at {times.format_time(opening)}'
+        return engine_conf.find_freeze_reason(self._conf, now)
+
+    def _read_host(self, campaign: model.Campaign, host: model.CampaignHost,
+                   cluster: model.Cluster, taken_at: float) -> campaign_steps.HostReading:
+        found = cluster.hosts.get(host.host)
+        providers = [] if found is None or found.provider is None else [
+            found.provider, *found.nested]
+        claimed = {name for provider in providers for name, amount in provider.used.items()
+                   if amount}
+        instances = sum(i.host == host.host for i in cluster.instances.values()) + len(
+            drains.list_incoming_instances(cluster, host.host))
+        return campaign_steps.HostReading(
+            cluster.services.get(host.host), instances, claimed, taken_at,
+            self._poll_program(campaign, host, cluster.services.get(host.host)))
+
+    def _poll_program(self, campaign: model.Campaign, host: model.CampaignHost,
+                      service: model.Service | None) -> campaign_steps.Command | str:
+        """Return how far the command or the check of a host is; a check begins here."""
+        if host.state is model.CampaignHostState.WORKING:
+            if host.worker != self._owner:
+                return campaign_steps.Command.UNKNOWN
+            return self._programs.poll(_build_key(campaign, host, 'command'))
+        group = self._conf.campaign
+        if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
+                or service is None or not service.up):
+            return campaign_steps.Command.UNKNOWN
+        key = _build_key(campaign, host, 'check')
+        if self._checked.get(key) == host.since:
+            return campaign_steps.Command.SUCCEEDED
+        found = self._programs.poll(key)
+        if found is campaign_steps.Command.SUCCEEDED:
+            self._checked[key] = host.since
+        elif found is not campaign_steps.Command.RUNNING:
+            problem = self._programs.start(key, group.check_command, host.host,
+                                           group.check_timeout, **_build_variables(campaign))
+            return problem or found
+        return found
+
+    def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                   host: model.CampaignHost, step: campaign_steps.HostStep,
+                   now: float) -> model.CampaignHost | None:
+        """Write what changes, then do the deed; return the host in a new state, which goes on."""
+        values: dict[str, Any] = {}
+        if step.state is not None:
+            values = {'state': step.state.value, 'since': now, 'worker': None}
+        if step.disabled:
+            values['disabled_at'] = now
+        if step.state is not None or step.detail != host.detail:
+            values['detail'] = step.detail
+        if step.trouble and campaign.state is model.CampaignState.RUNNING:
+            self._pause(lease, campaign, step.trouble)
+        if step.trouble and step.state is None:
+            return None
+        if values and not self._store.campaigns.change_host(lease, campaign.campaign_id, host,
+                                                            **values):
+            return None  # an operator was faster
+        if step.deed is not None:
+            self._do_deed(lease, campaign, host, step.deed, now)
+        if step.state is None:
+            return None
+        self._programs.forget(_build_key(campaign, host, 'command'))
+        LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
+                 f': {step.detail}' if step.detail else '')
+        return dataclasses.replace(host, state=step.state, since=now, worker=None,
+                                   detail=step.detail) if step.state.is_begun else None
+
+    def _do_deed(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                 host: model.CampaignHost, deed: campaign_steps.Deed, now: float) -> None:
+        """Do the deed; what fails is tried again in the next cycle."""
+        try:
+            if deed is campaign_steps.Deed.ANNOUNCE:
+                if self._announcer.announce_held_host(campaign, host):
+                    self._store.campaigns.change_host(lease, campaign.campaign_id, host,
+                                                      announced_at=now)
+            elif deed is campaign_steps.Deed.BEGIN_WORK:
+                self._begin_work(lease, campaign, host, now)
+            else:
+                service = self._find_service(host.host)
+                uuid, _present = service.read_service()
+                if deed is campaign_steps.Deed.DISABLE:
+                    service.disable(uuid, campaign.reason)
+                else:
+                    service.enable(uuid)
+                LOG.info('Campaign %s: %s host %s', campaign.campaign_id,
+                         'disabled' if deed is campaign_steps.Deed.DISABLE else 'enabled',
+                         host.host)
+        except api.ApiError as e:
+            LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
+                        campaign.campaign_id, host.host, e)
+            self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
+
+    def _begin_work(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                    host: model.CampaignHost, now: float) -> None:
+        """Run the command for a held host, once.
+
+        :raises ApiError: Nova cannot be read; nothing was begun.
+        """
+        service = self._find_service(host.host)
+        _uuid, present = service.read_service()
+        left = service.list_left_servers()
+        if present.enabled or present.disabled_reason != campaign.reason or left:
+            LOG.warning('Campaign %s: host %s is held, but Nova shows it enabled, or with %d '
+                        'servers; the command waits', campaign.campaign_id, host.host, len(left))
+            return
+        if not self._store.campaigns.begin_work(lease, campaign.campaign_id, host.host,
+                                                self._owner, now):
+            return
+        problem = self._programs.start(
+            _build_key(campaign, host, 'command'),
+            self._conf.campaign.command, host.host, self._conf.campaign.command_timeout,
+            **_build_variables(campaign))
+        if problem is not None:
+            self._store.campaigns.change_host(
+                lease, campaign.campaign_id, dataclasses.replace(
+                    host, state=model.CampaignHostState.WORKING),
+                state=model.CampaignHostState.FAILED.value, since=now, worker=None,
+                detail=problem)
+            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}')
+
+    def _pause(self, lease: store_rows.ScopeLease, campaign: model.Campaign, because: str) -> None:
+        if self._store.campaigns.pause_campaign(lease, campaign.campaign_id, AUTHOR, because):
+            LOG.error('Campaign %s pauses: %s', campaign.campaign_id, because)
+            self._announcer.announce_campaign(campaign, model.CampaignState.PAUSED,
+                                              self._store.now(), because)
+
+    # The next step.
+
+    def _go_on(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+               outcome: planning_pipeline.PassOutcome, settings: campaign_steps.StepSettings,
+               now: float) -> None:
+        """Begin the next step, or end a campaign whose hosts are all over."""
+        to_come = campaign.select_hosts(model.CampaignHostState.TO_COME)
+        if not to_come:
+            self._end(lease, campaign, now)
+            return
+        if campaign.state is not model.CampaignState.RUNNING:
+            return
+        waits = settings.may_begin
+        if waits is None:
+            waits = self._begin_step(lease, campaign, to_come, outcome, now)
+        if (waits or '') != campaign.waits:
+            self._store.campaigns.record_waits(lease, campaign.campaign_id, waits or '')
+            if waits:
+                LOG.info('Campaign %s waits: %s', campaign.campaign_id, waits)
+
+    def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                    to_come: Sequence[str], outcome: planning_pipeline.PassOutcome,
+                    now: float) -> str | None:
+        """Let the next hosts begin; return why none can."""
+        cluster, options = outcome.cluster, outcome.request.options
+        ready = [host for host in to_come if host in cluster.scope_hosts
+                 and (service := cluster.services.get(host)) is not None and service.available]
+        others = [host for host in to_come if host not in ready]
+        if not ready:
+            return f'{others[0]} is down, disabled for another reason, or not in the scope'
+        together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
+        if together < 1:
+            return 'max_drain_fraction: too many hosts of the scope are disabled'
+        ends_at = self._monotonic() + SEARCH_SECONDS
+        cloud = campaign_forecasts.SupposedCloud(outcome.request)
+        found = campaign_forecasts.find_step(
+            cloud, ready, to_come, together, lambda: self._monotonic() >= ends_at)
+        if found is None:
+            blocked = cloud.explain_host(ready[0])
+            return f'no host can be emptied now; {ready[0]}: ' + (
+                blocked[0].reason if blocked else 'no plan was found')
+        _cloud, hosts, plans = found
+        opened = any(move.to_host in to_come for plan, _request in plans for move in plan.moves)
+        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts,
+                                                 opened=opened, now=now)
+        for host in begun:
+            LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
+            self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
+        return None
+
+    def _end(self, lease: store_rows.ScopeLease, campaign: model.Campaign, now: float) -> None:
+        if self._store.campaigns.end_campaign(lease, campaign, now):
+            state = (model.CampaignState.ABORTED if campaign.state is model.CampaignState.ABORTING
+                     else model.CampaignState.DONE)
+            LOG.info('Campaign %s is %s', campaign.campaign_id, state)
+            self._announcer.announce_campaign(campaign, state, now, campaign.held_because)
+
+
+def _build_key(campaign: model.Campaign, host: model.CampaignHost, what: str) -> str:
+    return f'{what} {campaign.campaign_id} {host.host}'
+
+
+def _build_variables(campaign: model.Campaign) -> Mapping[str, str]:
+    """Return the variables that a program gets."""
+    return {'KRONOS_CAMPAIGN': campaign.campaign_id, 'KRONOS_SCOPE': campaign.scope}

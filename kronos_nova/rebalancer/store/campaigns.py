@@ -1,0 +1,359 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Campaigns and their hosts.
+
+Engines write under the lease of the scope, operators without one. Each change of a state names the
+states in which it may take place, so that of an engine and an operator one comes first.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+import dataclasses
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
+
+_campaign, _host = tables.campaign, tables.campaign_host
+#: States in which the hosts that are to come take no instances.
+_CLOSING = (model.CampaignState.RUNNING.value, model.CampaignState.PAUSED.value)
+#: Hosts that an abort leaves out at once, and the state that each gets.
+_ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
+            model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostOrder:
+    """An operator's order for a host of a campaign: audit command, states before and after it.
+
+    A host that is ``TO_COME`` before a withdrawal is not disabled, and ends at once.
+    """
+
+    command: str
+    before: frozenset[model.CampaignHostState]
+    after: model.CampaignHostState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignNumbers:
+    """Whether the campaign of a scope pauses, and the number of its hosts by state."""
+
+    is_paused: bool
+    hosts: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class CampaignRepository(transactions.Repository):
+    """Campaigns, which operators order and engines carry out."""
+
+    def create_campaign(self, campaign: model.Campaign, reason: str) -> None:
+        """Write a campaign with its hosts, and its audit row.
+
+        :param reason: of the audit row.
+        :raises ConflictError: a live campaign has the scope or one of the hosts.
+        """
+        def write_campaign(connection: sa.Connection) -> None:
+            _refuse_rival(connection, campaign)
+            connection.execute(sa.insert(_campaign).values(
+                campaign_id=campaign.campaign_id, scope=campaign.scope, live_scope=campaign.scope,
+                reason=campaign.reason, together=campaign.together,
+                created_at=campaign.created_at, created_by=_cut(campaign.created_by),
+                state=campaign.state.value, opened=False, held_by='', held_because='', waits='',
+                windows=json.dumps([window.text for window in campaign.windows]),
+                migrations=campaign.migrations, seconds=campaign.seconds))
+            connection.execute(sa.insert(_host), [{
+                'campaign_id': campaign.campaign_id, 'host': host.host,
+                'position': host.position, 'state': host.state.value, 'since': host.since,
+                'detail': ''} for host in campaign.hosts])
+            audits.add_audit(connection, audits.AuditEntry(
+                campaign.created_at, campaign.created_by, 'campaign started',
+                _name_target(campaign.campaign_id), reason))
+        self._runner.run_transaction(write_campaign)
+
+    def list_live_campaigns(self) -> list[model.Campaign]:
+        """Return the campaigns that have not ended, by scope."""
+        return self._runner.run_read(lambda c: _read_campaigns(
+            c, sa.select(_campaign).where(_campaign.c.live_scope.is_not(None))
+            .order_by(_campaign.c.scope)))
+
+    def find_live_campaign(self, scope: str) -> model.Campaign | None:
+        """Return the campaign of a scope that has not ended."""
+        return self._runner.run_read(lambda c: next(iter(_read_campaigns(
+            c, sa.select(_campaign).where(_campaign.c.live_scope == scope))), None))
+
+    def list_newest_campaigns(self, limit: int) -> list[model.Campaign]:
+        """Return the campaigns that began last, the newest first."""
+        return self._runner.run_read(lambda c: _read_campaigns(
+            c, sa.select(_campaign).order_by(
+                _campaign.c.created_at.desc(), _campaign.c.campaign_id).limit(limit)))
+
+    # Changes by engines.
+
+    def begin_step(self, lease: rows.ScopeLease, campaign_id: str, hosts: Collection[str], *,
+                   opened: bool, now: float) -> list[model.CampaignHost]:
+        """Let hosts begin together; return those that are being emptied now.
+
+        No host begins unless the campaign runs; one that an operator has left out does not.
+
+        :param opened: their instances may move onto hosts that are to come.
+        :raises LeaseLost: nothing was written.
+        """
+        def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
+            if not _hold_running(connection, campaign_id, opened=opened, waits=''):
+                return []
+            _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
+                          state=model.CampaignHostState.EMPTYING.value, since=now,
+                          disabled_at=None, worker=None, announced_at=None, detail='')
+            return [_build_host(row) for row in connection.execute(
+                sa.select(_host).where(
+                    _host.c.campaign_id == campaign_id, _host.c.host.in_(hosts),
+                    _host.c.state == model.CampaignHostState.EMPTYING.value)
+                .order_by(_host.c.position))]
+        return self._runner.run_under_lease(lease, write_step)
+
+    def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
+                   now: float) -> bool:
+        """Write that an engine is about to run the command for a held host.
+
+        :returns: False unless the campaign runs and the host is held; nothing is written then.
+        :raises LeaseLost: nothing was written.
+        """
+        return self._runner.run_under_lease(lease, lambda c: (
+            _hold_running(c, campaign_id) and _update_host(
+                c, campaign_id, host, (model.CampaignHostState.HELD,),
+                state=model.CampaignHostState.WORKING.value, since=now, worker=worker, detail='')))
+
+    def change_host(self, lease: rows.ScopeLease, campaign_id: str, host: model.CampaignHost,
+                    **values: Any) -> bool:
+        """Write columns of a host; return False if its state has changed meanwhile.
+
+        :param host: as the engine has read it.
+        :raises LeaseLost: nothing was written.
+        """
+        return self._runner.run_under_lease(lease, lambda c: _update_host(
+            c, campaign_id, host.host, (host.state,), **values))
+
+    def pause_campaign(self, lease: rows.ScopeLease, campaign_id: str, by: str,
+                       because: str) -> bool:
+        """Pause a campaign that runs, for an engine; return False if it does not run.
+
+        :raises LeaseLost: nothing was written.
+        """
+        return self._runner.run_under_lease(lease, lambda c: _hold_running(
+            c, campaign_id, state=model.CampaignState.PAUSED.value, held_by=_cut(by),
+            held_because=because))
+
+    def record_waits(self, lease: rows.ScopeLease, campaign_id: str, waits: str) -> None:
+        """Write why no further host begins at the moment.
+
+        :raises LeaseLost: nothing was written.
+        """
+        self._runner.run_under_lease(lease, lambda c: c.execute(
+            sa.update(_campaign).where(_campaign.c.campaign_id == campaign_id)
+            .values(waits=waits)))
+
+    def end_campaign(self, lease: rows.ScopeLease, campaign: model.Campaign, now: float) -> bool:
+        """End a campaign whose hosts are all over; return False if it has changed meanwhile.
+
+        :raises LeaseLost: nothing was written.
+        """
+        ending = (model.CampaignState.ABORTED if campaign.state is model.CampaignState.ABORTING
+                  else model.CampaignState.DONE)
+
+        def write_end(connection: sa.Connection) -> bool:
+            if not _update_campaign(connection, campaign.campaign_id, (campaign.state,), waits=''):
+                return False
+            left = connection.scalar(sa.select(sa.func.count()).select_from(_host).where(
+                _host.c.campaign_id == campaign.campaign_id, _host.c.state.not_in([
+                    state.value for state in model.CampaignHostState if state.is_over])))
+            return not left and _update_campaign(
+                connection, campaign.campaign_id, (campaign.state,), state=ending.value,
+                ended_at=now, live_scope=None)
+        return self._runner.run_under_lease(lease, write_end)
+
+    # Orders of operators.
+
+    def order_state(self, campaign_id: str, before: Collection[model.CampaignState],
+                    after: model.CampaignState, *, command: str, by: str, reason: str) -> bool:
+        """Change the state of a campaign; return False if it is in none of the states ``before``.
+
+        An abort leaves out the hosts that have not begun, and those that are being emptied. A
+        campaign that runs again disables those that another user has enabled.
+
+        :param command: of the audit row, ``reason``: its reason.
+        """
+        def write_state(connection: sa.Connection) -> bool:
+            now = self._read_now(connection)
+            held = after is not model.CampaignState.RUNNING
+            if not _update_campaign(
+                    connection, campaign_id, before, state=after.value,
+                    held_by=_cut(by) if held else '', held_because=reason if held else ''):
+                return False
+            if after is model.CampaignState.ABORTING:
+                for state, then in _ABORTED.items():
+                    _update_hosts(connection, campaign_id, state, None, state=then.value,
+                                  since=now, detail=f'aborted by {by}')
+            if after is model.CampaignState.RUNNING:
+                _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, None,
+                              disabled_at=None)
+                # They have as long as others to come back.
+                _update_hosts(connection, campaign_id, model.CampaignHostState.RETURNING, None,
+                              since=now)
+            audits.add_audit(connection, audits.AuditEntry(
+                now, by, command, _name_target(campaign_id), reason))
+            return True
+        return self._runner.run_transaction(write_state)
+
+    def order_host(self, campaign_id: str, host: str, order: HostOrder, *, by: str,
+                   reason: str = '') -> bool:
+        """Change the state of a host; return False if it is in none of the states of the order."""
+        def write_host(connection: sa.Connection) -> bool:
+            now = self._read_now(connection)
+            values = {'since': now, 'worker': None, 'announced_at': None,
+                      'detail': ' '.join(filter(None, (f'{order.command} by {by}', reason)))}
+            to_come = model.CampaignHostState.TO_COME
+            if to_come in order.before and _update_host(
+                    connection, campaign_id, host, (to_come,),
+                    state=model.CampaignHostState.SKIPPED.value, **values):
+                pass
+            elif not _update_host(connection, campaign_id, host, order.before - {to_come},
+                                  state=order.after.value, **values):
+                return False
+            audits.add_audit(connection, audits.AuditEntry(
+                now, by, order.command, f'host {host}', reason))
+            return True
+        return self._runner.run_transaction(write_host)
+
+    def _read_now(self, connection: sa.Connection) -> float:
+        return float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
+
+
+def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
+    """Return the hosts of a scope's campaign that are still to come, unless a step is opened."""
+    return frozenset(connection.scalars(*_select_closed_hosts(scope)))
+
+
+def count_campaign_hosts(connection: sa.Connection) -> dict[str, CampaignNumbers]:
+    """Count the hosts of campaigns that go on, by scope."""
+    found: dict[str, CampaignNumbers] = {}
+    for row in connection.execute(
+            sa.select(_campaign.c.scope, _campaign.c.state.label('campaign_state'), _host.c.state,
+                      sa.func.count().label('number'))
+            .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
+            .where(_campaign.c.live_scope.is_not(None))
+            .group_by(_campaign.c.scope, _campaign.c.state, _host.c.state)):
+        found.setdefault(row.scope, CampaignNumbers(
+            row.campaign_state == model.CampaignState.PAUSED.value)).hosts[row.state] = row.number
+    return found
+
+
+def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
+    """Delete a batch of campaigns that ended before ``limit``; return whether more are left."""
+    ended = list(connection.scalars(sa.select(_campaign.c.campaign_id).where(
+        _campaign.c.ended_at < limit).limit(statements.BATCH // 10)))
+    connection.execute(sa.delete(_host).where(_host.c.campaign_id.in_(ended)))
+    connection.execute(sa.delete(_campaign).where(_campaign.c.campaign_id.in_(ended)))
+    return len(ended) == statements.BATCH // 10
+
+
+@statements.build_once
+def _select_closed_hosts(scope: str) -> sa.Select[Any]:
+    return sa.select(_host.c.host).join(
+        _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
+        _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
+        _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value)
+
+
+def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:
+    """Refuse a campaign whose scope, or one of whose hosts, a live one has.
+
+    :raises ConflictError: a live one has.
+    """
+    for rival in _read_campaigns(connection, sa.select(_campaign).where(
+            _campaign.c.live_scope.is_not(None))):
+        shared = sorted({host.host for host in rival.hosts if not host.state.is_over}
+                        & {host.host for host in campaign.hosts})
+        if rival.scope != campaign.scope and not shared:
+            continue
+        what = f'scope {rival.scope}' if rival.scope == campaign.scope else f'host {shared[0]}'
+        raise exception.ConflictError(
+            path='request', field='campaign',
+            problem=f'{what} has the campaign {rival.campaign_id} of {rival.created_by}, which is '
+                    f'{rival.state}',
+            remedy='Wait for its end, or end it (kronos campaign abort)')
+
+
+def _read_campaigns(connection: sa.Connection, query: sa.Select[Any]) -> list[model.Campaign]:
+    found = connection.execute(query).all()
+    hosts: dict[str, list[model.CampaignHost]] = {row.campaign_id: [] for row in found}
+    for row in connection.execute(
+            sa.select(_host).where(_host.c.campaign_id.in_(list(hosts)))
+            .order_by(_host.c.position, _host.c.host)) if hosts else ():
+        hosts[row.campaign_id].append(_build_host(row))
+    return [model.Campaign(
+        row.campaign_id, row.scope, row.reason, row.together, row.created_at, row.created_by,
+        model.CampaignState(row.state),
+        tuple(maintenance_windows.parse_window(text) for text in json.loads(row.windows)),
+        bool(row.opened), row.held_by, row.held_because, row.waits, row.migrations, row.seconds,
+        row.ended_at, tuple(hosts[row.campaign_id])) for row in found]
+
+
+def _build_host(row: Any) -> model.CampaignHost:
+    return model.CampaignHost(
+        row.host, row.position, model.CampaignHostState(row.state), row.since, row.disabled_at,
+        row.worker, row.announced_at, row.detail)
+
+
+def _hold_running(connection: sa.Connection, campaign_id: str, **values: Any) -> bool:
+    """Write columns of a campaign, and hold its row; return False unless it runs."""
+    return _update_campaign(connection, campaign_id, (model.CampaignState.RUNNING,),
+                            **values or {'state': model.CampaignState.RUNNING.value})
+
+
+def _update_campaign(connection: sa.Connection, campaign_id: str,
+                     before: Iterable[model.CampaignState], **values: Any) -> bool:
+    return connection.execute(sa.update(_campaign).where(
+        _campaign.c.campaign_id == campaign_id,
+        _campaign.c.state.in_([state.value for state in before])).values(values)).rowcount == 1
+
+
+def _update_host(connection: sa.Connection, campaign_id: str, host: str,
+                 before: Iterable[model.CampaignHostState], **values: Any) -> bool:
+    return connection.execute(sa.update(_host).where(
+        _host.c.campaign_id == campaign_id, _host.c.host == host,
+        _host.c.state.in_([state.value for state in before])).values(values)).rowcount == 1
+
+
+def _update_hosts(connection: sa.Connection, campaign_id: str, before: model.CampaignHostState,
+                  hosts: Collection[str] | None, **values: Any) -> None:
+    """Write columns of the hosts in a state; ``hosts``: only these hosts, None: all."""
+    which = sa.update(_host).where(
+        _host.c.campaign_id == campaign_id, _host.c.state == before.value)
+    connection.execute((which if hosts is None else which.where(
+        _host.c.host.in_(sorted(hosts)))).values(values))
+
+
+def _name_target(campaign_id: str) -> str:
+    return f'campaign {campaign_id}'
+
+
+def _cut(name: str) -> str:
+    return name[:tables.NAME_LENGTH]

@@ -1,0 +1,346 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Campaigns carried out: hosts are emptied, handed over once, and enabled again."""
+
+import datetime
+import random
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.operations import campaign_orders
+from tests.unit.rebalancer.engine import campaign_bench
+
+STATES = model.CampaignState
+
+
+def make_bench(**options):
+    return campaign_bench.Bench(
+        {'a': [2048, 2048], 'b': [2048], 'c': [1024], 'spare': []}, **options)
+
+
+def test_an_operator_is_handed_each_host_once_and_empty():
+    bench = make_bench()
+    bench.start('abc')
+    held = []
+    for _cycle in range(60):
+        bench.run_cycle()
+        for host, state in bench.states().items():
+            if state == 'held':
+                held.append(host)
+                bench.reboot_and_say_done(host)
+    assert bench.campaign.state is STATES.DONE, bench.campaign
+    assert held == ['a', 'b', 'c'] and bench.reboots == {'a': 1, 'b': 1, 'c': 1}
+    assert all(service.enabled for service in bench.services.values())
+    assert set(bench.migrations.values()) == {1}, 'no instance moved onto a host to come'
+    assert bench.events == [('campaign.host_held', 'a'), ('campaign.host_held', 'b'),
+                            ('campaign.host_held', 'c'), ('campaign.done', None)]
+
+
+def test_a_command_does_the_work_and_a_check_lets_the_host_back():
+    bench = make_bench(command='command', check_command='check')
+    bench.start('ab', together=2)
+    bench.exit_status['check', 'b'] = 1
+    bench.run_cycles(12)
+    assert bench.states() == {'a': 'done', 'b': 'returning'}
+    assert bench.campaign.hosts[1].detail == 'the check failed: exit status 1'
+    bench.exit_status.clear()
+    bench.run_cycles(4)
+    assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1, 'b': 1}
+
+
+def carry_to(bench, host, state, cycles=20):
+    """Run cycles until a host has the state."""
+    for _cycle in range(cycles):
+        if bench.states()[host] == state:
+            return
+        bench.run_cycle()
+    raise AssertionError((state, bench.campaign))
+
+
+def test_a_host_is_held_only_when_it_has_been_empty_and_disabled_for_a_minute():
+    bench = make_bench()
+    bench.start('a')
+    bench.run_cycle()
+    assert bench.states() == {'a': 'emptying'} and not bench.services['a'].enabled
+    bench.held_moves = True
+    bench.run_cycles(5)
+    assert bench.campaign.hosts[0].detail == '2 to leave'
+    bench.held_moves = False
+    bench.run_cycles(2)
+    assert bench.states() == {'a': 'held'}
+
+
+def test_a_boot_that_chose_the_host_before_is_waited_for():
+    bench = make_bench()
+    bench.start('b')
+    for _cycle in range(4):
+        bench.run_cycle(1.0)
+    assert 'boots that chose the host before' in bench.campaign.hosts[0].detail
+    bench.run_cycle(1.0)
+    bench.instances['late'] = model.Instance('late', 'b', memory_mb=512,
+                                             claims={'MEMORY_MB': 512})
+    bench.held_moves = True
+    bench.run_cycle()
+    assert bench.states() == {'b': 'emptying'} and bench.campaign.hosts[0].detail == '1 to leave'
+
+
+def test_claims_without_an_instance_keep_the_host_and_are_named():
+    bench = make_bench()
+    bench.start(['spare'])
+    bench.orphans['spare'] = 512
+    bench.run_cycles(4)
+    assert bench.states() == {'spare': 'emptying'}
+    assert bench.campaign.hosts[0].detail.endswith('Placement still shows claims of MEMORY_MB')
+    bench.orphans.clear()
+    carry_to(bench, 'spare', 'held', 2)
+
+
+def test_nothing_moves_onto_hosts_to_come_until_the_campaign_is_aborted():
+    bench = make_bench()
+    bench.start('ab')
+    bench.run_cycle()
+    assert bench.build_request().history.campaign_hosts == {'b'}
+    bench.set_state([STATES.RUNNING], STATES.PAUSED)
+    assert bench.build_request().history.campaign_hosts == {'b'}
+    bench.set_state([STATES.PAUSED], STATES.ABORTING)
+    assert bench.build_request().history.campaign_hosts == set()
+
+
+def test_a_step_without_room_elsewhere_uses_hosts_to_come_and_says_so():
+    bench = campaign_bench.Bench({'a': [5000], 'b': [5000], 'c': [5000]})
+    bench.start('abc')
+    bench.run_cycle()
+    assert not bench.campaign.opened and bench.campaign.waits.startswith(
+        'no host can be emptied now; a: no host may take it: ')
+    bench.instances['a0'] = model.Instance('a0', 'a', memory_mb=2048,
+                                           claims={'MEMORY_MB': 2048})
+    bench.run_cycle()
+    assert bench.campaign.opened and bench.states()['a'] == 'emptying'
+    assert bench.campaign.waits == ''
+    carry_to(bench, 'a', 'held')
+
+
+def test_a_host_that_others_enable_pauses_the_campaign_and_resume_disables_it_again():
+    bench = make_bench()
+    bench.start('ab')
+    bench.held_moves = True
+    bench.run_cycles(2)
+    bench.set_service('a', status='enabled', disabled_reason=None)
+    bench.run_cycles(2)
+    assert bench.campaign.state is STATES.PAUSED and bench.services['a'].enabled
+    assert bench.campaign.held_by == 'kronos-engine'
+    assert bench.campaign.held_because.startswith('another user has enabled host a')
+    assert ('campaign.paused', None) in bench.events
+    bench.set_state([STATES.PAUSED], STATES.RUNNING)
+    bench.run_cycle()
+    assert bench.services['a'].disabled_reason == bench.campaign.reason
+
+
+def test_a_host_that_others_disable_for_another_reason_stays_as_it_is():
+    bench = make_bench()
+    bench.start('a')
+    bench.run_cycles(2)
+    bench.set_service('a', disabled_reason='burnt')
+    bench.run_cycle()
+    assert "disabled for another reason now ('burnt')" in bench.campaign.held_because
+    bench.set_state([STATES.PAUSED], STATES.ABORTING)
+    assert bench.order('a', campaign_orders.SKIP) or bench.states() == {'a': 'withdrawn'}
+    bench.run_cycles(5)
+    assert bench.campaign.state is STATES.ABORTED and bench.states() == {'a': 'skipped'}
+    assert bench.services['a'].disabled_reason == 'burnt'
+
+
+def test_a_held_host_with_an_instance_begins_no_command():
+    bench = make_bench(command='command')
+    window = maintenance_windows.parse_window('Tue 0:00-0:01')
+    bench.start('a', windows=(window,))
+    bench.now = window.find_opening(bench.now, datetime.UTC)
+    bench.run_cycle(1.0)
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'} and bench.reboots == {}
+    assert bench.campaign.hosts[0].detail.startswith('the next window opens at ')
+    bench.instances['new'] = model.Instance('new', 'a', memory_mb=1, claims={'MEMORY_MB': 1})
+    bench.held_moves = True
+    bench.now = window.find_opening(bench.now, datetime.UTC)
+    bench.run_cycle(1.0)
+    assert bench.campaign.held_because == 'host a is held for maintenance and is no longer empty'
+    assert bench.reboots == {}
+
+
+def test_the_engine_asks_nova_once_more_right_before_the_command():
+    bench = make_bench(command='command')
+    bench.start('b')
+    bench.hidden = ['arrived']
+    bench.run_cycles(6)
+    assert bench.states() == {'b': 'held'} and bench.reboots == {}
+    bench.hidden = []
+    carry_to(bench, 'b', 'done')
+    assert bench.reboots == {'b': 1}
+
+
+def test_a_command_that_fails_or_whose_engine_dies_is_not_run_again():
+    bench = make_bench(command='command')
+    bench.exit_status['command', 'a'] = 1
+    bench.start('ab')
+    carry_to(bench, 'a', 'failed')
+    bench.run_cycles(5)
+    assert bench.reboots == {'a': 1} and bench.campaign.state is STATES.PAUSED
+    assert bench.campaign.held_because == (
+        'the command of host a failed: exit status 1; kronos campaign repeat runs it again')
+    bench.exit_status.clear()
+    assert bench.order('a', campaign_orders.REPEAT)
+    bench.set_state([STATES.PAUSED], STATES.RUNNING)
+    carry_to(bench, 'b', 'working')
+    assert bench.reboots == {'a': 2, 'b': 1}
+    bench.renew_engine()
+    bench.run_cycles(5)
+    assert bench.states()['b'] == 'in-doubt' and bench.reboots['b'] == 1
+    assert 'no engine runs it again' in bench.campaign.held_because
+    assert bench.order('b', campaign_orders.DONE)
+    bench.run_cycles(3)
+    assert bench.states()['b'] == 'done' and bench.services['b'].enabled
+
+
+def test_a_host_that_does_not_come_back_pauses_the_campaign_and_is_enabled_later():
+    bench = make_bench(return_timeout=600)
+    bench.start('ab')
+    carry_to(bench, 'a', 'held')
+    bench.set_service('a', state='down')
+    bench.reboot_and_say_done('a')
+    bench.run_cycles(5)
+    assert bench.campaign.state is STATES.RUNNING
+    assert bench.campaign.hosts[0].detail == 'its nova-compute is down'
+    bench.run_cycles(8)
+    assert bench.campaign.state is STATES.PAUSED
+    assert bench.campaign.held_because.startswith('host a has not come back since ')
+    assert bench.states() == {'a': 'returning', 'b': 'to-come'}
+    bench.set_service('a', state='up')
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'done', 'b': 'to-come'} and bench.services['a'].enabled
+
+
+def test_an_abort_enables_hosts_that_are_emptied_and_waits_for_held_ones():
+    bench = make_bench()
+    bench.start('abc', together=2)
+    carry_to(bench, 'b', 'held')
+    bench.held_moves = True
+    bench.instances['new'] = model.Instance('new', 'a', memory_mb=1, claims={'MEMORY_MB': 1})
+    assert bench.set_state([STATES.RUNNING], STATES.ABORTING)
+    bench.run_cycles(6)
+    assert bench.campaign.state is STATES.ABORTING
+    assert bench.states()['b'] == 'held' and not bench.services['b'].enabled
+    bench.reboot_and_say_done('b')
+    assert bench.order('a', campaign_orders.SKIP) in (True, False)
+    bench.run_cycles(6)
+    assert bench.campaign.state is STATES.ABORTED
+    assert all(service.enabled for service in bench.services.values())
+
+
+def test_the_engine_asks_again_after_no_answer_of_nova():
+    bench = make_bench()
+    bench.start('a')
+    bench.silent.add('a')
+    bench.run_cycles(3)
+    assert bench.campaign.hosts[0].detail == 'Nova: the service: no answer'
+    bench.silent.clear()
+    carry_to(bench, 'a', 'held')
+
+
+def test_a_reminder_of_a_held_host_says_the_same():
+    bench = make_bench()
+    bench.start('a')
+    carry_to(bench, 'a', 'held')
+    bench.run_cycles(25)
+    held = [payload for event, payload in bench.payloads if event == 'campaign.host_held']
+    assert len(held) == 3 and all(payload == held[0] for payload in held)
+
+
+def test_no_host_begins_while_the_scope_is_paused_or_the_database_says_why():
+    bench = make_bench()
+    bench.start('a')
+    bench.store.pauses.pause_scope(None, bench.now, seconds=None, paused_by='eve', reason='storm')
+    bench.run_cycles(2)
+    assert bench.states() == {'a': 'to-come'}
+    assert bench.campaign.waits.startswith('everything was paused by eve: storm')
+    bench.store.pauses.resume_scope(None, bench.now)
+    carry_to(bench, 'a', 'emptying', 2)
+    assert bench.campaign.waits == ''
+
+
+class Killer:
+    """Kills the engine at some of its steps, and counts the kills."""
+
+    def __init__(self, rng, often):
+        self._rng, self._often = rng, often
+        self.kills = 0
+        self.is_over = False
+
+    def __call__(self):
+        if not self.is_over and self._rng.random() < self._often:
+            self.kills += 1
+            raise campaign_bench.Death
+
+
+class People:
+    """What operators do at random: pauses, aborts, hosts that they enable, and the work itself."""
+
+    def __init__(self, bench, rng):
+        self._bench, self._rng = bench, rng
+
+    def act(self):
+        bench, chance = self._bench, self._rng.random
+        for host, state in bench.states().items():
+            if state == 'held' and chance() < 0.5 and not bench.conf.campaign.command:
+                bench.reboot_and_say_done(host)
+            if state in ('in-doubt', 'failed') and chance() < 0.5:
+                # They look at the host before they decide.
+                bench.order(host, campaign_orders.DONE if bench.reboots[host]
+                            else campaign_orders.REPEAT)
+            if state == 'emptying' and chance() < 0.03:
+                bench.set_service(host, status='enabled', disabled_reason=None)
+            if state in ('to-come', 'emptying') and chance() < 0.01:
+                bench.order(host, campaign_orders.SKIP)
+        if chance() < 0.02:
+            bench.set_state([STATES.RUNNING], STATES.PAUSED)
+        if chance() < 0.5:
+            bench.set_state([STATES.PAUSED], STATES.RUNNING)
+        if chance() < 0.01:
+            bench.set_state([STATES.RUNNING, STATES.PAUSED], STATES.ABORTING)
+
+
+@pytest.mark.parametrize('seed', range(16))
+def test_no_death_of_an_engine_reboots_a_host_twice_or_with_instances(seed):
+    rng = random.Random(seed)
+    killer = Killer(rng, rng.choice([0.02, 0.05, 0.1]))
+    bench = campaign_bench.Bench(
+        {'a': [2048] * 3, 'b': [2048], 'c': [1024] * 2, 'd': [], 'spare': [1024]}, killer,
+        **({'command': 'command', 'check_command': 'check'} if rng.random() < 0.6 else {}))
+    bench.start('abcd', together=rng.choice([1, 2]))
+    people = People(bench, rng)
+    for cycle in range(400):
+        killer.is_over = cycle > 200
+        if bench.campaign.state.is_terminal:
+            break
+        people.act()
+        try:
+            bench.run_cycle()
+        except campaign_bench.Death:
+            bench.renew_engine()
+    states = bench.states()
+    assert bench.campaign.state.is_terminal, (bench.campaign, killer.kills)
+    assert all(service.enabled for service in bench.services.values()), bench.services
+    assert set(states.values()) <= {'done', 'skipped'}
+    for host, state in states.items():
+        assert bench.reboots[host] == (state == 'done'), host
