@@ -148,9 +148,9 @@ class ScopePlanner:
 
         def give_drain_notices(tripped: bool = False) -> None:
             if lease is not None:
-                self._notices.give_drain_notices(
-                    lease, *(self._build_planless_input(view, policy_set, now)
-                             for view in (overtaking or held, held)), tripped)
+                request, all_held = (self._build_planless_input(view, policy_set, now)
+                                     for view in (overtaking or held, held))
+                self._notices.give_drain_notices(lease, request, all_held, tripped)
 
         try:
             made = self._make_plan(scope, lease, plan, held, overtaking, policy_set, now)
