@@ -18,6 +18,7 @@ utilisation ratio in [0, 1], a usage is an instance's share in the unit of the p
 choose are carried for people to read and are never keys.
 """
 
+from kronos_nova.model.cloud import BootLimit as BootLimit
 from kronos_nova.model.cloud import Cluster as Cluster
 from kronos_nova.model.cloud import DOMAIN_KEY as DOMAIN_KEY
 from kronos_nova.model.cloud import GroupPolicy as GroupPolicy

@@ -80,6 +80,7 @@ class Engine:
     :param publish: publishes drains and moves to nova-scheduler, or None.
     :param confirming: confirms chosen moves with Placement, or None.
     :param publish_usage: publishes measured usage to nova-scheduler, or None; also in a dry run.
+    :param publish_limits: publishes the limits of boots to nova-scheduler, or None.
     :param notify: notifies listeners of plans and drains, or None.
     :param kept_alive: another thread calls :meth:`keep_leases` all the time.
     :param tally: counts every cycle.
@@ -90,6 +91,7 @@ class Engine:
                  store: store_api.Store, cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
+                 publish_limits: notifications.PublishLimits | None = None,
                  notify: notifications.Notify | None = None,
                  confirming: confirmation.PlanConfirmation | None = None,
                  owner: str | None = None, kept_alive: bool = False,
@@ -101,7 +103,8 @@ class Engine:
         self._source = source
         self._store = store
         self._log = notifications.DecisionLog()
-        self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage, clock)
+        self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage,
+                                                           publish_limits, clock)
         self._owner = owner or process_identity.name_process()
         self._readings = reading_publisher.ReadingPublisher(conf, store, self._owner, monotonic)
         self._clock = clock
@@ -300,7 +303,9 @@ class Engine:
             self._log.log_scores(scope, outcome.scores)
             self._log.log_decisions(row)
         if not self._conf.engine.dry_run:
-            self._scheduler.publish_moves(cluster)
+            self._scheduler.publish_limits(outcomes)
+            self._scheduler.publish_moves(
+                cluster, leased if self._conf.engine.failover == 'enforce' else frozenset())
         if not self._stopping.is_set():
             self._scheduler.publish_usage(cluster, samples, policy_set)
             self._readings.publish_cycle(cluster, named, outcomes,
