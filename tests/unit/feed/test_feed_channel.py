@@ -245,13 +245,12 @@ def test_scope_of_any_name_has_a_key_of_its_own(conf):
 def test_limits_that_are_not_ours_are_refused(conf, change):
     now = time.time()
     channel = feed_channel.FeedChannel(conf)
-    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps({
-        'version': feed_channel.LIMITS_VERSION, 'limits': [['cn1', 1, None, 1]],
-        'written_at': now, 'expires_at': now + 60}))
-    assert channel.read_boot_limits('blue') == ({'cn1': model.BootLimit(1.0, disk_gb=1.0)}, now + 60)
-    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps({
-        'version': feed_channel.LIMITS_VERSION, 'limits': [['cn1', 1, None, 1]],
-        'written_at': now, 'expires_at': now + 60, **change}))
+    good = {'version': feed_channel.LIMITS_VERSION, 'limits': [['cn1', 1, None, 1]],
+            'written_at': now, 'expires_at': now + 60}
+    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps(good))
+    limits, _ = channel.read_boot_limits('blue')
+    assert limits == {'cn1': model.BootLimit(1.0, disk_gb=1.0)}
+    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps({**good, **change}))
     with pytest.raises(ValueError, match='in the cache'):
         channel.read_boot_limits('blue')
 
