@@ -13,7 +13,7 @@
 
 """A filter that keeps new instances off hosts that are full.
 
-A host is full by its measured load, or where the instances of a failed host need the rest of it.
+A host is full by its measured load, or where the instances of a failed host need its free room.
 """
 
 import dataclasses

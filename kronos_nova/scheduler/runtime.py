@@ -68,7 +68,7 @@ class NoticeBoard:
         self._newest: feed_channel.PublishedState | None = None
         self._usage: dict[str, tuple[flavor_usages.FlavorUsages, float]] = {}
         self._scope_limits: dict[str, tuple[dict[str, model.BootLimit], float]] = {}
-        #: Of all scopes, until the first of them expires.
+        #: The limits of all scopes together, and the first expiry.
         self._limits: tuple[Mapping[str, model.BootLimit], float] = {}, 0.0
         self._refresher = periodic.BackgroundRefresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh_publication, faults)
@@ -138,7 +138,7 @@ class NoticeBoard:
 
     def _merge_limits(self, channel: feed_channel.FeedChannel,
                       ) -> tuple[Mapping[str, model.BootLimit], float]:
-        """Return the limits of all scopes that have any, and until when all of them hold.
+        """Return the limits of all scopes together, and until when none has expired.
 
         Of a scope whose record cannot be read the earlier limits hold until they expire.
         """

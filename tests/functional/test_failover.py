@@ -115,7 +115,7 @@ class TestBootReserve(FailingTestCase):
         return {hosts[0]: verdict.state for hosts, verdict in certificate.verdicts.items()}
 
     def fill(self, most: int = 9) -> list[dict[str, Any]]:
-        """Boot until Nova finds no host; return what it booted."""
+        """Boot until Nova finds no host; return the servers."""
         servers: list[dict[str, Any]] = []
         while len(servers) < most:
             self.certify()

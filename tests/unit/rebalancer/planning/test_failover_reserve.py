@@ -34,7 +34,7 @@ VCPU, MEMORY, DISK = failover_reserve.CLASSES
 
 
 def certificate_of(request, *verdicts):
-    """A certificate with these places, whatever its search would find."""
+    """A certificate with these places, which no search has found."""
     return failover.FailoverCertificate({v.hosts: v for v in verdicts}, request)
 
 
@@ -63,7 +63,7 @@ def test_hosts_that_fail_together_need_the_sum():
                 unplaced={'b': model.Rejection('evacuation-unknown', '')}), True),
     (verdict_of({}, 'h0', state=failover.FailureState.UNKNOWN), False),
     (verdict_of({}, 'h0', state=failover.FailureState.UNKNOWN, fault='no-room'), False)])
-def test_only_places_reserve_room_whatever_the_verdict(verdict, kept):
+def test_places_reserve_room_under_each_verdict(verdict, kept):
     request = test_failover.small(3, [('a', 'h0', 2), ('b', 'h0', 1)])
     assert failover_reserve.compute_reserve(certificate_of(request, verdict)) == (
         {'h2': {VCPU: 2}} if kept else {})
