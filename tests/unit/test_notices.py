@@ -108,6 +108,15 @@ def test_limits_hold_until_their_expiry_without_the_cache():
         assert merge(notices, 'blue', blue=ConnectionError()) == {}
 
 
+def test_scope_whose_limits_have_expired_leaves_those_of_others():
+    notices, now = board(), time.time()
+    other = {'h2': model.BootLimit(4.0)}
+    merge(notices, 'blue', 'red', blue=(LIMITS, now + 60), red=(other, now + 600))
+    with mock.patch.object(time, 'time', autospec=True, return_value=now + 61):
+        assert merge(notices, 'blue', 'red', blue=ConnectionError(),
+                     red=(other, now + 600)) == other
+
+
 def test_record_that_is_gone_ends_its_limits():
     notices = board()
     assert merge(notices, 'blue', blue=(LIMITS, time.time() + 60)) == LIMITS
