@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer import failover_checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import failover
+from kronos_nova.rebalancer.planning import failover_reserve
 from kronos_nova.rebalancer.planning import planner
 
 #: Seconds for one question to CP-SAT.
@@ -78,6 +79,21 @@ def measure(hosts: int, instances: int, room: float, changes: int) -> None:
                   for state in failover.FailureState}
         print(f'{hosts:,} x {instances:,}, room {room}: {name}: {cpu:.2f} s of processor time '
               f'({wall:.2f} s), {states}, {certificate.kept:,} kept', flush=True)
+        print_reserve(certificate)
+
+
+def print_reserve(certificate: failover.FailoverCertificate) -> None:
+    """Print how much boots leave free, beside the claims of the fullest host."""
+    used = time.process_time()
+    reserve = failover_reserve.compute_reserve(certificate)
+    limits = failover_reserve.compute_boot_limits(certificate)
+    cpu, cluster = time.process_time() - used, certificate.request.cluster
+    for name in (failover_reserve.VCPU, failover_reserve.MEMORY):
+        capacity = sum(h.sum_capacities().get(name, 0.0) for h in cluster.hosts.values())
+        most = max(h.provider.used[name] for h in cluster.hosts.values() if h.provider)
+        kept = sum(amounts.get(name, 0) for amounts in reserve.values())
+        print(f'{len(limits):,} hosts keep {kept / capacity:.1%} of all {name}, {kept / most:.2f} '
+              f'times the claims of the fullest host ({cpu:.2f} s)', flush=True)
 
 
 def small(seed: int) -> planner.PlanningInput:

@@ -21,7 +21,8 @@ of the empty handler is; the row of the one that does nothing (IdleFilter,
 IdleWeigher) is what the handler itself spends. Ratios are what to compare
 between machines. Hosts are in two aggregates, one of which sets multipliers;
 every tenth has changed since the sample; a member of the request's server
-group is migrating. The weigher is also measured in the first request after a
+group is migrating. KronosCapacityFilter is also measured where each host keeps
+a reserve for a failed one. The weigher is also measured in the first request after a
 refresh, and when every tenth host has changed since the request before.
 
 A refresh is all that the background does each ``refresh_interval``: CPU time
@@ -74,6 +75,9 @@ OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
 #: Nova's default ones that ask no service of its own.
 STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                  'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
+#: The scope of all hosts.
+SCOPE = 'all'
+WITH_RESERVE = 'KronosCapacityFilter, a reserve'
 CHANGED, REFRESHED = 'KronosWeigher, a tenth changed', 'KronosWeigher, after a refresh'
 GROUP_SPREAD = 'KronosDomainWeigher, a group'
 PROJECT_SPREAD = 'KronosDomainWeigher, a project on all hosts'
@@ -164,13 +168,17 @@ def prepared(states: list[Any]) -> Iterator[None]:
         feed_channel.FeedChannel(CONF).write(feed_channel.PublishedState(
             draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
             flights=(model.InFlightMove('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
-            expires_at=now + 3000))
+            expires_at=now + 3000, limited_scopes=frozenset({SCOPE})))
+        # Each host keeps a reserve; every tenth has no more to give.
+        feed_channel.FeedChannel(CONF).write_boot_limits(SCOPE, {
+            state.host: model.BootLimit(0 if i % 10 == 0 else 250, 393216, 4000)
+            for i, state in enumerate(states)}, now, now + 3000)
         runtime.close()
         with asked(states):
             wait(lambda: (groups := runtime.get_runtime().list_scored_groups(states))[
                 0].snapshot is not None
                  and len(groups[0].snapshot.loads) == len(states))
-        wait(lambda: runtime.get_runtime().notices.read_publication() is not None)
+        wait(lambda: len(runtime.get_runtime().notices.read_boot_limits()) == len(states))
         yield
         runtime.close()
         for name, _, group in overrides:
@@ -277,6 +285,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     for one in filters_of:
         runs[type(one).__name__] = lambda one=one: filters.get_filtered_objects(
             [one], states, spec)
+    runs[WITH_RESERVE] = runs['KronosCapacityFilter']
     for one in weighers_of:
         runs[type(one).__name__] = lambda one=one: weighers.get_weighed_objects(
             [one], states, spec)
@@ -296,7 +305,10 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         more = itertools.cycle((1, -1))
         seconds = cost(runs, rounds, before={
             REFRESHED: runtime.get_runtime().scores._update_readings,
-            CHANGED: lambda: grow(states, next(more))})
+            CHANGED: lambda: grow(states, next(more)),
+            **{name: lambda name=name: CONF.set_override(
+                'failover_reserve', 'keep' if name == WITH_RESERVE else 'ignore', 'kronos')
+                for name in (WITH_RESERVE, 'KronosCapacityFilter')}})
         refresh = refresh_cost(states, min(rounds, 5))
         faults = dict(runtime.get_runtime().faults.counts)
     if faults:
@@ -308,6 +320,12 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             'all': (seconds[type(one).__name__] - seconds[f'no {kind}']) / count * 1e6}
             for one in some}
         for kind, some in (('filter', filters_of), ('weigher', weighers_of))}
+    result['filter'][WITH_RESERVE] = {
+        'own': (seconds[WITH_RESERVE] - seconds['IdleFilter']) / count * 1e6,
+        'all': (seconds[WITH_RESERVE] - seconds['no filter']) / count * 1e6}
+    for what in ('own', 'all'):
+        result[f'reserve_to_none_{what}'] = (
+            result['filter'][WITH_RESERVE][what] / result['filter']['KronosCapacityFilter'][what])
     for name in (CHANGED, REFRESHED, GROUP_SPREAD, PROJECT_SPREAD):
         result['weigher'][name] = {
             'own': (seconds[name] - seconds['IdleWeigher']) / count * 1e6,
@@ -344,6 +362,8 @@ def main() -> None:
         print(f'  refresh in the background: {result["refresh_milliseconds"]:.1f} ms, '
               f'{result["refresh_percent_of_a_core"]:.2f} % of a core')
         for what in ('own', 'all'):
+            print(f'  KronosCapacityFilter, with / without a reserve ({what}): '
+                  f'{result[f"reserve_to_none_{what}"]:.2f}')
             ratio = result[f'weigher_to_stock_{what}']
             print(f'  KronosWeigher / stock weigher ({what}): median {ratio["median"]:.2f}, '
                   f'cheapest {ratio["cheapest"]:.2f}')

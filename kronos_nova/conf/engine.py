@@ -217,7 +217,8 @@ OPTS: list[cfg.Opt] = [
         ('warn', 'Each cycle certifies for each host whether its instances would find places if '
                  'it failed. A plan that would turn a safe host unsafe says so.'),
         ('enforce', 'Moves that would do so are left out of the plan, of drains as well: where '
-                    'the rest of the cloud has no room to spare, drains stop.')],
+                    'the rest of the cloud has no room to spare, drains stop. Boots leave the '
+                    'reserve free, as [kronos] failover_reserve in nova.conf says.')],
         help='Whether plans keep the failover certificate (kronos failover check). A cycle may '
              'then take as long again as planning_deadline. Without a certificate, as while a '
              'cell does not answer, all moves pass; while the metrics are not trusted, it '

@@ -96,6 +96,15 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('hard_ceiling', default=False,
                 help='Keep boot_ceiling even when every host is above it: then nothing is '
                      'scheduled. Default: all hosts pass when all are above.'),
+    cfg.StrOpt('failover_reserve', default='prefer', choices=[
+        ('ignore', 'boots may take the reserve'),
+        ('prefer', 'boots take the reserve of a host only when no other host passes'),
+        ('keep', 'boots never take the reserve: when nothing else is left, nothing is scheduled')],
+               help='How KronosCapacityFilter treats the room that instances need when a host '
+                    'fails. kronos-engine with [engine] failover = enforce tells it, through '
+                    '[kronos_channel]. Without a certificate, and when it has expired, boots '
+                    'go on as without it. Moves, evacuations and rebuilds may take the reserve, '
+                    'and so may boots to a named host.'),
     cfg.BoolOpt('fail_closed', default=False,
                 help='Refuse every host when there are no fresh scores. Default: without fresh '
                      'scores everything passes, as if we were not there.'),

@@ -19,9 +19,11 @@ old or malformed counts as absent: the schedulers then decide without it.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from typing import Any
 
@@ -39,6 +41,11 @@ VERSION = 1
 #: lose nothing.
 USAGE_KEY = 'kronos_nova.usage.'
 USAGE_VERSION = 1
+#: Limits of boots have one key for each scope: another engine may certify the next one.
+LIMITS_KEY = 'kronos_nova.limits.'
+LIMITS_VERSION = 1
+#: Most scopes whose limits a scheduler reads.
+MAX_SCOPES = 1000
 #: Moves of the whole cloud; a cache may refuse more than a megabyte.
 MAX_MOVES = 1000
 #: Seconds for which a move that ended is published: Nova's scheduler_instance_sync_interval
@@ -57,7 +64,8 @@ class PublishedState:
     ``draining`` hosts are being emptied; ``quarantined`` hosts refused moves
     lately; ``flights`` are migrations under way, of instances that belong to a
     server group first. It is void after ``expires_at`` (epoch): an engine that died
-    in the middle of a drain closes no host for ever.
+    in the middle of a drain closes no host for ever. Boots keep the limits of
+    ``limited_scopes``, which have records of their own.
     """
 
     draining: frozenset[str] = frozenset()
@@ -65,6 +73,7 @@ class PublishedState:
     flights: tuple[model.InFlightMove, ...] = ()
     written_at: float = 0.0
     expires_at: float = 0.0
+    limited_scopes: frozenset[str] = frozenset()
 
 
 class FeedChannel:
@@ -89,6 +98,7 @@ class FeedChannel:
             'draining': sorted(published.draining),
             'quarantined': sorted(published.quarantined),
             'flights': [[f.instance_uuid, f.from_host, f.to_host] for f in published.flights],
+            'limited_scopes': sorted(published.limited_scopes),
             'written_at': published.written_at,
             'expires_at': published.expires_at,
         }))
@@ -117,6 +127,29 @@ class FeedChannel:
             return None
         usage, written_at, expires_at = _parse_usage(value)
         return (usage, expires_at) if _is_current(written_at, expires_at, now) else None
+
+    def write_boot_limits(self, scope: str, limits: Mapping[str, model.BootLimit],
+                          written_at: float, expires_at: float) -> None:
+        """Write the limits of boots on the hosts of a scope."""
+        self._cache.set(_make_limits_key(scope), json.dumps({
+            'version': LIMITS_VERSION,
+            'limits': [[host, *(amount if math.isfinite(amount) else None for amount in limit)]
+                       for host, limit in sorted(limits.items())],
+            'written_at': written_at,
+            'expires_at': expires_at,
+        }))
+
+    def read_boot_limits(self, scope: str, now: float | None = None,
+                         ) -> tuple[dict[str, model.BootLimit], float] | None:
+        """Return the limits that hold now, and until when (epoch); None without any.
+
+        :raises ValueError, RecordRefused: the record is not ours.
+        """
+        value = self._cache.get(_make_limits_key(scope))
+        if value is None:
+            return None
+        limits, written_at, expires_at = _parse_limits(value)
+        return (limits, expires_at) if _is_current(written_at, expires_at, now) else None
 
     def read(self, now: float | None = None) -> PublishedState | None:
         """Return the state that holds now, or None.
@@ -170,6 +203,10 @@ def usage_key(policy: policies.Policy) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def _make_limits_key(scope: str) -> str:
+    return LIMITS_KEY + hashlib.sha256(scope.encode()).hexdigest()[:32]
+
+
 def _parse(value: Any) -> PublishedState:
     document = raw_cache.parse_json(value)
     if not isinstance(document, dict) or document.get('version') != VERSION:
@@ -184,7 +221,11 @@ def _parse(value: Any) -> PublishedState:
     return PublishedState(
         draining=_parse_names(document, 'draining'),
         quarantined=_parse_names(document, 'quarantined'),
-        flights=tuple(flights), written_at=_parse_number(document.get('written_at')),
+        flights=tuple(flights),
+        # An engine of the release before writes none.
+        limited_scopes=frozenset(sorted(_parse_names(document, 'limited_scopes'))[:MAX_SCOPES])
+        if 'limited_scopes' in document else frozenset(),
+        written_at=_parse_number(document.get('written_at')),
         expires_at=_parse_number(document.get('expires_at')))
 
 
@@ -220,6 +261,21 @@ def _parse_usage(value: Any) -> tuple[flavor_usages.FlavorUsages, float, float]:
                                                 None if use is None else _parse_number(use)))
     return (flavor_usages.FlavorUsages(shapes, tuple(moves)),
             _parse_number(document.get('written_at')),
+            _parse_number(document.get('expires_at')))
+
+
+def _parse_limits(value: Any) -> tuple[dict[str, model.BootLimit], float, float]:
+    document = raw_cache.parse_json(value)
+    if not isinstance(document, dict) or document.get('version') != LIMITS_VERSION:
+        raise ValueError(f'{LIMITS_KEY} in the cache was not written by this version')
+    limits = {}
+    for row in _list(document, 'limits'):
+        host, *amounts = _parse_row(row, 4)
+        if not isinstance(host, str):
+            raise ValueError(f'{LIMITS_KEY} in the cache: a host is malformed')
+        limits[host] = model.BootLimit(*(
+            math.inf if amount is None else _parse_number(amount) for amount in amounts))
+    return (limits, _parse_number(document.get('written_at')),
             _parse_number(document.get('expires_at')))
 
 

@@ -11,13 +11,18 @@
 # under the License.
 
 
-"""A filter that keeps new instances off hosts that are full by measured load."""
+"""A filter that keeps new instances off hosts that are full.
+
+A host is full by its measured load, or where the instances of a failed host need its free room.
+"""
 
 import dataclasses
+import math
 from typing import Any
 
 from oslo_log import log as logging
 
+from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.filters import base
 from kronos_nova.scheduler import depletion
@@ -38,34 +43,101 @@ class KronosCapacityFilter(base.KronosFilter):
     all pass, unless ``hard_ceiling``. Without fresh scores all pass, unless
     ``fail_closed``. Hosts without a score pass, unless ``unknown_hosts`` excludes them and
     others have one.
+
+    Before that, it leaves out the hosts on which the request would take room that the failover
+    certificate needs (:class:`model.BootLimit`). When no other host passes, it admits them, unless
+    ``failover_reserve`` is ``keep``. While the engine publishes no limits, it leaves out none.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
         if moving:
             return hosts
         door = runtime.get_runtime()
-        admitted: list[Any] = []
-        passing: list[Any] = []
         groups = door.list_scored_groups(hosts)
-        if door.conf.kronos.unknown_hosts == 'exclude':
-            groups = _drop_unscored_hosts(groups)
-        for group in groups:
-            if group.snapshot is not None:
-                admitted += group.hosts
-                passing += _filter_by_ceilings(group.hosts, group.snapshot, spec)
-            elif group.reason and door.conf.kronos.fail_closed and door.scores.has_queried_source:
-                LOG.warning('kronos: instance %s is refused %s, because fail_closed is '
-                            'set and there are no scores: %s', spec.instance_uuid,
-                            plurals.count_noun(len(group.hosts), 'host'), group.reason)
-            else:
-                admitted += group.hosts
-                passing += group.hosts
-        if not passing and not door.conf.kronos.hard_ceiling:
-            passing = admitted
+        reserved = _list_reserved_hosts(door, hosts, spec)
+        passing = _judge_load(door, _drop_hosts(groups, reserved), spec)
+        if reserved and not passing:
+            if door.conf.kronos.failover_reserve != 'keep':
+                passing = _judge_load(door, groups, spec)
+            elif len(reserved) == len(hosts):
+                LOG.warning('kronos: instance %s is refused %s, because failover_reserve is keep '
+                            'and the instances of a failed host would need the room',
+                            spec.instance_uuid, plurals.count_noun(len(hosts), 'host'))
         if len(passing) == len(hosts):
             return hosts
         passing_ids = {id(h) for h in passing}
         return [h for h in hosts if id(h) in passing_ids]
+
+
+def _judge_load(door: runtime.SchedulerRuntime, groups: list[score_cache.ScoredHosts],
+                spec: Any) -> list[Any]:
+    """Return the hosts that pass by their measured load."""
+    admitted: list[Any] = []
+    passing: list[Any] = []
+    if door.conf.kronos.unknown_hosts == 'exclude':
+        groups = _drop_unscored_hosts(groups)
+    for group in groups:
+        if group.snapshot is not None:
+            admitted += group.hosts
+            passing += _filter_by_ceilings(group.hosts, group.snapshot, spec)
+        elif group.reason and door.conf.kronos.fail_closed and door.scores.has_queried_source:
+            LOG.warning('kronos: instance %s is refused %s, because fail_closed is '
+                        'set and there are no scores: %s', spec.instance_uuid,
+                        plurals.count_noun(len(group.hosts), 'host'), group.reason)
+        else:
+            admitted += group.hosts
+            passing += group.hosts
+    return admitted if not passing and not door.conf.kronos.hard_ceiling else passing
+
+
+def find_limit_excesses(host: Any, limit: model.BootLimit, spec: Any) -> list[str]:
+    """Return what the request would take of the reserve of a host, in words; empty: nothing."""
+    names = ('vCPUs', 'MiB of memory', 'GiB of disk')
+    try:
+        allocated = (host.vcpus_used, host.total_usable_ram_mb - host.free_ram_mb,
+                     host.disk_mb_used / 1024)
+        return [f'{used + more:g} {name} would be in use, above {most:g}'
+                for used, more, most, name in zip(allocated, _sum_request(spec), limit, names,
+                                                  strict=True) if used + more > most]
+    except (AttributeError, TypeError):
+        return []
+
+
+def _sum_request(spec: Any) -> tuple[float, float, float]:
+    """Return the vCPUs, MiB and GiB that Nova asks Placement for."""
+    local = spec.ephemeral_gb + math.ceil(spec.swap / 1024)
+    is_volume_backed = 'is_bfv' in spec and spec.is_bfv
+    return spec.vcpus, spec.memory_mb, local if is_volume_backed else local + spec.root_gb
+
+
+def _list_reserved_hosts(door: runtime.SchedulerRuntime, hosts: list[Any], spec: Any) -> set[int]:
+    """Return the ids of the hosts on which the request would take room of the reserve."""
+    limits = door.notices.read_boot_limits()
+    if not limits or door.conf.kronos.failover_reserve == 'ignore':
+        return set()
+    request = _sum_request(spec)
+    return {id(host) for host in hosts
+            if (limit := limits.get(host.host)) is not None and _exceeds(host, limit, *request)}
+
+
+def _exceeds(host: Any, limit: model.BootLimit, vcpus: float, memory_mb: float,
+             disk_gb: float) -> bool:
+    """Return whether the amounts exceed the limit; False if nova-compute has reported nothing."""
+    most_vcpus, most_memory_mb, most_disk_gb = limit
+    try:
+        return bool(host.vcpus_used + vcpus > most_vcpus
+                    or host.total_usable_ram_mb - host.free_ram_mb + memory_mb > most_memory_mb
+                    or host.disk_mb_used / 1024 + disk_gb > most_disk_gb)
+    except (AttributeError, TypeError):
+        return False
+
+
+def _drop_hosts(groups: list[score_cache.ScoredHosts],
+                dropped: set[int]) -> list[score_cache.ScoredHosts]:
+    if not dropped:
+        return groups
+    return [dataclasses.replace(group, hosts=[h for h in group.hosts if id(h) not in dropped])
+            for group in groups]
 
 
 def _drop_unscored_hosts(groups: list[score_cache.ScoredHosts]) -> list[score_cache.ScoredHosts]:

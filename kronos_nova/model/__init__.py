@@ -22,6 +22,7 @@ from kronos_nova.model.campaigns import Campaign as Campaign
 from kronos_nova.model.campaigns import CampaignHost as CampaignHost
 from kronos_nova.model.campaigns import CampaignHostState as CampaignHostState
 from kronos_nova.model.campaigns import CampaignState as CampaignState
+from kronos_nova.model.cloud import BootLimit as BootLimit
 from kronos_nova.model.cloud import Cluster as Cluster
 from kronos_nova.model.cloud import DOMAIN_KEY as DOMAIN_KEY
 from kronos_nova.model.cloud import GroupPolicy as GroupPolicy

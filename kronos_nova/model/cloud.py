@@ -18,6 +18,8 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 import itertools
+import math
+from typing import NamedTuple
 
 from kronos_nova.model import contracts as agreements
 from kronos_nova.model import spread_requests
@@ -148,6 +150,18 @@ class Host:
             for name, inventory in provider.inventories.items():
                 capacities[name] = capacities.get(name, 0.0) + inventory.capacity
         return capacities
+
+
+class BootLimit(NamedTuple):
+    """The amounts up to which boots may fill a host; infinite: no limit.
+
+    They are amounts as nova-compute reports them: all that its instances have, and all that it
+    keeps for the host itself.
+    """
+
+    vcpus: float = math.inf
+    memory_mb: float = math.inf
+    disk_gb: float = math.inf
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ Nova makes filters and weighers before nova-scheduler forks its workers, and man
 afterwards: background threads start at the first request of a process.
 """
 
+from collections.abc import Mapping
 import threading
 import time
 from typing import Any, Protocol, TypeVar
@@ -25,6 +26,7 @@ import nova.conf
 from oslo_config import cfg
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.feed import feed_channel
@@ -65,6 +67,9 @@ class NoticeBoard:
         self._record_due = 0.0
         self._newest: feed_channel.PublishedState | None = None
         self._usage: dict[str, tuple[flavor_usages.FlavorUsages, float]] = {}
+        self._scope_limits: dict[str, tuple[dict[str, model.BootLimit], float]] = {}
+        #: The limits of all scopes together, and the first expiry.
+        self._limits: tuple[Mapping[str, model.BootLimit], float] = {}, 0.0
         self._refresher = periodic.BackgroundRefresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh_publication, faults)
 
@@ -78,6 +83,11 @@ class NoticeBoard:
         newest = self._newest
         return newest if newest is not None and time.time() < newest.expires_at else None
 
+    def read_boot_limits(self) -> Mapping[str, model.BootLimit]:
+        """Return the limits that keep the failover certificates, by host; empty without any."""
+        limits, expires_at = self._limits
+        return limits if time.time() < expires_at else {}
+
     def refresh_publication(self) -> None:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
@@ -87,6 +97,7 @@ class NoticeBoard:
             self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
         try:
             self._newest = self._channel[1].read()
+            self._limits = self._merge_limits(self._channel[1])
         finally:
             try:
                 self._scores.replace_usages(self._read_usages(self._channel[1]))
@@ -124,6 +135,27 @@ class NoticeBoard:
         self._usage = {key: (usage, until) for key, (usage, until) in usages.items()
                        if now < until and key in self._scores.usage_keys}
         return {key: usage for key, (usage, _) in self._usage.items()}
+
+    def _merge_limits(self, channel: feed_channel.FeedChannel,
+                      ) -> tuple[Mapping[str, model.BootLimit], float]:
+        """Return the limits of all scopes together, and until when none has expired.
+
+        Of a scope whose record cannot be read the earlier limits hold until they expire.
+        """
+        scopes = frozenset() if self._newest is None else self._newest.limited_scopes
+        kept, now = self._scope_limits, time.time()
+        self._scope_limits = {}
+        for scope in scopes:
+            try:
+                found = channel.read_boot_limits(scope)
+            except Exception as e:  # a cache backend raises any kind
+                self._faults.count_swallowed_error('limits of the failover certificates', e)
+                found = kept.get(scope)
+            if found is not None and now < found[1]:
+                self._scope_limits[scope] = found
+        return ({host: limit for limits, _ in self._scope_limits.values()
+                 for host, limit in limits.items()},
+                min((until for _, until in self._scope_limits.values()), default=0.0))
 
     def stop(self) -> None:
         self._refresher.stop()

@@ -20,6 +20,7 @@ from typing import Any
 from nova import filters
 from oslo_log import log as logging
 
+from kronos_nova.filters import capacity
 from kronos_nova.filters import placement
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import runtime
@@ -85,6 +86,10 @@ def _explain_own_filter(filter_: Any, refused: list[Any], hosts: list[Any],
 
 def _too_full(host: Any, spec: Any) -> str:
     door = runtime.get_runtime()
+    limit = door.notices.read_boot_limits().get(host.host)
+    if limit is not None and door.conf.kronos.failover_reserve != 'ignore' and (
+            reserved := capacity.find_limit_excesses(host, limit, spec)):
+        return f'instances of a failed host need its room: {"; ".join(reserved)}'
     group = door.list_scored_groups([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'

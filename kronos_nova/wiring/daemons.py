@@ -17,6 +17,7 @@ inputs as arguments.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -138,12 +139,12 @@ def make_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     channel = feed_channel.FeedChannel(conf)
 
     def publish_drains(draining: frozenset[str], history: model.MoveHistory,
-                       cluster: model.Cluster, now: float) -> None:
+                       cluster: model.Cluster, now: float, limited_scopes: frozenset[str]) -> None:
         try:
             channel.write(feed_channel.PublishedState(
                 draining=draining, quarantined=history.quarantined_hosts,
                 flights=feed_channel.choose_flights(cluster, history.completed, now),
-                written_at=now,
+                limited_scopes=limited_scopes, written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
         except Exception as e:  # a client of memcached raises many kinds
             LOG.warning('nova-scheduler could not be told about drains and moves under way: '
@@ -171,6 +172,27 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                         '%s. Boots go on without it; see [kronos_channel].', policy.name, e)
 
     return publish_usage
+
+
+def limit_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+    """Return the function that publishes the limits of boots to nova-scheduler.
+
+    None without a channel.
+    """
+    if not raw_cache.is_configured(conf):
+        return None
+    channel = feed_channel.FeedChannel(conf)
+
+    def publish_limits(scope: str, limits: Mapping[str, model.BootLimit], now: float) -> None:
+        try:
+            channel.write_boot_limits(
+                scope, limits, now,
+                now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
+        except Exception as e:  # a client of memcached raises many kinds
+            LOG.warning('nova-scheduler could not be told what the failover certificate of scope '
+                        '%s needs: %s. Boots go on without it; see [kronos_channel].', scope, e)
+
+    return publish_limits
 
 
 def make_caster(conf: cfg.ConfigOpts) -> Any:
@@ -221,6 +243,7 @@ def make_engine(conf: cfg.ConfigOpts,
         conf, collector=make_collector(conf), source=load_metrics_source(conf),
         confirming=make_placement_check(conf), store=open_store(conf), cast=make_caster(conf),
         publish=make_publisher(conf), publish_usage=usage_publisher(conf),
+        publish_limits=limit_publisher(conf),
         listeners=[listener for listener in (plan_notifier(conf), webhook) if listener is not None],
         find_service=make_service_finder(conf), kept_alive=not conf.once, tally=tally)
 

@@ -48,6 +48,7 @@ class HostState:
     vcpus_used: int | None = 0
     total_usable_ram_mb: int | None = 0
     free_ram_mb: int | None = 0
+    disk_mb_used: int | None = 0
     updated: Any = None
     num_instances: int = 0
     uuid: str | None = None
@@ -60,6 +61,7 @@ def hosts(*names: str) -> list[HostState]:
 def spec(**fields: Any) -> Fields:
     return Fields(**{'instance_uuid': 'u-new', 'instance_group': None, 'scheduler_hints': {},
                      'requested_destination': None, 'vcpus': 1, 'memory_mb': 1024,
+                     'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0,
                      **fields})
 
 
@@ -71,11 +73,14 @@ class FakeDoor:
         self.snapshot = snapshot
         self.faults = guard.FAULTS
         self.faults.clear()
-        self.notices = mock.Mock(read_publication=mock.Mock(return_value=notice))
+        self.notices = mock.Mock(read_publication=mock.Mock(return_value=notice),
+                                 read_boot_limits=mock.Mock(
+                                     return_value=options.get('limits', {})))
         self.scores = mock.Mock(has_queried_source=True, missing_score_reason='a reason')
         self.conf = mock.Mock()
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
         self.conf.kronos.unknown_hosts = options.get('unknown_hosts', 'mean')
+        self.conf.kronos.failover_reserve = options.get('failover_reserve', 'prefer')
         self.conf.kronos.fail_closed = options.get('fail_closed', False)
         self.conf.filter_scheduler.enabled_filters = options.get(
             'enabled_filters', ['DifferentHostFilter', 'SameHostFilter'])

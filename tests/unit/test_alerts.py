@@ -148,6 +148,9 @@ CASES = {
         pair('kronos_failover_unsafe_hosts', 1, 0, minutes=60), 40, [BAD]),
     'KronosCampaignPaused': (
         pair('kronos_campaign_paused', 1, 0, minutes=30), 16, [BAD]),
+    'KronosFailoverUncertified': (
+        [*pair('kronos_scope_planned_timestamp_seconds', '0+60', '0+60', minutes=60),
+         *pair('kronos_failover_certified_timestamp_seconds', 0, '0+60', minutes=60)], 45, [BAD]),
     'KronosPlanAwaitsApproval': (
         [series('kronos_tasks', '_x3 3x60', scope='bad', phase=phase, state='pending', **daemon)
          for phase in ('spread', 'evacuate') for daemon in (DAEMON, OTHER)]

@@ -82,6 +82,7 @@ class Engine:
     :param publish: publishes drains and moves to nova-scheduler, or None.
     :param confirming: confirms chosen moves with Placement, or None.
     :param publish_usage: publishes measured usage to nova-scheduler, or None; also in a dry run.
+    :param publish_limits: publishes the limits of boots to nova-scheduler, or None.
     :param listeners: get plans, drains, notices and campaigns.
     :param find_service: returns the nova-compute of a host; None: campaigns are not carried out.
     :param programs: runs the programs of campaigns; None: as processes of this machine.
@@ -94,6 +95,7 @@ class Engine:
                  store: store_api.Store, cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
+                 publish_limits: notifications.PublishLimits | None = None,
                  listeners: Sequence[notifications.Listener] = (),
                  confirming: confirmation.PlanConfirmation | None = None,
                  find_service: campaign_conductor.FindService | None = None,
@@ -107,7 +109,8 @@ class Engine:
         self._source = source
         self._store = store
         self._log = notifications.DecisionLog()
-        self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage, clock)
+        self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage,
+                                                           publish_limits, clock)
         self._owner = owner or process_identity.name_process()
         self._readings = reading_publisher.ReadingPublisher(conf, store, self._owner, monotonic)
         self._clock = clock
@@ -310,7 +313,9 @@ class Engine:
             self._log.log_scores(scope, outcome.scores)
             self._log.log_decisions(row)
         if not self._conf.engine.dry_run:
-            self._scheduler.publish_moves(cluster)
+            self._scheduler.publish_limits(outcomes)
+            self._scheduler.publish_moves(
+                cluster, leased if self._conf.engine.failover == 'enforce' else frozenset())
         if not self._stopping.is_set():
             self._scheduler.publish_usage(cluster, samples, policy_set)
             self._readings.publish_cycle(cluster, named, outcomes,
@@ -347,10 +352,7 @@ class Engine:
         lease = self._acquire_lease(scope, policy_set)
         outcome = self._scopes.plan_scope(scope, lease, cluster, named, live, samples, policy_set)
         if outcome is not None and lease is not None and self._campaigns is not None:
-            try:
-                self._campaigns.conduct_campaign(lease, outcome)
-            except exception.KronosException as e:
-                LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', scope, e)
+            self._campaigns.conduct_campaign(lease, outcome)
         return outcome
 
     def log_result(self, event: str, result: model.TaskResult) -> None:

@@ -29,6 +29,7 @@ from kronos_nova.feed import flavor_usages
 from kronos_nova.rebalancer.engine import flavor_usage
 from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.planning import cycle_report
+from kronos_nova.rebalancer.planning import failover_reserve
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows as store_rows
@@ -49,7 +50,8 @@ _SECONDS = re.compile(r'\b\d+ s\b')
 
 #: Receives (event, scope, payload); returns False if it could not take the event.
 Listener = Callable[[str, str, dict[str, Any]], object]
-Publish = Callable[[frozenset[str], model.MoveHistory, model.Cluster, float], None]
+Publish = Callable[[frozenset[str], model.MoveHistory, model.Cluster, float, frozenset[str]], None]
+PublishLimits = Callable[[str, Mapping[str, model.BootLimit], float], None]
 _NoticeKey = tuple[str, float]
 PublishUsage = Callable[[policies.Policy, flavor_usages.FlavorUsages, float], None]
 
@@ -226,7 +228,7 @@ def _find_key(notice: model.MoveNotice) -> _NoticeKey:
 
 def _offer_notices(listener: Listener, scope: str,
                    notices: Sequence[model.MoveNotice]) -> set[_NoticeKey]:
-    """Offer notices to a listener until it refuses one; return the keys of those that it took."""
+    """Offer notices to a listener until it refuses one; return the keys of the notices that it took."""
     taken = set()
     for notice in notices:
         if listener(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice)) is False:
@@ -240,17 +242,37 @@ class SchedulerPublisher:
 
     :param publish: publishes drains and moves, or None.
     :param publish_usage: publishes measured usage, or None.
+    :param publish_limits: publishes the limits of boots in a scope, or None.
     """
 
     def __init__(self, store: store_api.Store, publish: Publish | None,
-                 publish_usage: PublishUsage | None, clock: Callable[[], float]) -> None:
+                 publish_usage: PublishUsage | None, publish_limits: PublishLimits | None,
+                 clock: Callable[[], float]) -> None:
         self._store = store
         self._publish = publish
         self._publish_usage = publish_usage
+        self._publish_limits = publish_limits
         self._clock = clock
 
-    def publish_moves(self, cluster: model.Cluster) -> None:
-        """Publish the drains and moves of all scopes, also of other engines and failed ones."""
+    def publish_limits(self, outcomes: Sequence[planning_pipeline.PassOutcome]) -> None:
+        """Publish the limits that keep the failover certificates, where plans keep them as well.
+
+        Without a new certificate of a scope the limits before hold until they expire.
+        """
+        if self._publish_limits is None:
+            return
+        for outcome in outcomes:
+            if (outcome.certificate is not None and outcome.certificate.hold is None
+                    and outcome.request.options.failover is model.FailoverMode.ENFORCE):
+                self._publish_limits(
+                    outcome.plan.scope,
+                    failover_reserve.compute_boot_limits(outcome.certificate), self._clock())
+
+    def publish_moves(self, cluster: model.Cluster, limited_scopes: frozenset[str]) -> None:
+        """Publish the drains and moves of all scopes, also of other engines and failed ones.
+
+        :param limited_scopes: scopes whose limits for boots hold.
+        """
         if self._publish is None:
             return
         now = self._clock()
@@ -262,7 +284,7 @@ class SchedulerPublisher:
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
-        self._publish(draining, history, cluster, now)
+        self._publish(draining, history, cluster, now, limited_scopes)
 
     def publish_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                       policy_set: policies.PolicySet) -> None:

@@ -13,7 +13,7 @@
 """Notices of a cycle to the owners of instances: chosen, stored, then announced.
 
 The notices of drains come first and depend on no plan: a plan that fails, or the search for moves
-for balance, delays none of them.
+for balance, delays no notice of a drain.
 """
 
 from collections.abc import Callable

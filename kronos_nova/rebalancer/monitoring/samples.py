@@ -98,6 +98,8 @@ def list_tally_samples(reading: tallies.TallyCopy, driver: str,
         yield 'kronos_scope_configured', (scope,), 1.0
     for scope, at in reading.planned_at.items():
         yield 'kronos_scope_planned_timestamp_seconds', (scope,), at
+    for scope, at in reading.certified_at.items():
+        yield 'kronos_failover_certified_timestamp_seconds', (scope,), at
     for ours, name in _COUNTS.items():
         for key, number in reading.counts.get(ours, {}).items():
             yield name, key, float(number)

@@ -87,12 +87,14 @@ class ScopeReading:
 class TallyCopy:
     """A copy of a tally.
 
-    ``planned_at`` in epoch seconds, by scope; ``readings`` lack the scopes whose last cycle failed,
+    ``planned_at`` and ``certified_at`` (the last failover certificate) in epoch seconds, by scope;
+    ``readings`` lack the scopes whose last cycle failed,
     and those that another engine has now.
     """
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
+    certified_at: Mapping[str, float]
     readings: Mapping[str, ScopeReading]
     counts: Mapping[str, Mapping[Key, int]]
     durations: Mapping[str, Mapping[Key, ValueDistribution]]
@@ -106,6 +108,7 @@ class DaemonTally:
         self._scopes: tuple[str, ...] = ()
         self._reported_scopes: set[str] = set()
         self._planned_at: dict[str, float] = {}
+        self._certified_at: dict[str, float] = {}
         self._readings: dict[str, ScopeReading] = {}
         self._counts: dict[str, Counter[Key]] = {}
         self._durations: dict[str, dict[Key, ValueDistribution]] = {}
@@ -113,7 +116,8 @@ class DaemonTally:
     def copy_tally(self) -> TallyCopy:
         with self._lock:
             return TallyCopy(
-                self._scopes, dict(self._planned_at), dict(self._readings),
+                self._scopes, dict(self._planned_at), dict(self._certified_at),
+                dict(self._readings),
                 {name: dict(counts) for name, counts in self._counts.items()},
                 {name: dict(durations) for name, durations in self._durations.items()})
 
@@ -134,6 +138,7 @@ class DaemonTally:
             for scope in set(self._scopes).difference(scopes):
                 self._readings.pop(scope, None)
                 self._planned_at.pop(scope, None)
+                self._certified_at.pop(scope, None)
             self._scopes = tuple(scopes)
             for scope in scopes:
                 for result in ('moves', 'nothing', 'failed', 'stopped'):
@@ -168,6 +173,8 @@ class DaemonTally:
                           if policy_scores.untrusted),
                 undrained)
             self._planned_at[scope] = at
+            if report['failover']:
+                self._certified_at[scope] = at
             self._add_count('cycles', scope, 'moves' if report['moves'] else 'nothing')
             self._add_count('plans', scope, dry, by=int(bool(report['moves'])))
             self._add_count('truncated_plans', scope, by=int(report['truncated']))
@@ -205,6 +212,7 @@ class DaemonTally:
         with self._lock:
             self._reported_scopes.add(scope)
             self._readings.pop(scope, None)
+            self._certified_at.pop(scope, None)
 
     def count_judged_plan(self, scope: str, worse: bool) -> None:
         """Count a plan by its result: better or worse."""

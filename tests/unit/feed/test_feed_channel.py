@@ -43,7 +43,8 @@ def test_another_processs_channel_reads_the_written_notice(conf):
     now = time.time()
     notice = notice_of(now, draining=frozenset({'cn1'}), quarantined=frozenset({'cn2'}),
                        flights=(model.InFlightMove('u1', 'cn1', 'cn2', 'kronos'),
-                                model.InFlightMove('u2', 'cn3', None, 'kronos')))
+                                model.InFlightMove('u2', 'cn3', None, 'kronos')),
+                       limited_scopes=frozenset({'blue', 'red'}))
     feed_channel.FeedChannel(conf).write(notice)
     assert feed_channel.FeedChannel(conf).read() == notice
 
@@ -213,3 +214,52 @@ def test_the_key_of_usage_depends_on_the_measured_query(fields, same):
     one = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'x'}
     keys = {feed_channel.usage_key(policy.Policy(**{**one, **more})) for more in ({}, fields)}
     assert (len(keys) == 1) == same
+
+
+LIMITS = {'cn1': model.BootLimit(16.0, 8192.0, 100.0), 'cn2': model.BootLimit(memory_mb=512.0)}
+
+
+def test_another_processs_channel_reads_the_written_limits(conf):
+    now = time.time()
+    channel = feed_channel.FeedChannel(conf)
+    channel.write_boot_limits('blue', LIMITS, now, now + 60)
+    assert feed_channel.FeedChannel(conf).read_boot_limits('blue') == (LIMITS, now + 60)
+    assert channel.read_boot_limits('red') is None
+    assert channel.read_boot_limits('blue', now + 61) is None
+
+
+def test_scope_of_any_name_has_a_key_of_its_own(conf):
+    now = time.time()
+    channel = feed_channel.FeedChannel(conf)
+    for number, scope in enumerate(('../x', 'a b', 'a\nb', 'ü' * 200)):
+        limits = {'cn1': model.BootLimit(float(number))}
+        channel.write_boot_limits(scope, limits, now, now + 60)
+        assert channel.read_boot_limits(scope) == (limits, now + 60)
+
+
+@pytest.mark.parametrize('change', [
+    {'version': 0}, {'limits': None}, {'limits': [['cn1', 1, 1]]}, {'limits': [[1, 1, 1, 1]]},
+    {'limits': [['cn1', '1', 1, 1]]}, {'limits': [['cn1', -1, 1, 1]]},
+    {'limits': [['cn1', 1e300, 1, 1]]}, {'limits': [['cn1', True, 1, 1]]},
+    {'written_at': None}, {'expires_at': 'x'}])
+def test_limits_that_are_not_ours_are_refused(conf, change):
+    now = time.time()
+    channel = feed_channel.FeedChannel(conf)
+    good = {'version': feed_channel.LIMITS_VERSION, 'limits': [['cn1', 1, None, 1]],
+            'written_at': now, 'expires_at': now + 60}
+    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps(good))
+    limits, _ = channel.read_boot_limits('blue')
+    assert limits == {'cn1': model.BootLimit(1.0, disk_gb=1.0)}
+    channel.cache.set(feed_channel._make_limits_key('blue'), json.dumps({**good, **change}))
+    with pytest.raises(ValueError, match='in the cache'):
+        channel.read_boot_limits('blue')
+
+
+def test_publication_of_an_engine_that_knows_no_limits_names_no_scope(conf):
+    now = time.time()
+    channel = feed_channel.FeedChannel(conf)
+    channel.write(notice_of(now, limited_scopes=frozenset({'blue'})))
+    document = json.loads(channel.cache.get(feed_channel.KEY))
+    del document['limited_scopes']
+    channel.cache.set(feed_channel.KEY, json.dumps(document))
+    assert channel.read() == notice_of(now)

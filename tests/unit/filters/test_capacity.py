@@ -15,6 +15,7 @@
 
 import pytest
 
+from kronos_nova import model
 from kronos_nova.filters import capacity
 from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
@@ -181,3 +182,83 @@ def test_each_file_s_hosts_are_judged_by_its_own_scores(options, limit, expected
     with door.opened():
         left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec())
     assert ''.join(h.host for h in left) == ''.join(c for c in 'ecabd' if c in expected)
+
+
+FULL = {'a': model.BootLimit(vcpus=16), 'b': model.BootLimit(memory_mb=900.0)}
+
+
+def kept(limits=FULL, spec=None, ceilings=None, **options):
+    """Which of three hosts pass, of which a has 16 vCPUs in use and b 500 MiB."""
+    states = [state('a', vcpus_used=16), state('b', free_ram_mb=500), state('c')]
+    door = nova_fakes.FakeDoor(policy_scores.ScoreReading(ceilings=tuple(
+        ceiling('cpu', 0.7, fill) for fill in ceilings or ())), limits=limits, **options)
+    with door.opened():
+        found = capacity.KronosCapacityFilter().filter_all(
+            states, spec or nova_fakes.spec(memory_mb=500))
+    assert not door.faults.counts
+    return ''.join(host.host for host in found)
+
+
+def test_hosts_whose_reserve_a_boot_would_take_come_last():
+    assert kept() == 'c'
+    assert kept({**FULL, 'c': model.BootLimit(0)}) == 'abc'
+
+
+def test_hosts_are_compared_with_the_limit_of_each_class():
+    disks = {'a': model.BootLimit(disk_gb=10), 'b': model.BootLimit(disk_gb=9)}
+    assert kept(spec=nova_fakes.spec(memory_mb=400)) == 'bc'
+    assert kept(spec=nova_fakes.spec(vcpus=0, memory_mb=500)) == 'ac'
+    assert kept(disks, nova_fakes.spec(root_gb=5, ephemeral_gb=4, swap=1)) == 'ac'
+    assert kept(disks, nova_fakes.spec(root_gb=5, ephemeral_gb=4, swap=1, is_bfv=True)) == 'abc'
+    assert kept(disks, nova_fakes.spec(root_gb=5, ephemeral_gb=4, is_bfv=False)) == 'abc'
+
+
+def test_reserve_is_kept_from_all_boots_on_demand(caplog):
+    every = {**FULL, 'c': model.BootLimit(0)}
+    assert kept(every, failover_reserve='keep') == ''
+    assert 'u-new is refused 3 hosts' in caplog.text and 'failover_reserve' in caplog.text
+    assert kept(every, failover_reserve='ignore') == 'abc'
+
+
+@pytest.mark.parametrize('fields', [
+    {'requested_destination': Fields(cell='c')}, {'ignore_hosts': ['a']},
+    {'requested_destination': Fields(host='a')}, {'force_hosts': ['a']},
+    {'scheduler_hints': {'_nova_check_type': ['rebuild']}}])
+def test_evacuations_and_other_moves_may_take_the_reserve(fields):
+    every = dict.fromkeys('abc', model.BootLimit(0))
+    assert kept(every, nova_fakes.spec(**fields), failover_reserve='keep') == 'abc'
+
+
+@pytest.mark.parametrize(('choice', 'hard', 'fill', 'expected'), [
+    # c alone keeps the reserve, and is above the soft ceiling.
+    ('prefer', False, {'c': 0.9}, 'c'), ('keep', False, {'c': 0.9}, 'c'),
+    # The hard ceiling leaves a and b alone.
+    ('prefer', True, {'c': 0.9}, 'ab'), ('keep', True, {'c': 0.9}, ''),
+    ('prefer', True, {'b': 0.9, 'c': 0.9}, 'a')])
+def test_reserve_goes_before_a_soft_ceiling_and_yields_to_a_hard_one(choice, hard, fill, expected):
+    assert kept(ceilings=[fill], failover_reserve=choice, hard_ceiling=hard) == expected
+
+
+def test_reserve_holds_without_scores():
+    states = [state('a', vcpus_used=16), state('c')]
+    door = nova_fakes.FakeDoor(limits=FULL)
+    with door.opened():
+        found = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec())
+    assert [host.host for host in found] == ['c'] and not door.faults.counts
+
+
+def test_hosts_that_no_compute_has_reported_take_no_reserve():
+    states = [state('a', vcpus_used=None), state('b', free_ram_mb=None)]
+    door = nova_fakes.FakeDoor(limits=FULL, failover_reserve='keep')
+    with door.opened():
+        assert capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec()) == states
+
+
+def test_excess_over_a_limit_is_named():
+    limit = model.BootLimit(16, 900, 5)
+    host = state('a', vcpus_used=16, free_ram_mb=100)
+    spec = nova_fakes.spec(vcpus=2, memory_mb=100, root_gb=5)
+    assert capacity.find_limit_excesses(host, limit, spec) == [
+        '18 vCPUs would be in use, above 16', '1000 MiB of memory would be in use, above 900']
+    host.vcpus_used = None
+    assert capacity.find_limit_excesses(host, limit, spec) == []

@@ -60,6 +60,7 @@ REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
 #: Functions of filters and weighers that no request runs, and why.
 NEVER = {
     'filters/base.py': {'__init__'},  # when nova-scheduler loads it
+    'filters/capacity.py': {'find_limit_excesses'},  # for weigh explain
     # The last is for weigh tune.
     'weighers/headroom.py': {'__init__', '_weigh_object', 'compute_request_weights'},
     'weighers/optional.py': {'__init__', '_weigh_object'},
@@ -117,9 +118,13 @@ def quiet():
         runtime.close()
 
 
+HOSTS = 'a', 'b', 'c', 'unknown'
+
+
 def make_hosts():
-    hosts = nova_fakes.hosts('a', 'b', 'c', 'unknown')
+    hosts = nova_fakes.hosts(*HOSTS)
     hosts[2].instances = {'u-member': object()}
+    hosts[2].disk_mb_used = None
     rack = nova_fakes.Fields(name='rack', metadata={'kronos_weight_multiplier': '2.0'})
     strange = nova_fakes.Fields(name='strange', metadata={'kronos_weight_multiplier': 'inf'})
     for host in hosts:
@@ -188,8 +193,11 @@ def prepare(kind):
     if kind == 'nothing moves':
         door.notices._newest = feed_channel.PublishedState(frozenset({'b'}), frozenset(), (), now,
                                                            now + 600)
-    if kind == 'with scores':
+    if kind in ('with scores', 'all reserved'):
         refresh(door)
+        door.notices._limits = ({'b': model.BootLimit(0.0), 'c': model.BootLimit(disk_gb=1.0)}
+                                if kind == 'with scores' else
+                                dict.fromkeys(HOSTS, model.BootLimit(0.0))), math.inf
         door.notices._newest = feed_channel.PublishedState(
             frozenset({'b'}), frozenset({'unknown'}),
             (model.InFlightMove('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
@@ -212,10 +220,11 @@ OPTIONS = {
                'fail_closed': True},
     'two files': {'normalisation': 'min-max', 'unknown_hosts': 'penalty',
                   'policies_file': TWO_FILES},
+    'reserve kept': {'failover_reserve': 'keep'},
     'no file for them': {'policies_file': TWO_FILES[1:], 'share_scores': True},
     'optional weighers off': {'scarcity': 0.0, 'project': 0.0}}
 STATES = ('first request', 'broken', 'without scores', 'lost scores', 'nothing moves',
-          'with scores')
+          'with scores', 'all reserved')
 #: What every option is asked in; the rest adds lines that these do not reach.
 MAIN = [('anti-affinity', state) for state in ('first request', 'without scores', 'with scores')]
 
@@ -287,7 +296,8 @@ def walk_requests(tmp_path, strike):
             plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
             others = [(request, state) for request in REQUESTS for state in STATES]
             for request, state in dict.fromkeys([*MAIN, *others]):
-                may_refuse_all = (state, name) == ('lost scores', 'costly')
+                may_refuse_all = (state, name) in (('lost scores', 'costly'),
+                                                   ('all reserved', 'reserve kept'))
                 prepare(state)
                 lines = find_lines(lambda plugins=plugins, request=request, refuse=may_refuse_all:
                                    check(ask(plugins, request), refuse))
@@ -365,7 +375,8 @@ def configure_background(tmp_path, name):
     channel, now = feed_channel.FeedChannel(conf), time.time()
     channel.write(feed_channel.PublishedState(
         frozenset({'b'}), frozenset(), (model.InFlightMove('u-moving', 'b', 'c', 'kronos'),),
-        now, now + 600))
+        now, now + 600, frozenset({'blue'})))
+    channel.write_boot_limits('blue', {'b': model.BootLimit(8.0)}, now, now + 600)
     return conf
 
 
@@ -390,6 +401,7 @@ def test_a_threads_error_reaches_no_request_and_ends_with_its_next_run(quiet, tm
                 assert guard.FAULTS.counts == {}, place
                 assert all(card.snapshot.is_fresh() for card in door.scores._cards), place
                 assert door.notices.read_publication() is not None, place
+                assert door.notices.read_boot_limits() == {'b': model.BootLimit(8.0)}, place
                 check(ask(plugins))
 
 

@@ -37,6 +37,18 @@ def test_reason_for_an_excluded_host_names_its_missing_score(what, expected):
     assert [state.host for state in passed] == (['a'] if expected else ['a', 'b'])
 
 
+@pytest.mark.parametrize(('choice', 'expected'), [
+    ('keep', {'a': 'instances of a failed host need its room: 17 vCPUs would be in use, above 16'}),
+    ('ignore', {})])
+def test_reason_of_a_reserved_host_names_the_amount(choice, expected):
+    states = nova_fakes.hosts('a', 'b')
+    states[0].vcpus_used = 16
+    with nova_fakes.FakeDoor(limits={'a': model.BootLimit(16.0)},
+                             failover_reserve=choice).opened():
+        _, why = reasons.apply_filter(capacity.KronosCapacityFilter(), states, nova_fakes.spec())
+    assert {state.host: why[id(state)] for state in states if id(state) in why} == expected
+
+
 def explain_placement(draining='', quarantined='', **fields):
     """Explain the placement filter while u1 moves from a to b and u2 is on c."""
     notice = feed_channel.PublishedState(

@@ -101,6 +101,7 @@ def main() -> None:
     original = {service: api.get for service, api in gets.items()}
     untimed = {'collect_cluster': collector.collect_cluster, 'fetch': engine._source.fetch,
                'plan_scope': engine._scopes.plan_scope,
+               'publish_limits': engine._scheduler.publish_limits,
                'publish_moves': engine._scheduler.publish_moves,
                'publish_usage': engine._scheduler.publish_usage}
     for _line in sys.stdin:
@@ -110,7 +111,7 @@ def main() -> None:
         collector.collect_cluster = clock.measure('collect', untimed['collect_cluster'])
         engine._source.fetch = clock.measure('score', untimed['fetch'])
         engine._scopes.plan_scope = clock.measure('plan', untimed['plan_scope'])
-        for name in ('publish_moves', 'publish_usage'):
+        for name in ('publish_limits', 'publish_moves', 'publish_usage'):
             setattr(engine._scheduler, name, clock.measure('publish', untimed[name]))
         wall, cpu = time.perf_counter(), time.process_time()
         rows = engine.run_cycle()

@@ -13,10 +13,16 @@
 """The engine keeps the failover certificate from cycle to cycle."""
 
 import dataclasses
+import time
+
+import pytest
 
 from kronos_nova import model
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import raw_cache
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import failover
+from kronos_nova.wiring import daemons
 from tests.unit.rebalancer.engine import test_engine
 from tests.unit.rebalancer.planning import test_failover
 
@@ -46,3 +52,62 @@ def test_instances_that_no_host_may_take_make_no_host_unsafe_in_the_report():
     assert len(certificate.list_verdicts(failover.FailureState.UNSAFE)) == 2
     assert cycle_report._count_failover_states(certificate) == {
         'safe': 1, 'unsafe': 1, 'unknown': 0, 'unplaceable': 2}
+
+
+def run_published(world):
+    """Run a cycle; return the published limits by scope, and the scopes whose limits hold."""
+    limits, named = {}, []
+    world.engine(publish_limits=lambda scope, found, now: limits.update({scope: found}),
+                 publish=lambda *args: named.append(args[-1])).run_cycle()
+    return limits, named
+
+
+@pytest.mark.parametrize('mode', ['off', 'warn', 'enforce'])
+def test_limits_are_published_where_plans_keep_the_certificate(tmp_path, mode):
+    world = test_engine.World(tmp_path)
+    world.conf.set_override('failover', mode, 'engine')
+    limits, named = run_published(world)
+    assert limits.keys() == ({model.UNASSIGNED} if mode == 'enforce' else set())
+    assert named == [frozenset(limits)]
+    assert all(limits.values()), 'the instance of each host has its place on the other'
+
+
+def test_dry_run_limits_no_boot(tmp_path):
+    world = test_engine.World(tmp_path)
+    world.conf.set_override('failover', 'enforce', 'engine')
+    world.conf.set_override('dry_run', True, 'engine')
+    assert run_published(world) == ({}, [])
+
+
+def test_limits_of_other_engines_are_named_with_our_own(tmp_path):
+    world = test_engine.World(tmp_path)
+    world.conf.set_override('failover', 'enforce', 'engine')
+    world.store.leases.acquire_lease('blue', 'two', 600, 'hash')
+    limits, named = run_published(world)
+    assert limits.keys() == {model.UNASSIGNED} and named == [frozenset({'blue', model.UNASSIGNED})]
+
+
+def test_cycle_without_a_certificate_leaves_the_limits_before(tmp_path):
+    world = test_engine.World(tmp_path)
+    world.conf.set_override('failover', 'enforce', 'engine')
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, placement_known=False)
+    limits, named = run_published(world)
+    assert limits == {} and named == [frozenset({model.UNASSIGNED})]
+
+
+def test_published_limits_reach_a_scheduler_through_the_channel(tmp_path, caplog):
+    world = test_engine.World(tmp_path)
+    raw_cache.register(world.conf)
+    assert daemons.limit_publisher(world.conf) is None
+    world.conf.set_override('directory', str(tmp_path), 'kronos_channel')
+    publish, now = daemons.limit_publisher(world.conf), time.time()
+    publish('blue', {'a': model.BootLimit(8.0)}, now)
+    channel = feed_channel.FeedChannel(world.conf)
+    seconds = daemons.PUBLISHED_CYCLES * world.conf.engine.evaluation_interval
+    assert channel.read_boot_limits('blue') == ({'a': model.BootLimit(8.0)}, now + seconds)
+    assert channel.read_boot_limits('blue', now + seconds) is None
+    daemons.make_publisher(world.conf)(frozenset(), model.MoveHistory(), world.collector.cluster,
+                                       now, frozenset({'blue'}))
+    assert channel.read().limited_scopes == {'blue'}
+    publish('blue', {'a': model.BootLimit('no number')}, now)
+    assert 'failover certificate of scope blue' in caplog.text and 'Boots go on' in caplog.text

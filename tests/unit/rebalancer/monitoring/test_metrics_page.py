@@ -167,6 +167,7 @@ def test_exported_values_equal_the_recorded_ones(store):
     assert value(samples, 'kronos_failover_unsafe_hosts', scope='blue') == 2
     assert value(samples, 'kronos_failover_unknown_hosts', scope='blue') == 3
     assert value(samples, 'kronos_failover_unplaceable_instances', scope='blue') == 4
+    assert value(samples, 'kronos_failover_certified_timestamp_seconds', scope='blue') == 1000
     assert value(samples, 'kronos_rejected_moves', scope='blue', rule='locked') == 2
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.1') == 0
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.5') == 1

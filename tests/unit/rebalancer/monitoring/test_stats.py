@@ -112,6 +112,21 @@ def test_scopes_of_other_engines_are_hidden_and_removed_ones_dropped():
     assert found.scopes == ('blue',) and not found.readings and set(found.planned_at) == {'blue'}
 
 
+def test_time_of_the_last_certificate_stays_until_another_engine_has_the_scope():
+    tally = tallies.DaemonTally()
+    tally.expect_scopes(['blue', 'red'])
+    states = {'safe': 1, 'unsafe': 0, 'unknown': 0, 'unplaceable': 0}
+    for name in ('blue', 'red'):
+        tally.record_planned_cycle(row(name, failover=states), scores(), 7.0, False)
+        tally.record_planned_cycle(row(name, failover={}), scores(), 8.0, False)
+        tally.record_failed_cycle(name, 'kronos.collect')
+    assert tally.copy_tally().certified_at == {'blue': 7.0, 'red': 7.0}
+    tally.drop_scope('blue')
+    assert tally.copy_tally().certified_at == {'red': 7.0}
+    tally.expect_scopes(['blue'])
+    assert tally.copy_tally().certified_at == {}
+
+
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():
     found = tallies.ValueDistribution.make_empty((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):

@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The room that boots must leave free, so that the places of a failover certificate last. Pure.
+
+The reserve of a host is, for each resource class, the largest sum of claims that the certificate
+places on it in any one case: when one set of hosts fails. Boots that leave so much free on each
+host take no place away:
+
+* A case brings the claims of its instances to the survivors, and frees nothing anywhere: a failed
+  host keeps its allocations. So each survivor needs room for the sum of this case alone, and this
+  sum is at most its reserve. Cases happen one at a time, so that they share the reserve.
+* A boot changes no claim and no place of any other instance. It takes room on its own host alone,
+  where the reserve stays free.
+
+So an instance keeps its place as far as these classes go, and all places hold if nothing else
+about the certificate changes: a boot may still break a rule about server groups or hints, raise
+the load above a ceiling of a policy, or take what only another class counts. The booted instance
+itself has a place once the next certificate finds one. Boots of one cycle, taken together, may be
+more than the rest of the cloud has places for. Then the next certificate calls their host unsafe.
+
+The places on an unsafe host count as well: without them the reserve of a cloud would fall to
+nothing as soon as a boot is one too many, and the boots after it would take all that is left.
+A set of hosts that the certificate did not search, or whose places the checker refused, has no
+places, and reserves nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+import math
+
+from kronos_nova import model
+from kronos_nova.constraints import occupancy
+from kronos_nova.rebalancer.planning import failover
+
+VCPU, MEMORY = 'VCPU', 'MEMORY_MB'
+#: Classes of which nova-compute tells the scheduler its use, in the order of a boot limit.
+CLASSES = (VCPU, MEMORY, occupancy.DISK)
+#: Dedicated CPUs, which nova-compute counts with the others.
+DEDICATED = 'PCPU'
+
+
+def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict[str, int]]:
+    """Return the amounts that hosts must keep free, by host and resource class.
+
+    Classes of which a host needs nothing are missing, and so is DISK_GB where it is not enforced.
+    """
+    request = certificate.request
+    judged = [name for name in CLASSES if name != occupancy.DISK
+              or request.options.enforce_placement_disk is not False]
+    reserve: dict[str, dict[str, int]] = {}
+    for verdict in certificate.verdicts.values():
+        needed: Counter[tuple[str, str]] = Counter()
+        for uuid, host in verdict.places.items():
+            claims = request.cluster.instances[uuid].claims
+            for name in judged:
+                needed[host, name] += claims.get(name, 0)
+        for (host, name), amount in needed.items():
+            if amount > 0:
+                amounts = reserve.setdefault(host, {})
+                amounts[name] = max(amount, amounts.get(name, 0))
+    return reserve
+
+
+def compute_boot_limits(certificate: failover.FailoverCertificate) -> dict[str, model.BootLimit]:
+    """Return the limits that keep the reserve, by host; hosts without any are missing."""
+    hosts = certificate.request.cluster.hosts
+    limits = {host: model.BootLimit(*(_compute_limit(hosts[host], name, amounts)
+                                      for name in CLASSES))
+              for host, amounts in compute_reserve(certificate).items()}
+    return {host: limit for host, limit in limits.items() if limit != model.BootLimit()}
+
+
+def _compute_limit(host: model.Host, name: str, reserve: Mapping[str, int]) -> float:
+    """Return the limit of one class; infinite where the root alone does not serve it.
+
+    nova-compute counts the reserved amount of an inventory as used, and dedicated CPUs as vCPUs.
+    """
+    inventory = None if host.provider is None else host.provider.inventories.get(name)
+    if (name not in reserve or inventory is None
+            or any(name in provider.inventories for provider in host.nested)):
+        return math.inf
+    limit = inventory.reserved + inventory.capacity - reserve[name]
+    if name == VCPU:
+        limit += sum(provider.used.get(DEDICATED, 0) for provider in host.tree)
+    return limit
