@@ -274,7 +274,8 @@ class CampaignConductor:
                     host, state=model.CampaignHostState.WORKING),
                 state=model.CampaignHostState.FAILED.value, since=now, worker=None,
                 detail=problem)
-            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}')
+            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}; '
+                        'kronos campaign repeat runs it again')
 
     def _pause(self, lease: store_rows.ScopeLease, campaign: model.Campaign, because: str) -> None:
         if self._store.campaigns.pause_campaign(lease, campaign.campaign_id, AUTHOR, because):
