@@ -28,7 +28,6 @@ from tests.simulation.world import records
 if TYPE_CHECKING:
     from tests.simulation.world import campaigns
 
-DEBUG = 1
 STATES, HOSTS = model.CampaignState, model.CampaignHostState
 #: Seconds until the campaign starts and until an operator comes to a host; those without a change
 #: until they look what is in the way, and until they give up.
@@ -216,6 +215,5 @@ class CampaignPeople:
             self._help(record)
         if not self.run.faults.active and self.run.now > since + PATIENCE:
             self.run.counts['campaigns that operators gave up'] += 1
-            if DEBUG: print('GAVE UP', record.state, record.hosts, record.waits, record.held_because, self.run.raw.execute('select host, detail from campaign_host').fetchall(), [(i.host,i.status,i.task_state,i.locked,i.vcpus) for i in self.run.cloud.instances.values()], self.run.cloud.aggregates, [(h.name,h.enabled,h.up,h.reason) for h in self.run.cloud.hosts.values()])
             self._changed = known, self.run.now
             self._order(STATES.ABORTING, STATES.RUNNING, STATES.PAUSED)

@@ -58,6 +58,79 @@ def test_a_command_does_the_work_and_a_check_lets_the_host_back():
     assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1, 'b': 1}
 
 
+def test_a_host_that_a_late_request_disables_is_enabled_again():
+    bench = make_bench(command='command')
+    bench.start('a')
+    bench.run_cycles(12)
+    assert bench.campaign.state is STATES.DONE
+    bench.set_service('a', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.set_service('b', status='disabled', disabled_reason=bench.campaign.reason)  # by a user
+    bench.run_cycle()
+    assert bench.services['a'].enabled and not bench.services['b'].enabled
+
+
+def test_a_host_of_a_live_campaign_that_is_over_is_enabled_again():
+    bench = make_bench()
+    bench.start('ab')
+    bench.run_cycles(2)
+    assert bench.order('b', campaign_orders.SKIP)
+    bench.set_service('b', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.run_cycle()
+    assert bench.services['b'].enabled and not bench.services['a'].enabled
+
+
+def test_an_engine_that_stood_still_does_not_run_a_command_of_another_turn(monkeypatch):
+    bench = make_bench(command='command')
+    bench.start('a')
+    begin = bench.store.campaigns.begin_work
+
+    def begin_and_stand_still(*args):
+        begin(*args)
+        monkeypatch.undo()
+        lease = bench.store.leases.acquire_lease(campaign_bench.SCOPE, bench.owner, 60.0, '')
+        (host,) = bench.campaign.hosts
+        assert bench.store.campaigns.change_host(
+            lease, bench.campaign.campaign_id, host, state='in-doubt', worker=None)
+        assert bench.order('a', campaign_orders.REPEAT)
+        return True
+    monkeypatch.setattr(bench.store.campaigns, 'begin_work', begin_and_stand_still)
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'} and not bench.reboots
+    bench.run_cycles(6)
+    assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1}
+
+
+@pytest.mark.parametrize('reason', ['broken disk', None])
+def test_a_host_that_a_user_disables_or_enables_meanwhile_is_left_alone(reason):
+    def change_host():
+        if bench.states()['a'] == 'emptying' and bench.services['a'].enabled:
+            bench.set_service('a', status='disabled', disabled_reason=reason)
+    bench = make_bench()
+    bench.start('a')
+    bench.dies = change_host
+    bench.run_cycle()
+    bench.dies = lambda: None
+    assert bench.services['a'].disabled_reason == reason
+    bench.run_cycle()
+    assert bench.campaign.state is STATES.PAUSED
+    assert "disabled for another reason now" in bench.campaign.held_because
+    assert 'kronos campaign' in bench.campaign.held_because
+
+
+def test_a_host_whose_cell_nova_cannot_reach_waits_and_pauses_nothing():
+    bench = make_bench()
+    bench.start('a')
+    bench.run_cycles(2)
+    status = bench.services['a']
+    bench.set_service('a', status=model.UNKNOWN)
+    bench.run_cycle()
+    assert bench.campaign.state is STATES.RUNNING
+    assert bench.campaign.hosts[0].detail == 'Nova cannot reach its cell'
+    bench.services['a'] = status
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'}
+
+
 class Killer:
     """Kills the engine at some of its steps, and counts the kills."""
 
