@@ -101,19 +101,17 @@ def test_an_engine_that_stood_still_does_not_run_a_command_of_another_turn(monke
 
 
 @pytest.mark.parametrize('reason', ['broken disk', None])
-def test_a_host_that_a_user_disables_or_enables_meanwhile_is_left_alone(reason):
-    def change_host():
-        if bench.states()['a'] == 'emptying' and bench.services['a'].enabled:
-            bench.set_service('a', status='disabled', disabled_reason=reason)
+def test_a_host_that_a_user_disables_meanwhile_is_left_alone(reason):
     bench = make_bench()
     bench.start('a')
-    bench.dies = change_host
+    # Called after the engine has read the cloud.
+    bench.dies = lambda: bench.set_service('a', status='disabled', disabled_reason=reason)
     bench.run_cycle()
     bench.dies = lambda: None
     assert bench.services['a'].disabled_reason == reason
     bench.run_cycle()
     assert bench.campaign.state is STATES.PAUSED
-    assert "disabled for another reason now" in bench.campaign.held_because
+    assert 'disabled for another reason now' in bench.campaign.held_because
     assert 'kronos campaign' in bench.campaign.held_because
 
 
