@@ -58,11 +58,11 @@ FAULTS = {
     'check fails for a while': 0.3,
     'host does not come back for long': 0.2,
     # Operators. Drawn at each step.
-    'operator pauses a campaign': 0.006,
-    'operator aborts a campaign': 0.002,
-    'operator skips a host of a campaign': 0.003,
-    'operator enables a host of a campaign': 0.003,
-    'operator disables a host of a campaign': 0.003,
+    'operator pauses a campaign': 0.004,
+    'operator aborts a campaign': 0.0007,
+    'operator skips a host of a campaign': 0.001,
+    'operator enables a host of a campaign': 0.002,
+    'operator disables a host of a campaign': 0.001,
 }
 #: A run has each fault with this chance.
 PRESENT = 0.4
