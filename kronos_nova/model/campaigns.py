@@ -17,7 +17,6 @@ import enum
 
 from kronos_nova.model import maintenance_windows
 
-
 #: What Nova's disabled_reason of each campaign has, before its ID.
 CAMPAIGN_MARK = '[campaign '
 
@@ -26,7 +25,7 @@ class CampaignState(enum.StrEnum):
     """The state of a campaign."""
 
     RUNNING = 'running'
-    #: No further host begins, and none is handed over; hosts that come back are enabled.
+    #: No further host begins or is handed over; hosts that come back are enabled.
     PAUSED = 'paused'
     #: It ends once the hosts that it has begun with are enabled.
     ABORTING = 'aborting'

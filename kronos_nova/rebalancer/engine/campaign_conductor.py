@@ -21,8 +21,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
-from typing import Protocol
+from typing import Any, Protocol
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -363,7 +362,8 @@ class CampaignConductor:
         if found is None:
             blocked = cloud.explain_host(ready[0])
             return f'no host can be emptied now; {ready[0]}: ' + (
-                blocked[0].reason if blocked else 'no plan was found')
+                min(blocked, key=lambda found: found.later).reason if blocked
+                else 'no plan was found')
         _cloud, hosts, plans = found
         opened = any(move.to_host in to_come for plan, _request in plans for move in plan.moves)
         if self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts, opened=opened,

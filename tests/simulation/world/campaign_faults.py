@@ -21,6 +21,7 @@ from typing import Any, TYPE_CHECKING
 from keystoneauth1 import exceptions as ks_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
+from tests.simulation.world import cloud
 from tests.simulation.world import nova
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class ServiceRequests:
     def put(self, process: 'processes.Process', uuid: str, body: dict[str, Any]) -> nova.Response:
         """Answer a request, or fail as a network or Nova may."""
         faults, hit = self.faults, self.faults.hit
+        if body['status'] == 'enabled' and self.run.campaigns is not None:
+            self.run.campaigns.note_enabling(process, self._find_host(uuid).name)
         process.may_freeze()
         faults.freeze(process, 'engine freezes before its PUT arrives')
         if hit('engine dies before a PUT'):
@@ -146,8 +149,11 @@ class ServiceRequests:
             return nova.error(500)
         return nova.Response({'service': {'id': uuid}})
 
+    def _find_host(self, uuid: str) -> cloud.Host:
+        return next(h for h in self.run.cloud.hosts.values() if h.uuid == uuid)
+
     def _change(self, uuid: str, body: dict[str, Any]) -> None:
-        host = next(h for h in self.run.cloud.hosts.values() if h.uuid == uuid)
+        host = self._find_host(uuid)
         host.enabled = body['status'] == 'enabled'
         host.reason = body.get('disabled_reason')
         self.run.counts['hosts enabled by engines' if host.enabled

@@ -10,10 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What must hold of campaigns, whatever fails.
+"""What must hold of campaigns after any failure.
 
-Those of ``AFTER_COMMIT`` see every change of a campaign in the database by a process, ``AFTER_PLAN``
-each plan, ``AT_REBOOT`` each reboot; the others look at the end.
+Those of ``AFTER_COMMIT`` see every change of a campaign in the database by a process,
+``AFTER_PLAN`` each plan, ``AT_REBOOT`` each reboot, ``AT_ENABLING`` each request that enables a
+host; the others look at the end.
 """
 
 from collections.abc import Callable
@@ -130,6 +131,18 @@ def rebooted_once(run: 'runs.Run') -> Found:
     return None
 
 
+# At each request that enables a host.
+
+def enabled_when_back(run: 'runs.Run') -> Found:
+    """No engine enables a host after the work before its nova-compute is up."""
+    found, record = _find(run)
+    state = record.hosts.get(found.enabling, ('', None))[0]
+    if state == States.RETURNING and not run.cloud.hosts[found.enabling].up:
+        return f'host {found.enabling} is enabled, and its nova-compute is down'
+    return None
+
+
+AT_ENABLING: tuple[Callable[['runs.Run'], Found], ...] = (enabled_when_back,)
 AT_REBOOT: tuple[Callable[['runs.Run'], Found], ...] = (reboots_are_empty, rebooted_once)
 
 
@@ -158,4 +171,5 @@ AT_END: tuple[Callable[['runs.Run'], Found], ...] = (every_campaign_ends, no_hos
 
 
 def names() -> list[str]:
-    return [f.__name__ for f in itertools.chain(AFTER_COMMIT, AFTER_PLAN, AT_REBOOT, AT_END)]
+    return [f.__name__ for f in itertools.chain(
+        AFTER_COMMIT, AFTER_PLAN, AT_REBOOT, AT_ENABLING, AT_END)]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Operators of a campaign: they start it, do the work at held hosts, and decide what is in doubt."""
+"""Operators of a campaign: they start it, do the work at held hosts, and settle doubts."""
 
 import collections
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class CampaignPeople:
         self._changed: tuple[object, float] = (None, self.run.now)
         #: Hosts at which an operator works, and until when.
         self._works: dict[str, float] = {}
-        self._helped_at = self.run.now
+        self._helped_at = self._calm_since = self.run.now
         #: How often each host was enabled or disabled by hand.
         self.hands: collections.Counter[str] = collections.Counter()
 
@@ -188,6 +188,8 @@ class CampaignPeople:
         for host in record.hosts:
             if host not in self.run.cloud.aggregates[cloud.AGGREGATE]:
                 self.run.cloud.aggregates[cloud.AGGREGATE].append(host)
+        for migration in self.run.cloud.migrations:
+            migration.held_until = min(migration.held_until, self.run.now)
         for instance in self.run.cloud.instances.values():
             if instance.host in record.hosts and instance.task_state is None:
                 instance.locked = False
@@ -213,7 +215,9 @@ class CampaignPeople:
         elif self.run.now > since + HELPS and self.run.now > self._helped_at + HELPS:
             self._helped_at = self.run.now
             self._help(record)
-        if not self.run.faults.active and self.run.now > since + PATIENCE:
+        if self.run.faults.active:
+            self._calm_since = self.run.now
+        elif self.run.now > max(since, self._calm_since) + PATIENCE:
             self.run.counts['campaigns that operators gave up'] += 1
             self._changed = known, self.run.now
             self._order(STATES.ABORTING, STATES.RUNNING, STATES.PAUSED)

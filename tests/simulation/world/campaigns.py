@@ -58,8 +58,8 @@ class Campaigns:
         self.before: records.Campaign | None = None
         #: Since when each host is closed, as one that is to come.
         self.closed_since: dict[str, float] = {}
-        #: The host that reboots.
-        self.rebooting = ''
+        #: The host that reboots, and the one that an engine asks Nova to enable.
+        self.rebooting = self.enabling = ''
 
     def configure(self) -> None:
         for conf in self.run.confs:
@@ -129,6 +129,16 @@ class Campaigns:
             else campaign_programs.DOWN))
         if hit('check fails for a while'):
             self.check_fails_until[host] = now + rng.uniform(*campaign_programs.LONG)
+
+    def note_enabling(self, process: 'processes.Process', host: str) -> None:
+        """Judge that an engine asks Nova to enable a host."""
+        self.enabling = host
+        for rule in campaign_invariants.AT_ENABLING:
+            if process.stood:
+                # It may be down again since the engine looked.
+                self.run.counts[f'{rule.__name__} did not judge'] += 1
+            else:
+                self.run._judge_by(rule)
 
     # The database.
 

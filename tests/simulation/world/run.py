@@ -142,8 +142,7 @@ class Run:
             self.campaigns.configure()
             self.outage.shorten()
         for number in range(engines):
-            self.write_policies(number, settings.CALM if self.campaigns is not None and (
-                self.campaigns.is_calm) else settings.POLICIES[2])
+            self._write_first_policies(number)
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
         self.people = people.People(self, days and not self.faults.cold)
@@ -226,6 +225,8 @@ class Run:
     def _end_campaign(self, campaigns: maintenance.Campaigns) -> None:
         """Let engines and operators bring the campaign to its end, without other troubles."""
         self.people.enable()
+        for number in range(len(self.engines)):
+            self._write_first_policies(number)
         end = max(self.now, self.outage.ends) + maintenance.ENDING
         while self.now < end and campaigns.is_live:
             self.step(quiet=True)
@@ -317,6 +318,10 @@ class Run:
             yield
         finally:
             self.faults.active = active
+
+    def _write_first_policies(self, number: int) -> None:
+        self.write_policies(number, settings.CALM if self.campaigns is not None and (
+            self.campaigns.is_calm) else settings.POLICIES[2])
 
     def write_policies(self, number: int, text: str) -> None:
         path = settings.policies_file(number)

@@ -166,7 +166,8 @@ def test_servers_left_on_a_host_come_from_all_pages_for_all_tenants() -> None:
     query = 'all_tenants=1&host=h1&marker='
     with served.serving({SERVERS: [page('c', 'a', then=query + 'a'), page('a', 'b', then=query),
                                    page()]}) as nova:
-        assert compute_service.ComputeService(nova.connection, 'h1').list_left_servers() == ['a', 'b', 'c']
+        service = compute_service.ComputeService(nova.connection, 'h1')
+        assert service.list_left_servers() == ['a', 'b', 'c']
     assert [asked[2].get('host') for asked in nova.asked] == ['h1'] * 3
     assert {asked[2]['all_tenants'] for asked in nova.asked} == {'1'}
     assert {asked[4] for asked in nova.asked} == {'compute 2.72'}

@@ -47,11 +47,12 @@ def start(store, **kw):
 
 
 def begin(store, lease, campaign, *hosts, opened=False):
-    assert store.campaigns.begin_step(lease, campaign.campaign_id, hosts, opened=opened, now=NOW + 1)
+    assert store.campaigns.begin_step(
+        lease, campaign.campaign_id, hosts, opened=opened, now=NOW + 1)
 
 
 def set_host(store, lease, campaign, host, state):
-    """Give a host a state, whatever it was before."""
+    """Give a host a state that need not follow."""
     (before,) = (h for h in read(store).hosts if h.host == host)
     assert store.campaigns.change_host(lease, campaign.campaign_id, before, state=state.value)
 
@@ -245,7 +246,7 @@ def test_an_abort_leaves_out_hosts_where_no_work_can_have_begun(store):
         ('ben', 'campaign aborting', f'campaign {campaign.campaign_id}', 'a storm')) == 1
 
 
-def test_a_campaign_that_resumes_disables_again_and_waits_anew_for_hosts(store):
+def test_a_campaign_that_resumes_disables_again_and_gives_hosts_time(store):
     campaign, lease = start(store), lease_of(store)
     for host, state in (('h1', HOSTS.EMPTYING), ('h2', HOSTS.RETURNING)):
         set_host(store, lease, campaign, host, state)
