@@ -17,7 +17,9 @@ import random
 import pytest
 
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import drains
 from tests.unit.rebalancer.engine import campaign_bench
 
 STATES = model.CampaignState
@@ -102,12 +104,13 @@ def test_an_engine_that_stood_still_does_not_run_a_command_of_another_turn(monke
 
 @pytest.mark.parametrize('reason', ['broken disk', None])
 def test_a_host_that_a_user_disables_meanwhile_is_left_alone(reason):
+    def disable_once():
+        bench.dies = lambda: None
+        bench.set_service('a', status='disabled', disabled_reason=reason)
     bench = make_bench()
     bench.start('a')
-    # Called after the engine has read the cloud.
-    bench.dies = lambda: bench.set_service('a', status='disabled', disabled_reason=reason)
+    bench.dies = disable_once  # Called after the engine has read the cloud.
     bench.run_cycle()
-    bench.dies = lambda: None
     assert bench.services['a'].disabled_reason == reason
     bench.run_cycle()
     assert bench.campaign.state is STATES.PAUSED
@@ -127,6 +130,18 @@ def test_a_host_whose_cell_nova_cannot_reach_waits_and_pauses_nothing():
     bench.services['a'] = status
     bench.run_cycles(3)
     assert bench.states() == {'a': 'held'}
+
+
+def test_a_campaign_that_waits_names_an_instance_that_stays_before_one_that_leaves_later(
+        monkeypatch):
+    bench = make_bench()
+    bench.start('a')
+    monkeypatch.setattr(campaign_forecasts, 'find_step', lambda *args: None)
+    monkeypatch.setattr(campaign_forecasts.SupposedCloud, 'explain_host', lambda self, host: (
+        drains.BlockedInstance('i1', 'i1 waits for others to land', later=True),
+        drains.BlockedInstance('i2', 'no host may take i2')))
+    bench.run_cycle()
+    assert bench.campaign.waits == 'no host can be emptied now; a: no host may take i2'
 
 
 class Killer:
