@@ -19,7 +19,8 @@ the seeds that broke one, if any (exit status 1). With ``--keep FILE`` the count
 are kept there after every fifty seeds: the same command goes on where
 it was ended, until the code is another one. ``--page`` writes the counts into
 doc/source/contributor/invariants.rst. ``--bugs`` looks for a seed that catches each
-seeded bug instead.
+seeded bug instead. ``--campaigns`` has a campaign in each run, or looks for the bugs of
+campaigns.
 """
 
 import argparse
@@ -47,14 +48,14 @@ BEGINNING = b'{"code": '
 CODE = ('kronos_nova', 'tests/simulation')
 
 
-def simulate(first, count, contracts=False):
+def simulate(first, count, contracts=False, campaign=False):
     """(counts, checks, CPU seconds, broken invariants) of some seeds."""
     from tests.simulation.world import run as runs
 
     counts, checks, broken = collections.Counter(), collections.Counter(), []
     began = time.process_time()
     for seed in range(first, first + count):
-        run = runs.Run(seed, contracts=contracts)
+        run = runs.Run(seed, contracts=contracts, campaign=campaign)
         try:
             run.go()
         except runs.Broken as e:
@@ -117,6 +118,7 @@ def keep(path, running, chunk, found):
 
 def many(args):
     """Exit status 1 when an invariant was broken, 2 when nothing could be run."""
+    from tests.simulation.world import campaign_faults
     from tests.simulation.world import faults
     from tests.simulation.world import outages
 
@@ -145,7 +147,8 @@ def many(args):
     left = [chunk for chunk in chunks if chunk not in before]
     with concurrent.futures.ProcessPoolExecutor(
             args.processes, multiprocessing.get_context('spawn')) as pool:
-        waiting = {pool.submit(simulate, *chunk, args.contracts): chunk for chunk in left}
+        waiting = {pool.submit(simulate, *chunk, args.contracts, args.campaigns): chunk
+                   for chunk in left}
         for future in concurrent.futures.as_completed(waiting):
             add(future.result())
             if args.keep:
@@ -154,6 +157,8 @@ def many(args):
     print(f'{done} seeds from {args.first}: {len(broken)} broken, '
           f'{1000 * cpu / done:.0f} ms of CPU each')
     known = [*faults.FAULTS, *outages.NAMES]
+    if args.campaigns:
+        known += campaign_faults.FAULTS
     for title, names in (('Faults', known), ('Invariants', sorted(checks)),
                          ('What happened', sorted(set(counts).difference(known)))):
         print(f'\n{title}')
@@ -213,16 +218,18 @@ def look_for_bugs(args):
     import pytest
 
     from tests.simulation.world import bugs
+    from tests.simulation.world import campaign_bugs
     from tests.simulation.world import run as runs
 
     missed = 0
-    for bug in bugs.BUGS.values():
+    table = campaign_bugs.BUGS if args.campaigns else bugs.BUGS
+    for bug in table.values():
         found = None
         with pytest.MonkeyPatch.context() as patch:
             bug.apply(patch)
             for seed in range(args.first, args.first + args.seeds):
                 try:
-                    runs.Run(seed, only=bug.only).go()
+                    runs.Run(seed, only=bug.only, campaign=args.campaigns).go()
                 except runs.Broken as e:
                     found = e
                     break
@@ -242,6 +249,8 @@ def main():
                         help='write what was counted into the page of the invariants')
     parser.add_argument('--contracts', action='store_true',
                         help='give instances contracts, and check that no request breaks one')
+    parser.add_argument('--campaigns', action='store_true',
+                        help='have a campaign in each run, whose hosts are emptied and rebooted')
     parser.add_argument('--bugs', action='store_true',
                         help='find a seed for each seeded bug')
     args = parser.parse_args()

@@ -19,6 +19,7 @@ choose are carried for people to read and are never keys.
 """
 
 from kronos_nova.model.campaigns import Campaign as Campaign
+from kronos_nova.model.campaigns import CAMPAIGN_MARK as CAMPAIGN_MARK
 from kronos_nova.model.campaigns import CampaignHost as CampaignHost
 from kronos_nova.model.campaigns import CampaignHostState as CampaignHostState
 from kronos_nova.model.campaigns import CampaignState as CampaignState

@@ -17,6 +17,9 @@ import enum
 
 from kronos_nova.model import maintenance_windows
 
+#: What Nova's disabled_reason of each campaign has, before its ID.
+CAMPAIGN_MARK = '[campaign '
+
 
 class CampaignState(enum.StrEnum):
     """The state of a campaign."""

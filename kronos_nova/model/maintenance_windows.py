@@ -58,9 +58,9 @@ class MaintenanceWindow:
         if self.is_open(now, clocks):
             return now
         today = datetime.datetime.fromtimestamp(now, clocks).date()
-        return min(begin for begin in (
-            self._find_times(today + datetime.timedelta(days=ahead), clocks)[0]
-            for ahead in range(9)) if begin is not None and begin > now)
+        return min(begin for begin, end in (
+            self._find_times(today + datetime.timedelta(days=ahead), clocks)
+            for ahead in range(16)) if begin is not None and now < begin < end)
 
     def _find_times(self, day: datetime.date,
                     clocks: datetime.tzinfo) -> tuple[float | None, float]:
@@ -85,11 +85,13 @@ def parse_window(text: str) -> MaintenanceWindow:
         raise ValueError('it is no window; write "Sat 22:00-04:00", "Mon-Fri 1:30-5:00" or, for '
                          'each day, "22:00-06:00"')
     begin, end = (_parse_minute(match[name]) for name in ('begin', 'end'))
+    if begin == _MINUTES:
+        raise ValueError('it begins at 24:00; write 0:00 of the next day')
     if begin == end:
         raise ValueError('it begins and ends at the same minute')
     days = frozenset(range(7)) if match['days'] is None else frozenset(
         day for part in match['days'].split(',') for day in _parse_days(part))
-    return MaintenanceWindow(plain, days, begin, (end - begin) % _MINUTES)
+    return MaintenanceWindow(plain, days, begin, (end - begin) % _MINUTES or _MINUTES)
 
 
 def find_opening(windows: Sequence[MaintenanceWindow], now: float,
@@ -106,7 +108,7 @@ def _parse_minute(text: str) -> int:
     hour, minute = map(int, text.split(':'))
     if minute >= 60 or hour * 60 + minute > _MINUTES:
         raise ValueError(f'{text} is no time of a day')
-    return (hour * 60 + minute) % _MINUTES
+    return hour * 60 + minute
 
 
 def _parse_days(text: str) -> Sequence[int]:

@@ -16,6 +16,8 @@ from pathlib import Path
 import re
 
 from tests.simulation.world import bugs
+from tests.simulation.world import campaign_bugs
+from tests.simulation.world import campaign_invariants
 from tests.simulation.world import invariants
 
 PAGE = (Path(__file__).resolve().parents[2] / 'doc/source/contributor/invariants.rst').read_text()
@@ -24,11 +26,19 @@ BUG = re.compile(r'^   \* - (\S.*)\n     - ``(\w+)``\n     - (\d+)$', re.MULTILI
 
 def test_table_lists_each_seeded_bug_with_its_invariant():
     rows = [(name, (int(seed), rule)) for name, rule, seed in BUG.findall(PAGE)]
-    assert dict(rows) == bugs.CAUGHT and len(rows) == len(bugs.CAUGHT)
+    caught = bugs.CAUGHT | campaign_bugs.CAUGHT
+    assert dict(rows) == caught and len(rows) == len(caught)
 
 
 def test_each_invariant_is_explained():
-    table = PAGE[:PAGE.index('What was counted')]
-    explained = re.findall(r'^   \* - ``(\w+)``$', table, re.MULTILINE)
+    explained = list_explained(PAGE[:PAGE.index('What was counted')])
     assert len(explained) == len(set(explained))
     assert set(explained) == set(invariants.names())
+
+
+def test_each_invariant_of_campaigns_is_explained():
+    assert list_explained(PAGE[PAGE.index('\nCampaigns\n'):]) == campaign_invariants.names()
+
+
+def list_explained(text):
+    return re.findall(r'^   \* - ``(\w+)``$', text, re.MULTILINE)

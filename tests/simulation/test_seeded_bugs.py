@@ -23,35 +23,46 @@ import functools
 import pytest
 
 from tests.simulation.world import bugs
+from tests.simulation.world import campaign_bugs
 from tests.simulation.world import run as runs
 
 
 @functools.cache
-def unharmed(seed, only):
+def unharmed(seed, only, campaign):
     """The code as it is passes the same run."""
-    runs.Run(seed, only=only).go()
+    runs.Run(seed, only=only, campaign=campaign).go()
 
 
-def mark_long_bugs():
+def mark_long_bugs(module):
     """Return each bug as a parameter; the first bug of each invariant is not long."""
     noticed, parameters = set(), []
-    for name, bug in bugs.BUGS.items():
-        _seed, invariant = bugs.CAUGHT[name]
+    for name, bug in module.BUGS.items():
+        _seed, invariant = module.CAUGHT[name]
         marks = [pytest.mark.long] if invariant in noticed else []
         noticed.add(invariant)
         parameters.append(pytest.param(bug, id=name, marks=marks))
     return parameters
 
 
-@pytest.mark.parametrize('bug', mark_long_bugs())
-def test_seeded_bug_is_caught(bug, monkeypatch):
-    seed, name = bugs.CAUGHT[bug.name]
-    unharmed(seed, bug.only)
+def check_bug(module, bug, monkeypatch, *, campaign):
+    """Check that the run of the table notices a bug, and passes without it."""
+    seed, name = module.CAUGHT[bug.name]
+    unharmed(seed, bug.only, campaign)
     bug.apply(monkeypatch)
     with pytest.raises(runs.Broken) as caught:
-        runs.Run(seed, only=bug.only).go()
+        runs.Run(seed, only=bug.only, campaign=campaign).go()
     assert caught.value.name == name
 
 
+@pytest.mark.parametrize('bug', mark_long_bugs(bugs))
+def test_seeded_bug_is_caught(bug, monkeypatch):
+    check_bug(bugs, bug, monkeypatch, campaign=False)
+
+
+@pytest.mark.parametrize('bug', mark_long_bugs(campaign_bugs))
+def test_seeded_bug_of_campaigns_is_caught(bug, monkeypatch):
+    check_bug(campaign_bugs, bug, monkeypatch, campaign=True)
+
+
 def test_table_has_at_least_30_bugs():
-    assert len(bugs.BUGS) >= 30
+    assert len(bugs.BUGS) >= 30 and len(campaign_bugs.BUGS) >= 5

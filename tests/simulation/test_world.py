@@ -23,6 +23,9 @@ import pytest
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.engine import lease_keeper
+from tests.simulation.world import campaign_faults
+from tests.simulation.world import campaign_invariants
+from tests.simulation.world import campaign_programs
 from tests.simulation.world import database
 from tests.simulation.world import faults
 from tests.simulation.world import invariants
@@ -109,6 +112,47 @@ def test_run_notices_contracts_that_are_not_judged(monkeypatch):
         for seed in range(5):
             runs.Run(seed, only=frozenset(), engines=1, contracts=True).go_on(900)
     assert caught.value.name == 'contract_is_kept'
+
+
+@pytest.mark.parametrize('first', [0, *(
+    pytest.param(first, marks=pytest.mark.long) for first in range(CHUNK, 1000, CHUNK))])
+def test_no_campaign_harms_a_host_or_an_instance_despite_faults(first):
+    """Every other invariant holds as well. Engines die about twice in each campaign."""
+    counts = collections.Counter()
+    for seed in range(first, first + CHUNK):
+        counts.update(runs.Run(seed, campaign=True).go().counts)
+    assert counts['campaigns'] and counts[campaign_programs.KILLED] >= CHUNK / 2
+    assert counts['reboots of hosts'] >= CHUNK / 5
+
+
+def test_each_fault_of_campaigns_happens_and_each_invariant_judges():
+    wanted = frozenset(campaign_faults.FAULTS)
+    counts, checks = collections.Counter(), collections.Counter()
+    for seed in range(60):
+        run = runs.Run(seed, only=wanted, campaign=True).go()
+        counts.update(run.counts)
+        checks.update(run.checks)
+        if all(counts[name] for name in wanted) and all(
+                checks[name] for name in campaign_invariants.names()):
+            return
+    raise AssertionError([name for name in wanted if not counts[name]]
+                         + [name for name in campaign_invariants.names() if not checks[name]])
+
+
+@pytest.mark.parametrize('command', [False, True])
+def test_a_campaign_without_faults_ends_with_each_host_rebooted_once(command):
+    for seed in range(40):
+        run = runs.Run(seed, only=frozenset(), days=False, campaign=True)
+        if run.campaigns.has_command is not command:
+            continue
+        run.go()
+        record = run.campaigns.record
+        done = [host for host, (state, _worker) in record.hosts.items() if state == 'done']
+        if len(done) >= 2:
+            assert run.counts['reboots of hosts'] == len(done)
+            assert sum(run.campaigns.reboots.values()) == len(done) * command
+            return
+    raise AssertionError('no campaign rebooted two hosts')
 
 
 @pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import maintenance_windows
@@ -115,11 +116,18 @@ class CampaignConductor:
 
     def conduct_campaign(self, lease: store_rows.ScopeLease,
                          outcome: planning_pipeline.PassOutcome) -> None:
-        """Carry the campaign of the scope on, if it has one.
+        """Carry the campaign of the scope on, if it has one; after an error the next cycle does.
 
         :param outcome: of the cycle, from the reading of the cloud that the steps follow.
-        :raises StoreError: the database cannot be used; the next cycle goes on.
         """
+        try:
+            self._conduct_campaign(lease, outcome)
+        except exception.KronosException as e:
+            LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', lease.scope, e)
+
+    def _conduct_campaign(self, lease: store_rows.ScopeLease,
+                          outcome: planning_pipeline.PassOutcome) -> None:
+        self._enable_left_hosts(outcome.cluster)
         campaign = self._store.campaigns.find_live_campaign(lease.scope)
         if campaign is None:
             return
@@ -233,19 +241,46 @@ class CampaignConductor:
             elif deed is campaign_steps.Deed.BEGIN_WORK:
                 self._begin_work(lease, campaign, host, now)
             else:
-                service = self._find_service(host.host)
-                uuid, _present = service.read_service()
-                if deed is campaign_steps.Deed.DISABLE:
-                    service.disable(uuid, campaign.reason)
-                else:
-                    service.enable(uuid)
-                LOG.info('Campaign %s: %s host %s', campaign.campaign_id,
-                         'disabled' if deed is campaign_steps.Deed.DISABLE else 'enabled',
-                         host.host)
+                self._change_service(campaign, host.host, deed)
         except api.ApiError as e:
             LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
                         campaign.campaign_id, host.host, e)
             self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
+
+    def _change_service(self, campaign: model.Campaign, host: str,
+                        deed: campaign_steps.Deed) -> None:
+        """Disable or enable a host, unless another user has done so since the cloud was read.
+
+        :raises ApiError: Nova refused, or did not answer.
+        """
+        disables = deed is campaign_steps.Deed.DISABLE
+        service = self._find_service(host)
+        uuid, present = service.read_service()
+        if present.enabled is not disables or not (
+                disables or present.disabled_reason == campaign.reason):
+            LOG.warning('Campaign %s: host %s is not %s: another user has changed it meanwhile',
+                        campaign.campaign_id, host, 'disabled' if disables else 'enabled')
+            return
+        if disables:
+            service.disable(uuid, campaign.reason)
+        else:
+            service.enable(uuid)
+        LOG.info('Campaign %s: %s host %s', campaign.campaign_id,
+                 'disabled' if disables else 'enabled', host)
+
+    def _enable_left_hosts(self, cluster: model.Cluster) -> None:
+        """Enable hosts that a late request has disabled for a campaign that is over for them."""
+        reasons = {host: service.disabled_reason for host, service in cluster.services.items()
+                   if not service.enabled and service.disabled_reason is not None
+                   and model.CAMPAIGN_MARK in service.disabled_reason}
+        for campaign, host in self._store.campaigns.list_left_hosts(reasons) if reasons else ():
+            LOG.warning('Host %s is disabled for campaign %s, which is over for it: a late request '
+                        'of an engine came after its end', host, campaign.campaign_id)
+            try:
+                self._change_service(campaign, host, campaign_steps.Deed.ENABLE)
+            except api.ApiError as e:
+                LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
+                            campaign.campaign_id, host, e)
 
     def _begin_work(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     host: model.CampaignHost, now: float) -> None:
@@ -263,6 +298,11 @@ class CampaignConductor:
         if not self._store.campaigns.begin_work(lease, campaign.campaign_id, host.host,
                                                 self._owner, now):
             return
+        # An engine that stood still since then may no longer run the command.
+        if not self._works_here(campaign, host.host):
+            LOG.warning('Campaign %s: the command of host %s is not run: this engine stood still, '
+                        'and the host is no longer its own', campaign.campaign_id, host.host)
+            return
         problem = self._programs.start(
             _build_key(campaign, host, 'command'),
             self._conf.campaign.command, host.host, self._conf.campaign.command_timeout,
@@ -273,7 +313,15 @@ class CampaignConductor:
                     host, state=model.CampaignHostState.WORKING),
                 state=model.CampaignHostState.FAILED.value, since=now, worker=None,
                 detail=problem)
-            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}')
+            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}; '
+                        'kronos campaign repeat runs it again')
+
+    def _works_here(self, campaign: model.Campaign, host: str) -> bool:
+        """Return whether the database says that this engine runs the command of a host."""
+        found = self._store.campaigns.find_live_campaign(campaign.scope)
+        return found is not None and found.campaign_id == campaign.campaign_id and any(
+            (h.host, h.state, h.worker) == (host, model.CampaignHostState.WORKING, self._owner)
+            for h in found.hosts)
 
     def _pause(self, lease: store_rows.ScopeLease, campaign: model.Campaign, because: str) -> None:
         if self._store.campaigns.pause_campaign(lease, campaign.campaign_id, AUTHOR, because):
@@ -321,7 +369,8 @@ class CampaignConductor:
         if found is None:
             blocked = cloud.explain_host(ready[0])
             return f'no host can be emptied now; {ready[0]}: ' + (
-                blocked[0].reason if blocked else 'no plan was found')
+                min(blocked, key=lambda found: found.later).reason if blocked
+                else 'no plan was found')
         _cloud, hosts, plans = found
         opened = any(move.to_host in to_come for plan, _request in plans for move in plan.moves)
         begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts,

@@ -228,7 +228,8 @@ def _find_key(notice: model.MoveNotice) -> _NoticeKey:
 
 def _offer_notices(listener: Listener, scope: str,
                    notices: Sequence[model.MoveNotice]) -> set[_NoticeKey]:
-    """Offer notices to a listener until it refuses one; return the keys of the notices that it took."""
+    """Offer notices until the listener refuses one; return the keys of the others.
+    """
     taken = set()
     for notice in notices:
         if listener(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice)) is False:

@@ -80,7 +80,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     store = session.existing_store
     windows = _parse_windows(request.windows)
     campaign_id = uuidutils.generate_uuid()
-    reason = f'{request.reason[:REASON_LENGTH]} [campaign {campaign_id}]'
+    reason = f'{request.reason[:REASON_LENGTH]} {model.CAMPAIGN_MARK}{campaign_id}]'
     cloud = session.cloud_for_requests
     options = cloud.options or engine_conf.build_options(session.conf)
     drain_starts.require_draining_engines(options, reason)

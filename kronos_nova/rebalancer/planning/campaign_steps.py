@@ -105,14 +105,18 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
     """
     states = model.CampaignHostState
     service = reading.service
-    if service is None or service.status == model.UNKNOWN:
-        return HostStep(trouble=f'Nova shows no nova-compute of host {host.host}')
+    if service is None:
+        return HostStep(trouble=f'Nova shows no nova-compute of host {host.host}; kronos campaign '
+                                'resume goes on once it does, and skip leaves the host out')
+    if service.status == model.UNKNOWN:
+        return HostStep(detail='Nova cannot reach its cell')
     foreign = not service.enabled and service.disabled_reason != campaign.reason
     if host.state is states.WITHDRAWN:
         return _judge_withdrawn(host, service, foreign, now)
     if foreign:
         return HostStep(trouble=f'host {host.host} is disabled for another reason now '
-                                f'({service.disabled_reason!r})')
+                                f'({service.disabled_reason!r}); enable it and say kronos '
+                                'campaign resume, or leave it out with kronos campaign skip')
     match host.state:
         case states.EMPTYING:
             return _judge_emptying(host, service, reading)
@@ -150,7 +154,9 @@ def _judge_held(campaign: model.Campaign, host: model.CampaignHost, service: mod
         return HostStep(trouble=f'another user has enabled host {host.host}, which is held for '
                                 'maintenance; kronos campaign done or skip says how it goes on')
     if reading.instances or reading.claimed:
-        return HostStep(trouble=f'host {host.host} is held for maintenance and is no longer empty')
+        return HostStep(trouble=f'host {host.host} is held for maintenance and is no longer '
+                                'empty; empty it and say kronos campaign resume, or leave it out '
+                                'with kronos campaign skip')
     if not settings.has_command:
         is_known = host.announced_at is not None and now < host.announced_at + REMIND_SECONDS
         return HostStep(deed=None if is_known else Deed.ANNOUNCE)
@@ -192,7 +198,8 @@ def _judge_returning(host: model.CampaignHost, service: model.Service, reading: 
     if now < host.since + settings.return_seconds:
         return HostStep(detail=waits)
     return HostStep(detail=waits, trouble=(
-        f'host {host.host} has not come back since {times.format_time(host.since)}: {waits}'))
+        f'host {host.host} has not come back since {times.format_time(host.since)}: {waits}; '
+        'kronos campaign resume goes on once it is back'))
 
 
 def _judge_withdrawn(host: model.CampaignHost, service: model.Service, foreign: bool,

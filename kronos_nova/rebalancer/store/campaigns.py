@@ -18,6 +18,7 @@ states in which it may take place, so that of an engine and an operator one come
 
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import json
 from typing import Any
@@ -104,6 +105,17 @@ class CampaignRepository(transactions.Repository):
         return self._runner.run_read(lambda c: _read_campaigns(
             c, sa.select(_campaign).order_by(
                 _campaign.c.created_at.desc(), _campaign.c.campaign_id).limit(limit)))
+
+    def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[model.Campaign, str]]:
+        """Return the hosts that a campaign is over for, with the campaign, by host.
+
+        :param reasons: Nova's disabled_reason, by host.
+        """
+        campaigns = self._runner.run_read(lambda c: _read_campaigns(
+            c, sa.select(_campaign).where(_campaign.c.reason.in_(sorted(set(reasons.values()))))))
+        return sorted(((campaign, host.host) for campaign in campaigns for host in campaign.hosts
+                       if host.state.is_over and reasons.get(host.host) == campaign.reason),
+                      key=lambda found: found[1])
 
     # Changes by engines.
 

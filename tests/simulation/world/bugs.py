@@ -17,6 +17,7 @@ and the invariant that says so first (see ``tools/simulate_faults.py --bugs``).
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
 import functools
 import json
@@ -104,16 +105,20 @@ class Bug:
 
 def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        def apply_anew(patch: Patch) -> None:
-            # No statement of before is kept, and none with the bug afterwards.
-            patch.setattr(statements, '_build_statement',
-                          functools.cache(statements._build_statement.__wrapped__))
-            apply(patch)
-
-        name = (apply.__doc__ or '').rstrip('.')
-        BUGS[name] = Bug(name, apply_anew, frozenset(only))
+        made = make_bug(apply, only)
+        BUGS[made.name] = made
         return apply
     return register
+
+
+def make_bug(apply: Callable[[Patch], None], only: Iterable[str]) -> Bug:
+    """Return the bug of a function, which names it."""
+    def apply_anew(patch: Patch) -> None:
+        # No statement of before is kept, and none with the bug afterwards.
+        patch.setattr(statements, '_build_statement',
+                      functools.cache(statements._build_statement.__wrapped__))
+        apply(patch)
+    return Bug((apply.__doc__ or '').rstrip('.'), apply_anew, frozenset(only))
 
 
 def _altered(real: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:

@@ -29,6 +29,8 @@ ENDED = frozenset({'completed', 'failed', 'error', 'cancelled', 'confirmed', 're
 LIVE, COLD, RESIZE, EVACUATION = 'live-migration', 'migration', 'resize', 'evacuation'
 #: So many seconds after a live migration Nova's scheduler learns what has gone.
 SYNC = 15.0
+#: A host more, empty at first, of runs with campaigns.
+SPARE = 'spare'
 
 
 @dataclasses.dataclass
@@ -132,6 +134,16 @@ class Cloud:
         #: instance was locked, stopped or deleted.
         self.foreign = 0
         self._build()
+
+    def add_spare_host(self) -> None:
+        """Add an empty host to the aggregate, and let the affinity group keep nothing in place."""
+        for policy, members in self.groups.values():
+            if policy == 'affinity':
+                for member in members:
+                    self.instances[member].group = None
+                members.clear()
+        self.hosts[SPARE] = Host(SPARE, self.uuid())
+        self.aggregates[AGGREGATE].append(SPARE)
 
     def uuid(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))

@@ -215,6 +215,8 @@ class Store(api.Store):
                 raise db_exception.DBDeadlock(Exception('deadlock'))
             if dies:
                 process.crash()
+            if run.campaigns is not None:
+                run.campaigns.strike(process, after=False)
             return step_answer
 
         before = version(run.raw)
@@ -224,6 +226,8 @@ class Store(api.Store):
         run.committed(process)
         if hit(f'{kind} crashes after a commit'):
             process.crash()
+        if run.campaigns is not None:
+            run.campaigns.strike(process, after=True)
         if hit('database fails over after the commit'):
             with database.explain_errors(self.engine):
                 raise _lost()

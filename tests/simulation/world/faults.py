@@ -225,10 +225,14 @@ WEIGHTS = {
 
 
 class Faults:
-    """Draws the faults of one run and counts them."""
+    """Draws the faults of one run and counts them.
+
+    :param crowds: the run has more of what few runs can have.
+    """
 
     def __init__(self, rng: random.Random, counts: 'collections.Counter[str]',
-                 only: frozenset[str] | None = None, seed: int = 0) -> None:
+                 only: frozenset[str] | None = None, seed: int = 0,
+                 crowds: bool = True) -> None:
         self._rng = rng
         self.apart = random.Random(f'apart {seed}')
         self._alone = {name: random.Random(f'{name} {seed}') for name in ALONE}
@@ -244,7 +248,9 @@ class Faults:
             self.cold, self._often = True, {STOPPED: 0.9}
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
-            self._crowd(random.Random(f'crowd {seed}'), random.Random(f'aborting {seed}'), seed)
+            if crowds:
+                self._crowd(random.Random(f'crowd {seed}'), random.Random(f'aborting {seed}'),
+                            seed)
         self.active = True
 
     def _crowd(self, rng: random.Random, aborting: random.Random, seed: int) -> None:

@@ -111,7 +111,7 @@ class Compute(_Proxy):
     def _services(self, params: dict[str, Any]) -> Response:
         cut = self.run.faults.hit('Nova cannot reach a cell')
         return Response({'services': [
-            {'host': h.name, 'binary': 'nova-compute',
+            {'id': h.uuid, 'host': h.name, 'binary': 'nova-compute',
              'status': 'UNKNOWN' if cut else 'enabled' if h.enabled else 'disabled',
              'state': 'up' if h.up else 'down', 'forced_down': False,
              'disabled_reason': h.reason, 'zone': 'az'}
@@ -150,7 +150,8 @@ class Compute(_Proxy):
 
     def _servers(self, params: dict[str, Any]) -> Response:
         instances = [i for i in self.cloud.instances.values()
-                     if params.get('uuid') in (None, i.uuid)]
+                     if params.get('uuid') in (None, i.uuid)
+                     and params.get('host') in (None, i.host)]
         if 'changes-since' in params:
             instances = self._list_changed(params['changes-since'])
         begin = 0
@@ -251,6 +252,9 @@ class Compute(_Proxy):
         """os-migrateLive, migrate, confirmResize, os-resetState and the abort of a live
         migration, and what a network makes of them."""
         uuid = path.split('/')[2]
+        if method == 'PUT':
+            assert self.run.campaigns is not None and json is not None, path
+            return self.run.campaigns.services.put(self.process, uuid, json)
         if method == 'DELETE':
             return self._abort(uuid, int(path.split('/')[4]))
         assert method == 'POST' and json is not None, (method, path)

@@ -152,8 +152,10 @@ class People:
         host.enabled, host.reason = False, 'maintenance'
 
     def enable(self) -> None:
+        """Enable the hosts that people have disabled."""
         for host in self.cloud.hosts.values():
-            host.enabled, host.reason = True, None
+            if host.reason == 'maintenance':
+                host.enabled, host.reason = True, None
 
     def _cancel(self) -> None:
         running = [m for m in self.cloud.active() if m.status == 'running']

@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.executors import base
@@ -24,6 +25,7 @@ from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import database_clock
+from tests.simulation.world import campaign_programs
 from tests.simulation.world import database
 from tests.simulation.world import nova
 from tests.simulation.world import prometheus
@@ -57,6 +59,10 @@ class Process:
     def time(self) -> float:
         return self.run.now + self.skew
 
+    def put_clock_right(self) -> None:
+        """Let NTP set it."""
+        self.skew = max(-WRONG, min(WRONG, self.skew))
+
     def crash(self) -> None:
         raise Crash
 
@@ -85,7 +91,7 @@ class Process:
         raise NotImplementedError
 
     def start(self) -> None:
-        self.skew = max(-WRONG, min(WRONG, self.skew))
+        self.put_clock_right()
         self.name = f'{self.kind}-{self.number}-{self.run.cloud.uuid()}'
         self._start()
         self.starts_at = None
@@ -116,7 +122,11 @@ class Process:
             else:
                 self._act()
         except Crash:
-            self.starts_at = self.run.now + rng.uniform(1, 60)
+            self.die()
+
+    def die(self) -> None:
+        """Be gone, and come again later."""
+        self.starts_at = self.run.now + self.run.rng.uniform(1, 60)
 
 
 class EngineProcess(Process):
@@ -134,21 +144,54 @@ class EngineProcess(Process):
         #: count of changes.
         self.scope_hosts: dict[str, list[str]] = {}
         self.saw = -1
+        self.programs: campaign_programs.Programs | None = None
+        #: Whether it carries its campaign on at the moment.
+        self.conducts = False
 
     def _start(self) -> None:
         self.engine = None
         self.source = prometheus.Source(self.conf, self.run, self)
+        options: dict[str, Any] = {}
+        if self.run.campaigns is not None:
+            connection = nova.Connection(self.run, self)
+            self.programs = campaign_programs.Programs(self.run.campaigns, self)
+            options = {'find_service': lambda host: compute_service.ComputeService(
+                           connection, host), 'programs': self.programs}
         try:
             self.engine = engine.Engine(
                 self.conf, collector=collector.CloudCollector(
                     self.conf, nova.Connection(self.run, self)),
                 source=self.source, store=database.Store(self.run, self),
                 cast=self.run.broker.cast, owner=self.name, kept_alive=True, clock=self.time,
-                monotonic=lambda: self.run.now)
+                monotonic=lambda: self.run.now, **options)
+            self._watch_conductor()
         except exception.PolicyFileError:
             self.run.counts['engine does not start with a broken policy file'] += 1
             self.starts_at = self.run.now + 30
         self.cycle_at = self.run.now + self.run.rng.uniform(0, 10)
+
+    def _watch_conductor(self) -> None:
+        """Know when the engine carries its campaign on."""
+        assert self.engine is not None
+        if self.engine._campaigns is None:
+            return
+        real = self.engine._campaigns.conduct_campaign
+
+        def conduct_campaign(*args: Any) -> None:
+            self.conducts = True
+            try:
+                real(*args)
+            finally:
+                self.conducts = False
+        self.engine._campaigns.conduct_campaign = conduct_campaign  # type: ignore[method-assign]
+
+    def die(self) -> None:
+        super().die()
+        if self.run.campaigns is not None:
+            self.run.counts[campaign_programs.KILLED] += self.run.campaigns.is_live
+        if self.programs is not None:
+            self.programs.lose_engine()
+            self.programs = None
 
     def start(self) -> None:
         super().start()
@@ -256,10 +299,6 @@ class ExecutorProcess(Process):
 
     def wake(self) -> None:
         self.poll_at = min(self.poll_at, self.run.now)
-
-    def put_clock_right(self) -> None:
-        """Let NTP set it."""
-        self.skew = max(-WRONG, min(WRONG, self.skew))
 
     def act(self) -> None:
         """The clock of its machine may be wrong by up to a day, also after a restart."""

@@ -47,6 +47,38 @@ class Plan:
     tasks: list[Task]
 
 
+@dataclasses.dataclass(frozen=True)
+class Campaign:
+    """The only campaign; ``hosts``: their state and worker."""
+
+    campaign_id: str
+    scope: str
+    reason: str
+    state: str
+    opened: bool
+    held_by: str
+    held_because: str
+    waits: str
+    hosts: dict[str, tuple[str, str | None]]
+    #: When each host got its state.
+    since: dict[str, float]
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ('done', 'aborted')
+
+    @property
+    def closed_hosts(self) -> list[str]:
+        """Hosts that are to come, and to which nothing may move."""
+        return [] if self.opened or self.state not in ('running', 'paused') else [
+            host for host, (state, _worker) in self.hosts.items() if state == 'to-come']
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """What changes when the campaign goes on."""
+        return self.state, tuple(self.hosts.items()), tuple(self.since.items())
+
+
 def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
     task_by_id = {}
     for row in connection.execute(
@@ -74,6 +106,19 @@ def swaps(connection: sqlite3.Connection) -> list[tuple[str, str, list[list[str]
     """(plan, state, members: instance, where it was, where it is to go) of each."""
     return [(plan_id, state, json.loads(members)) for plan_id, state, members in
             connection.execute('SELECT plan_id, state, members FROM swap ORDER BY rowid')]
+
+
+def campaign(connection: sqlite3.Connection) -> Campaign | None:
+    row = connection.execute(
+        'SELECT campaign_id, scope, reason, state, opened, held_by, held_because, waits '
+        'FROM campaign').fetchone()
+    if row is None:
+        return None
+    hosts = connection.execute(
+        'SELECT host, state, worker, since FROM campaign_host ORDER BY position').fetchall()
+    return Campaign(*row[:4], bool(row[4]), *row[5:],
+                    {host: (state, worker) for host, state, worker, _since in hosts},
+                    {host: since for host, _state, _worker, since in hosts})
 
 
 def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:

@@ -27,6 +27,8 @@ from kronos_nova.rebalancer.store import swaps
 from tests.fixtures import stores
 from tests.simulation.world import approval
 from tests.simulation.world import broker
+from tests.simulation.world import campaign_invariants
+from tests.simulation.world import campaigns as maintenance
 from tests.simulation.world import cloud
 from tests.simulation.world import contracts as tenants
 from tests.simulation.world import database
@@ -93,19 +95,23 @@ class Run:
     :param only: the faults that it has; None draws some.
     :param days: the load changes from time to time, and a host is to be drained.
     :param contracts: tenants have contracts.
+    :param campaign: an operator starts a campaign.
     """
 
     def __init__(self, seed: int, *, only: frozenset[str] | None = None,
                  engines: int = 2,
-                 days: bool = True, contracts: bool = False) -> None:
+                 days: bool = True, contracts: bool = False,
+                 campaign: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now = database.START
         self.counts: collections.Counter[str] = collections.Counter()
         self.checks: collections.Counter[str] = collections.Counter()
-        self.faults = faults.Faults(self.rng, self.counts, only, seed)
+        self.faults = faults.Faults(self.rng, self.counts, only, seed, crowds=not campaign)
         self.outage = outages.Outage(self)
         self.cloud = cloud.Cloud(self.rng)
+        if campaign:
+            self.cloud.add_spare_host()
         for instance in self.cloud.instances.values():
             if self.faults.hit('instance is stopped from the beginning'):
                 instance.status = 'SHUTOFF'
@@ -121,16 +127,22 @@ class Run:
         caps = random.Random(f'caps {seed}').choice([
             (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
         self.tenants = tenants.Tenants(self) if contracts else None
+        self.campaigns = maintenance.Campaigns(self, only) if campaign else None
         for conf in self.confs:
             conf.clear_override('strongest_for_tenants', 'contracts')
+            for name in ('max_drain_fraction', 'include_unassigned_hosts'):
+                conf.set_override(name, settings.OPTIONS['engine'][name], 'engine')
             conf.set_override('objective', objective, 'engine')
             conf.set_override('cold_migrate_stopped', self.cold_migrates, 'engine')
             for name, value in zip(settings.CAPS, caps, strict=True):
                 conf.set_override(name, value, 'executor')
         if self.tenants is not None:
             self.tenants.configure()
+        if self.campaigns is not None:
+            self.campaigns.configure()
+            self.outage.shorten()
         for number in range(engines):
-            self.write_policies(number, settings.POLICIES[2])
+            self._write_first_policies(number)
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
         self.people = people.People(self, days and not self.faults.cold)
@@ -182,10 +194,13 @@ class Run:
     def go(self) -> 'Run':
         """:raises Broken: an invariant does not hold."""
         with patches.around(self), self._listening(), _without_gc():
-            end = self.now + (TROUBLED_LONG if self.faults.crowded else TROUBLED)
+            end = self.now + (maintenance.TROUBLED if self.campaigns is not None else
+                              TROUBLED_LONG if self.faults.crowded else TROUBLED)
             while self.now < end:
                 self.step()
             self.faults.active = False
+            if self.campaigns is not None:
+                self._end_campaign(self.campaigns)
             self._clean_up()
             self.idle = True
             while self.now < self.outage.ends and not self._over():
@@ -204,8 +219,23 @@ class Run:
                 self._wait(self.now + QUIET)
             for rule in invariants.AT_END:
                 self._judge_by(rule)
+            for rule in campaign_invariants.AT_END if self.campaigns is not None else ():
+                self._judge_by(rule)
             self._raise()
         return self
+
+    def _end_campaign(self, campaigns: maintenance.Campaigns) -> None:
+        """Let engines and operators bring the campaign to its end, without other troubles."""
+        self.people.enable()
+        for number in range(len(self.engines)):
+            self._write_first_policies(number)
+        end = max(self.now, self.outage.ends) + maintenance.ENDING
+        while self.now < end and campaigns.is_live:
+            self.step(quiet=True)
+            self.approver.act()
+        end = self.now + maintenance.LATE
+        while self.now < end:
+            self.step(quiet=True)
 
     def _wait(self, end: float) -> None:
         while self.now < end and not (self._over() or self.standstills.last()):
@@ -242,6 +272,8 @@ class Run:
         self.nova.advance()
         self.standstills.advance()
         self.broker.advance()
+        if self.campaigns is not None:
+            self.campaigns.advance()
         if not quiet:
             self.people.act()
             self.approver.act()
@@ -289,6 +321,10 @@ class Run:
         finally:
             self.faults.active = active
 
+    def _write_first_policies(self, number: int) -> None:
+        self.write_policies(number, settings.CALM if self.campaigns is not None and (
+            self.campaigns.is_calm) else settings.POLICIES[2])
+
     def write_policies(self, number: int, text: str) -> None:
         path = settings.policies_file(number)
         with open(f'{path}.new', 'w') as f:
@@ -331,6 +367,8 @@ class Run:
             return
         self._changes = version
         self.writer = process
+        if self.campaigns is not None:
+            self.campaigns.note_commit()
         before, self.tasks = self.tasks, records.tasks(self.raw)
         self.attempts = {task_id: task.attempts for task_id, task in before.items()}
         self.steps = {
@@ -345,6 +383,9 @@ class Run:
         self.new_plans = [plan for plan in self.new_plans if plan.epoch]
         for rule in invariants.AFTER_PLAN if self.new_plans else ():
             self._judge_by(rule)
+        if self.campaigns is not None and self.campaigns.is_live and self.new_plans:
+            for rule in campaign_invariants.AFTER_PLAN:
+                self._judge_by(rule)
         self.counts['swaps undone'] += len(following)
         for plan in self.new_plans:
             # Whoever stood still since it looked at its clock counts from then.

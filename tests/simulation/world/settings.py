@@ -43,6 +43,8 @@ def _policies(threshold: float, moves: int) -> str:
 
 
 #: Policy files by the budget that they give.
+#: No scope is balanced.
+CALM = _policies(0.9, 2)
 POLICIES = {1: _policies(0.07, 1), 2: _policies(0.08, 2), 3: _policies(0.06, 3)}
 
 #: Drawn by each run: of a scope, the cloud, a source, a destination.

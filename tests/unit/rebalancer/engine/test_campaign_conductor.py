@@ -19,7 +19,9 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import drains
 from tests.unit.rebalancer.engine import campaign_bench
 
 STATES = model.CampaignState
@@ -175,7 +177,8 @@ def test_a_held_host_with_an_instance_begins_no_command():
     bench.held_moves = True
     bench.now = window.find_opening(bench.now, datetime.UTC)
     bench.run_cycle(1.0)
-    assert bench.campaign.held_because == 'host a is held for maintenance and is no longer empty'
+    assert bench.campaign.held_because.startswith(
+        'host a is held for maintenance and is no longer empty')
     assert bench.reboots == {}
 
 
@@ -277,6 +280,88 @@ def test_no_host_begins_while_the_scope_is_paused_or_the_database_says_why():
     bench.store.pauses.resume_scope(None, bench.now)
     carry_to(bench, 'a', 'emptying', 2)
     assert bench.campaign.waits == ''
+def test_a_host_that_a_late_request_disables_is_enabled_again():
+    bench = make_bench(command='command')
+    bench.start('a')
+    bench.run_cycles(12)
+    assert bench.campaign.state is STATES.DONE
+    bench.set_service('a', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.set_service('b', status='disabled', disabled_reason=bench.campaign.reason)  # by a user
+    bench.run_cycle()
+    assert bench.services['a'].enabled and not bench.services['b'].enabled
+
+
+def test_a_host_of_a_live_campaign_that_is_over_is_enabled_again():
+    bench = make_bench()
+    bench.start('ab')
+    bench.run_cycles(2)
+    assert bench.order('b', campaign_orders.SKIP)
+    bench.set_service('b', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.run_cycle()
+    assert bench.services['b'].enabled and not bench.services['a'].enabled
+
+
+def test_an_engine_that_stood_still_does_not_run_a_command_of_another_turn(monkeypatch):
+    bench = make_bench(command='command')
+    bench.start('a')
+    begin = bench.store.campaigns.begin_work
+
+    def begin_and_stand_still(*args):
+        begin(*args)
+        monkeypatch.undo()
+        lease = bench.store.leases.acquire_lease(campaign_bench.SCOPE, bench.owner, 60.0, '')
+        (host,) = bench.campaign.hosts
+        assert bench.store.campaigns.change_host(
+            lease, bench.campaign.campaign_id, host, state='in-doubt', worker=None)
+        assert bench.order('a', campaign_orders.REPEAT)
+        return True
+    monkeypatch.setattr(bench.store.campaigns, 'begin_work', begin_and_stand_still)
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'} and not bench.reboots
+    bench.run_cycles(6)
+    assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1}
+
+
+@pytest.mark.parametrize('reason', ['broken disk', None])
+def test_a_host_that_a_user_disables_meanwhile_is_left_alone(reason):
+    def disable_once():
+        bench.dies = lambda: None
+        bench.set_service('a', status='disabled', disabled_reason=reason)
+    bench = make_bench()
+    bench.start('a')
+    bench.dies = disable_once  # Called after the engine has read the cloud.
+    bench.run_cycle()
+    assert bench.services['a'].disabled_reason == reason
+    bench.run_cycle()
+    assert bench.campaign.state is STATES.PAUSED
+    assert 'disabled for another reason now' in bench.campaign.held_because
+    assert 'kronos campaign' in bench.campaign.held_because
+
+
+def test_a_host_whose_cell_nova_cannot_reach_waits_and_pauses_nothing():
+    bench = make_bench()
+    bench.start('a')
+    bench.run_cycles(2)
+    status = bench.services['a']
+    bench.set_service('a', status=model.UNKNOWN)
+    bench.run_cycle()
+    assert bench.campaign.state is STATES.RUNNING
+    assert bench.campaign.hosts[0].detail == 'Nova cannot reach its cell'
+    bench.services['a'] = status
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'}
+
+
+def test_a_campaign_that_waits_names_an_instance_that_stays_before_one_that_leaves_later(
+        monkeypatch):
+    bench = make_bench()
+    bench.start('a')
+    monkeypatch.setattr(campaign_forecasts, 'find_step', lambda *args: None)
+    monkeypatch.setattr(campaign_forecasts.SupposedCloud, 'explain_host', lambda self, host: (
+        drains.BlockedInstance('i1', 'i1 waits for others to land', later=True),
+        drains.BlockedInstance('i2', 'no host may take i2')))
+    bench.run_cycle()
+    assert bench.campaign.waits == 'no host can be emptied now; a: no host may take i2'
 
 
 class Killer:

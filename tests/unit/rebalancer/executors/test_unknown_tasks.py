@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A warning names each task before the database says that it is unknown, also if any write fails."""
+"""A warning names each task before the database says that it is unknown, also if a write fails."""
 
 import logging
 

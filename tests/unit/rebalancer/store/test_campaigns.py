@@ -1,0 +1,310 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What every backend must do about campaigns; see :mod:`cases`."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.store import campaigns
+from tests.unit.rebalancer.store.cases import at_once
+from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import new_id
+from tests.unit.rebalancer.store.cases import NOW
+
+STATES, HOSTS = model.CampaignState, model.CampaignHostState
+LIVE = (STATES.RUNNING, STATES.PAUSED)
+
+
+def make_campaign(scope='blue', hosts=('h1', 'h2', 'h3'), **kw):
+    campaign_id = new_id()
+    return model.Campaign(**{
+        'campaign_id': campaign_id, 'scope': scope, 'reason': f'firmware [campaign {campaign_id}]',
+        'together': 2, 'created_at': NOW, 'created_by': 'ann', 'migrations': 7, 'seconds': 90.5,
+        'windows': (maintenance_windows.parse_window('sat 22:00-4:00'),),
+        'hosts': tuple(model.CampaignHost(host, position, since=NOW)
+                       for position, host in enumerate(hosts)), **kw})
+
+
+def start(store, **kw):
+    campaign = make_campaign(**kw)
+    store.campaigns.create_campaign(campaign, 'firmware')
+    return campaign
+
+
+def begin(store, lease, campaign, *hosts, opened=False):
+    assert store.campaigns.begin_step(
+        lease, campaign.campaign_id, hosts, opened=opened, now=NOW + 1)
+
+
+def set_host(store, lease, campaign, host, state):
+    """Give a host a state that need not follow."""
+    (before,) = (h for h in read(store).hosts if h.host == host)
+    assert store.campaigns.change_host(lease, campaign.campaign_id, before, state=state.value)
+
+
+def order(store, campaign, after, *before):
+    return store.campaigns.order_state(
+        campaign.campaign_id, before, after, command=f'campaign {after}', by='ben',
+        reason='a storm')
+
+
+def read(store, scope='blue'):
+    return store.campaigns.find_live_campaign(scope)
+
+
+def read_states(store):
+    return {host.host: host.state for host in read(store).hosts}
+
+
+def list_commands(store):
+    return [(entry.by, entry.command, entry.target, entry.reason)
+            for entry in store.audit.list_newest_entries(50)]
+
+
+# Starts.
+
+def test_a_campaign_is_read_as_it_was_created(store):
+    campaign = start(store)
+    assert read(store) == campaign
+    assert store.campaigns.list_live_campaigns() == [campaign]
+    assert store.campaigns.list_newest_campaigns(5) == [campaign]
+    assert read(store, 'green') is None
+
+
+def test_a_live_campaign_keeps_its_scope_and_its_hosts(store):
+    first = start(store)
+    for rival, what in ((make_campaign(hosts=('h9',)), 'scope blue'),
+                        (make_campaign(scope='green', hosts=('h0', 'h2')), 'host h2')):
+        with pytest.raises(exception.ConflictError) as caught:
+            store.campaigns.create_campaign(rival, 'firmware')
+        assert what in str(caught.value) and first.campaign_id in str(caught.value)
+    assert store.campaigns.list_live_campaigns() == [first]
+    other = start(store, scope='green', hosts=('h9',))
+    assert [c.scope for c in store.campaigns.list_live_campaigns()] == ['blue', 'green']
+    assert read(store, 'green') == other
+
+
+def test_hosts_that_are_over_may_have_another_campaign_of_another_scope(store):
+    campaign, lease = start(store), lease_of(store)
+    set_host(store, lease, campaign, 'h2', HOSTS.DONE)
+    start(store, scope='green', hosts=('h2',))
+
+
+def test_of_campaigns_that_start_at_once_for_a_scope_one_is_left(store):
+    for _time in range(5):
+        found = at_once(3, lambda n: start(store, hosts=(f'h{n}',)))
+        left = store.campaigns.list_live_campaigns()
+        assert len(left) == 1 and found.count(left[0]) == 1
+        others = [each for each in found if each != left[0]]
+        assert [type(each) for each in others] == [exception.ConflictError] * 2, others
+        lease = lease_of(store)
+        set_host(store, lease, left[0], left[0].hosts[0].host, HOSTS.SKIPPED)
+        assert store.campaigns.end_campaign(lease, left[0], NOW + 2)
+
+
+def test_an_ended_campaign_frees_its_scope(store):
+    first, lease = start(store, hosts=('h1',)), lease_of(store)
+    assert not store.campaigns.end_campaign(lease, first, NOW + 2), 'h1 is not over'
+    set_host(store, lease, first, 'h1', HOSTS.DONE)
+    assert store.campaigns.end_campaign(lease, first, NOW + 2)
+    assert not store.campaigns.end_campaign(lease, first, NOW + 3), 'it has ended'
+    assert read(store) is None
+    second = start(store, created_at=NOW + 5)
+    ended = store.campaigns.list_newest_campaigns(1 + 1)[1]
+    assert (ended.campaign_id, ended.state, ended.ended_at) == (
+        first.campaign_id, STATES.DONE, NOW + 2)
+    assert store.campaigns.list_newest_campaigns(1) == [second]
+
+
+# Engines.
+
+def test_without_the_lease_an_engine_writes_nothing(store):
+    campaign, lease = start(store), lease_of(store)
+    lost = dataclasses.replace(lease, epoch=lease.epoch + 1)
+    host, repository = campaign.hosts[0], store.campaigns
+    for write in (
+            lambda: repository.begin_step(lost, campaign.campaign_id, ['h1'], opened=False,
+                                          now=NOW),
+            lambda: repository.begin_work(lost, campaign.campaign_id, 'h1', 'e', NOW),
+            lambda: repository.change_host(lost, campaign.campaign_id, host, detail='x'),
+            lambda: repository.pause_campaign(lost, campaign.campaign_id, 'e', 'x'),
+            lambda: repository.record_waits(lost, campaign.campaign_id, 'x'),
+            lambda: repository.end_campaign(lost, campaign, NOW)):
+        with pytest.raises(exception.LeaseLost):
+            write()
+    assert read(store) == campaign
+
+
+def test_a_step_begins_whole_or_not_at_all(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert not store.campaigns.begin_step(
+        lease, campaign.campaign_id, ['h1', 'h2'], opened=True, now=NOW)
+    assert read_states(store) == {'h1': HOSTS.EMPTYING, 'h2': HOSTS.TO_COME, 'h3': HOSTS.TO_COME}
+    assert not read(store).opened
+
+
+def test_neither_a_step_nor_work_begins_unless_the_campaign_runs(store):
+    campaign, lease = start(store), lease_of(store)
+    set_host(store, lease, campaign, 'h1', HOSTS.HELD)
+    for state in (STATES.PAUSED, STATES.ABORTING):
+        assert order(store, campaign, state, *LIVE)
+        assert not store.campaigns.begin_step(
+            lease, campaign.campaign_id, ['h2'], opened=False, now=NOW)
+        assert not store.campaigns.begin_work(lease, campaign.campaign_id, 'h1', 'e', NOW)
+        assert read_states(store)['h1'] is HOSTS.HELD
+
+
+def test_work_begins_once_at_a_host_that_is_held(store):
+    campaign, lease = start(store), lease_of(store)
+    assert not store.campaigns.begin_work(lease, campaign.campaign_id, 'h1', 'e', NOW)
+    set_host(store, lease, campaign, 'h1', HOSTS.HELD)
+    found = at_once(3, lambda n: store.campaigns.begin_work(
+        lease, campaign.campaign_id, 'h1', f'e{n}', NOW + 3))
+    assert sorted(found) == [False, False, True]
+    host = read(store).hosts[0]
+    assert (host.state, host.worker, host.since) == (
+        HOSTS.WORKING, f'e{found.index(True)}', NOW + 3)
+
+
+def test_a_change_of_a_host_whose_state_has_changed_is_not_written(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert not store.campaigns.change_host(
+        lease, campaign.campaign_id, campaign.hosts[0], detail='as it was to come')
+    assert read(store).hosts[0].detail == ''
+
+
+def test_an_engine_pauses_a_campaign_that_runs_only(store):
+    campaign, lease = start(store), lease_of(store)
+    assert store.campaigns.pause_campaign(lease, campaign.campaign_id, 'e', 'h1 is gone')
+    assert not store.campaigns.pause_campaign(lease, campaign.campaign_id, 'e', 'h2 is gone')
+    found = read(store)
+    assert (found.state, found.held_by, found.held_because) == (STATES.PAUSED, 'e', 'h1 is gone')
+
+
+def test_hosts_to_come_are_closed_unless_a_step_is_opened_or_the_campaign_ends(store):
+    def read_closed(scope='blue'):
+        return store.history.read_history(scope, NOW, 3600.0).campaign_hosts
+
+    campaign, lease = start(store), lease_of(store)
+    assert read_closed() == {'h1', 'h2', 'h3'} and read_closed('green') == set()
+    begin(store, lease, campaign, 'h1')
+    assert read_closed() == {'h2', 'h3'}
+    assert order(store, campaign, STATES.PAUSED, STATES.RUNNING) and read_closed() == {'h2', 'h3'}
+    assert order(store, campaign, STATES.RUNNING, STATES.PAUSED)
+    begin(store, lease, campaign, 'h2', opened=True)
+    assert read_closed() == set()
+    begin(store, lease, campaign, 'h3')
+    assert order(store, campaign, STATES.ABORTING, STATES.RUNNING) and read_closed() == set()
+
+
+def test_hosts_that_a_campaign_has_left_disabled_are_found_by_its_reason(store):
+    campaign, lease = start(store), lease_of(store)
+    set_host(store, lease, campaign, 'h1', HOSTS.DONE)
+    set_host(store, lease, campaign, 'h2', HOSTS.SKIPPED)
+
+    def find(**reasons):
+        return [(found.campaign_id, host)
+                for found, host in store.campaigns.list_left_hosts(reasons)]
+    all_hosts = dict.fromkeys(['h1', 'h2', 'h3', 'h4'], campaign.reason)
+    assert find(**all_hosts) == [(campaign.campaign_id, 'h1'), (campaign.campaign_id, 'h2')]
+    assert find(h1=campaign.reason.upper(), h2='firmware') == [] == find()
+    set_host(store, lease, campaign, 'h3', HOSTS.DONE)
+    assert store.campaigns.end_campaign(lease, read(store), NOW)
+    assert [host for _id, host in find(**all_hosts)] == ['h1', 'h2', 'h3']
+
+
+# Operators.
+
+def test_an_abort_leaves_out_hosts_where_no_work_can_have_begun(store):
+    campaign, lease = start(store, hosts=tuple('abcdefgh')), lease_of(store)
+    for host, state in zip('bcdefgh', (
+            HOSTS.EMPTYING, HOSTS.HELD, HOSTS.WORKING, HOSTS.IN_DOUBT, HOSTS.FAILED,
+            HOSTS.RETURNING, HOSTS.DONE), strict=True):
+        set_host(store, lease, campaign, host, state)
+    before = read_states(store)
+    assert order(store, campaign, STATES.ABORTING, *LIVE)
+    assert read_states(store) == {**before, 'a': HOSTS.SKIPPED, 'b': HOSTS.WITHDRAWN}
+    assert not order(store, campaign, STATES.ABORTING, *LIVE)
+    assert list_commands(store).count(
+        ('ben', 'campaign aborting', f'campaign {campaign.campaign_id}', 'a storm')) == 1
+
+
+def test_a_campaign_that_resumes_disables_again_and_gives_hosts_time(store):
+    campaign, lease = start(store), lease_of(store)
+    for host, state in (('h1', HOSTS.EMPTYING), ('h2', HOSTS.RETURNING)):
+        set_host(store, lease, campaign, host, state)
+        (known,) = (h for h in read(store).hosts if h.host == host)
+        assert store.campaigns.change_host(lease, campaign.campaign_id, known, disabled_at=NOW)
+    assert order(store, campaign, STATES.PAUSED, STATES.RUNNING)
+    assert read(store).held_because == 'a storm' and read(store).held_by == 'ben'
+    assert order(store, campaign, STATES.RUNNING, STATES.PAUSED)
+    found = read(store)
+    assert (found.state, found.held_by, found.held_because) == (STATES.RUNNING, '', '')
+    emptying, returning, to_come = found.hosts
+    assert emptying.disabled_at is None and emptying.since == NOW
+    assert returning.disabled_at == NOW and returning.since > NOW
+    assert to_come.since == NOW
+
+
+ORDERS = (
+    (campaign_orders.DONE, HOSTS.HELD, HOSTS.RETURNING),
+    (campaign_orders.DONE, HOSTS.IN_DOUBT, HOSTS.RETURNING),
+    (campaign_orders.DONE, HOSTS.WORKING, None), (campaign_orders.DONE, HOSTS.TO_COME, None),
+    (campaign_orders.REPEAT, HOSTS.FAILED, HOSTS.HELD),
+    (campaign_orders.REPEAT, HOSTS.HELD, None), (campaign_orders.REPEAT, HOSTS.WORKING, None),
+    (campaign_orders.SKIP, HOSTS.TO_COME, HOSTS.SKIPPED),
+    (campaign_orders.SKIP, HOSTS.EMPTYING, HOSTS.WITHDRAWN),
+    (campaign_orders.SKIP, HOSTS.WORKING, None), (campaign_orders.SKIP, HOSTS.DONE, None))
+
+
+def test_an_order_for_a_host_follows_its_state(store):
+    campaign, lease, given = start(store), lease_of(store), []
+    for wanted, state, after in ORDERS:
+        set_host(store, lease, campaign, 'h2', state)
+        before = read_states(store)
+        said = store.campaigns.order_host(
+            campaign.campaign_id, 'h2', wanted, by='ben', reason=state.value)
+        assert said is (after is not None), (wanted, state)
+        assert read_states(store) == {**before, 'h2': after or state}
+        given += [('ben', wanted.command, 'host h2', state.value)] * said
+    assert [row for row in list_commands(store) if row[2] == 'host h2'] == given[::-1]
+
+
+def test_an_order_of_an_operator_and_the_work_of_an_engine_exclude_each_other(store):
+    campaign, lease = start(store), lease_of(store)
+    set_host(store, lease, campaign, 'h1', HOSTS.HELD)
+    began, skipped = at_once(2, lambda n: (
+        store.campaigns.begin_work(lease, campaign.campaign_id, 'h1', 'e', NOW) if n == 0 else
+        store.campaigns.order_host(campaign.campaign_id, 'h1', campaign_orders.SKIP, by='ben')))
+    assert {began, skipped} == {True, False}
+    assert read_states(store)['h1'] is (HOSTS.WORKING if began else HOSTS.WITHDRAWN)
+
+
+def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
+    first, lease = start(store, hosts=('h1',)), lease_of(store)
+    set_host(store, lease, first, 'h1', HOSTS.DONE)
+    assert store.campaigns.end_campaign(lease, first, NOW)
+    second = start(store, created_at=NOW - 9)
+    with store.engine.begin() as connection:
+        assert not campaigns.purge_ended_campaigns(connection, NOW)
+    assert len(store.campaigns.list_newest_campaigns(9)) == 2
+    with store.engine.begin() as connection:
+        assert not campaigns.purge_ended_campaigns(connection, NOW + 1)
+    assert store.campaigns.list_newest_campaigns(9) == [second] == [read(store)]
