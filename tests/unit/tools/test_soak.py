@@ -130,6 +130,14 @@ def test_migration_of_deleted_instance_belongs_to_its_cancelled_task(task, delet
     assert len(moves.judge_moves([task], twice)) == (1 if right else 2), 'a task has one migration'
 
 
+@pytest.mark.parametrize(('state', 'deleted', 'right'), [
+    ('cancelled', True, True), ('cancelled', False, False), ('failed', True, False)])
+def test_user_may_delete_an_instance_after_its_migration(state, deleted, right):
+    migration = dataclasses.replace(make_migration(), deleted=deleted)
+    found = moves.judge_moves([make_task(state)], [migration])
+    assert found == [] if right else 'migration m1 has moved instance i1' in found[0]
+
+
 @pytest.mark.parametrize(('changed', 'hosts', 'words'), [
     ({}, {'h1'}, None),
     ({}, {'h1', 'h2'}, 'allocations on h1, h2'),
