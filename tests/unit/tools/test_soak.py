@@ -193,6 +193,20 @@ def test_young_processes_have_no_slope():
     assert statistics.compute_slopes(make_samples(0.5, 2.5)) == []
 
 
+def test_engine_that_begins_to_plan_late_does_not_grow():
+    samples = make_samples(4.0, 0.0)
+    for sample in samples:
+        if sample['at'] >= 7200.0:
+            sample['steps'] = {'kronos-engine-1': {'step="plan"': [1.0, 1.0]}}
+            process = sample['processes']['kronos-engine-1']
+            process['rss_kib'] += 1024 * min(20.0, (sample['at'] - 7200.0) / 30)
+            if sample['at'] == 9000.0:
+                sample['steps'] = {}  # its page did not answer
+    [slope] = statistics.compute_slopes(samples)
+    assert slope.mib_per_hour == pytest.approx(0.0, abs=0.1)
+    assert slope.hours == pytest.approx(3.5, abs=0.1)
+
+
 def test_steps_are_counted_across_restarts():
     samples = [{'steps': {'e': {'step="plan"': pair}}}
                for pair in ([1.0, 2.0], [3.0, 4.0], [2.0, 1.0])]
