@@ -13,21 +13,23 @@
 
 """The heap of a daemon: memory that is free goes back to the system.
 
-glibc gives threads heaps of their own, "arenas", up to eight for each processor. Each keeps the most
-that its threads ever needed at a time. Daemons begin threads all the time, and each thread takes
-any arena. So without limits the resident memory grows for hours, although nothing is lost: a list
-of all servers, read in another thread each time, or a reconnection to the database costs some MiB
-in each arena.
+glibc gives threads heaps of their own, "arenas", up to eight for each processor. Each keeps the
+most that its threads ever needed at a time. Daemons begin threads all the time, and each thread
+takes any arena. So without limits the resident memory grows for hours, although nothing is lost: a
+list of all servers, read in another thread each time, or a reconnection to the database costs some
+MiB in each arena. Objects in cycles wait as long: Python looks for them when a quarter of all
+objects is new, and a daemon has 200,000 from its start.
 """
 
 import ctypes
+import gc
 import os
 import threading
 import time
 
 #: All threads share so many arenas: Python lets one thread compute at a time anyway.
 ARENAS = 2
-#: Seconds between two returns of free memory.
+#: Seconds between two returns of free memory. Each takes about 0.1 s.
 TRIM_SECONDS = 60.0
 #: From malloc.h of glibc.
 _M_ARENA_MAX = -8
@@ -55,4 +57,5 @@ def limit_heap(seconds: float = TRIM_SECONDS) -> None:
 def _return_memory(library: ctypes.CDLL, seconds: float) -> None:
     while True:
         time.sleep(seconds)
+        gc.collect()
         library.malloc_trim(0)

@@ -13,9 +13,9 @@
 
 """One context of TLS for the connections of PyMySQL.
 
-Without options of TLS PyMySQL 1.2 tries it on each connection, and verifies no certificate. Still it
-reads those of all authorities of the system each time: 0.8 MiB and 30 ms for each connection, and
-for each try while a server is away.
+Without options of TLS PyMySQL 1.2 tries it on each connection, and verifies no certificate. Still
+it reads those of all authorities of the system each time: 0.8 MiB and 30 ms for each connection,
+and for each try while a server is away.
 """
 
 import functools

@@ -58,6 +58,23 @@ while measure() > most - 40e6 and time.monotonic() < end:
     time.sleep(0.05)
 print(measure() <= most - 40e6)
 '''
+#: Drops an object that refers to itself, then waits until it is gone.
+DROP_CYCLE = '''
+import sys, time, weakref
+from kronos_nova.wiring import heap
+class Node:
+    pass
+if sys.argv[1] == 'limited':
+    heap.limit_heap(0.1)
+node = Node()
+node.itself = node
+gone = weakref.ref(node)
+del node
+end = time.monotonic() + float(sys.argv[2])
+while gone() is not None and time.monotonic() < end:
+    time.sleep(0.05)
+print(gone() is None)
+'''
 
 
 def run_program(code, *arguments, **environment):
@@ -79,10 +96,11 @@ def test_threads_share_two_arenas_unless_the_operator_says_otherwise(
     assert least <= number <= most
 
 
+@pytest.mark.parametrize('program', [FREE_MEMORY, DROP_CYCLE])
 @pytest.mark.parametrize(('limited', 'seconds', 'returned'), [
     ('limited', 60, 'True'), ('unlimited', 1, 'False')])
-def test_free_memory_goes_back_to_the_system(limited, seconds, returned):
-    assert run_program(FREE_MEMORY, limited, seconds) == returned
+def test_free_memory_goes_back_to_the_system(program, limited, seconds, returned):
+    assert run_program(program, limited, seconds) == returned
 
 
 def test_other_libraries_than_glibc_are_left_alone():
