@@ -41,7 +41,7 @@ def _make_connection_class() -> type:
     # PyMySQL is optional.
     from pymysql import connections  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    class Connection(connections.Connection):  # type: ignore[misc]
+    class Connection(connections.Connection):
         """A connection that makes a context of its own for options of TLS alone."""
 
         shared: ssl.SSLContext | None = None
