@@ -12,14 +12,17 @@
 
 """The version of the installed package."""
 
+import functools
 from importlib import metadata
 
 DISTRIBUTION = 'kronos-nova'
 
 
+@functools.cache
 def read_release() -> str:
     """Return the version that pbr gave the installed distribution, e.g. ``0.1.0.dev7``.
 
+    It is read once: each page of metrics has it, and a reading parses all metadata.
     ``unknown`` in a source tree that was never installed.
     """
     try:

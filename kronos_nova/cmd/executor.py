@@ -17,6 +17,7 @@ import threading
 from typing import Any
 
 from kronos_nova.wiring import extras
+from kronos_nova.wiring import heap
 from kronos_nova.wiring import signals
 
 PROG = 'kronos-executor'
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(conf: Any) -> int:
     signals.block_signals()
+    heap.limit_heap()
     # NumPy starts threads when it is imported: they would receive signals otherwise.
     from kronos_nova.wiring import daemons  # noqa: PLC0415
 

@@ -17,6 +17,7 @@ import threading
 from typing import Any
 
 from kronos_nova.wiring import extras
+from kronos_nova.wiring import heap
 from kronos_nova.wiring import signals
 
 PROG = 'kronos-migfra'
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(conf: Any) -> int:
     signals.block_signals()
+    heap.limit_heap()
     with extras.needs_extra(PROG, 'mqtt'):
         # paho-mqtt, the extra "mqtt", may be missing. NumPy starts threads when it is imported:
         # they would receive signals otherwise.

@@ -33,6 +33,7 @@ from sqlalchemy.ext import compiler
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.store import psycopg2_waits
+from kronos_nova.rebalancer.store import pymysql_tls
 
 #: How long one writer waits for another on SQLite.
 BUSY_SECONDS = 30
@@ -198,6 +199,8 @@ def from_url(text: str, seconds: int | None = None, **options: Any) -> sa.Engine
         _prepare_server(engine, seconds)
         if seconds is not None and engine.dialect.driver == 'psycopg2':
             psycopg2_waits.limit_waits(engine, seconds)
+        if engine.dialect.driver == 'pymysql':
+            pymysql_tls.share_context(engine)
     return engine
 
 

@@ -252,6 +252,7 @@ def test_sigusr2_prints_the_stacks_of_a_running_daemon(place, name, loop):
         text = process.log.read_text()
     assert f'product = kronos-{name}' in text and 'Threads' in text
     assert f'kronos_nova/rebalancer/{loop}' in text
+    assert 'kronos_nova/wiring/heap.py' in text, 'its heap has no limits'
     assert 'endpoint_override = http://***@127.0.0.1:1' in text
     assert 'c4n4ry' not in text
     assert 'Traceback (most' not in text

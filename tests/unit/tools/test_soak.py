@@ -130,6 +130,14 @@ def test_migration_of_deleted_instance_belongs_to_its_cancelled_task(task, delet
     assert len(moves.judge_moves([task], twice)) == (1 if right else 2), 'a task has one migration'
 
 
+@pytest.mark.parametrize(('state', 'deleted', 'right'), [
+    ('cancelled', True, True), ('cancelled', False, False), ('failed', True, False)])
+def test_user_may_delete_an_instance_after_its_migration(state, deleted, right):
+    migration = dataclasses.replace(make_migration(), deleted=deleted)
+    found = moves.judge_moves([make_task(state)], [migration])
+    assert found == [] if right else 'migration m1 has moved instance i1' in found[0]
+
+
 @pytest.mark.parametrize(('changed', 'hosts', 'words'), [
     ({}, {'h1'}, None),
     ({}, {'h1', 'h2'}, 'allocations on h1, h2'),
@@ -183,6 +191,20 @@ def test_slope_of_a_growing_daemon_is_found_across_restarts(restarts):
 
 def test_young_processes_have_no_slope():
     assert statistics.compute_slopes(make_samples(0.5, 2.5)) == []
+
+
+def test_engine_that_begins_to_plan_late_does_not_grow():
+    samples = make_samples(4.0, 0.0)
+    for sample in samples:
+        if sample['at'] >= 7200.0:
+            sample['steps'] = {'kronos-engine-1': {'step="plan"': [1.0, 1.0]}}
+            process = sample['processes']['kronos-engine-1']
+            process['rss_kib'] += 1024 * min(20.0, (sample['at'] - 7200.0) / 30)
+            if sample['at'] == 9000.0:
+                sample['steps'] = {}  # its page did not answer
+    [slope] = statistics.compute_slopes(samples)
+    assert slope.mib_per_hour == pytest.approx(0.0, abs=0.1)
+    assert slope.hours == pytest.approx(3.5, abs=0.1)
 
 
 def test_steps_are_counted_across_restarts():

@@ -57,7 +57,8 @@ def judge_moves(tasks: Iterable[TaskRecord], migrations: Iterable[MigrationRecor
     """Return the moves that were lost, doubled or misjudged, in words.
 
     Nova's API hides the migrations of a deleted instance. So a task whose instance a user deletes
-    between two looks is cancelled and names no migration, also where one has moved the instance.
+    between two looks is cancelled, also where its migration has moved the instance; and it names no
+    migration where the executor had not seen one before.
 
     :param migrations: those that the account of the daemons asked for.
     """
@@ -77,7 +78,8 @@ def judge_moves(tasks: Iterable[TaskRecord], migrations: Iterable[MigrationRecor
         elif task.state == 'completed' and len(moved) != 1:
             found.append(f'task {task.task_id} is completed and has {len(moved)} migrations that '
                          f'moved instance {task.instance}')
-        elif task.state != 'completed' and moved:
+        elif task.state != 'completed' and moved and not (
+                task.state == 'cancelled' and by_uuid[moved[0]].deleted):
             found.append(f'task {task.task_id} is {task.state} ({task.error_type}), but migration '
                          f'{moved[0]} has moved instance {task.instance}')
     for migration in by_uuid.values():

@@ -42,15 +42,21 @@ def compute_slopes(samples: Iterable[dict[str, Any]], warm_up: float = WARM_UP,
                    shortest: float = SHORTEST) -> list[Slope]:
     """Return the slope of each daemon whose processes lived long enough.
 
-    Least squares with one slope for all processes of a daemon and a constant for each.
+    Least squares with one slope for all processes of a daemon and a constant for each. An engine
+    fills its caches when it begins to plan, perhaps long after its start: it counts as another
+    process from then on.
     """
-    by_process: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    planned: set[tuple[str, int]] = set()
+    by_process: dict[tuple[str, int, bool], list[tuple[float, float]]] = {}
     for sample in samples:
         for name, measured in sample['processes'].items():
-            by_process.setdefault((name, measured['pid']), []).append(
+            process = name, measured['pid']
+            if sample['steps'].get(name):
+                planned.add(process)
+            by_process.setdefault((*process, process in planned), []).append(
                 (sample['at'], measured['rss_kib'] / 1024))
     by_daemon: dict[str, list[tuple[Any, Any]]] = {}
-    for (name, _), points in by_process.items():
+    for (name, *_), points in by_process.items():
         began = points[0][0]
         counted = [(at, mib) for at, mib in points if at - began >= warm_up]
         if len(counted) > 2 and counted[-1][0] - counted[0][0] >= shortest:
