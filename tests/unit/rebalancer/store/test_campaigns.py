@@ -150,13 +150,14 @@ def test_without_the_lease_an_engine_writes_nothing(store):
     assert read(store) == campaign
 
 
-def test_a_step_begins_whole_or_not_at_all(store):
+def test_a_step_begins_without_the_hosts_that_an_operator_has_left_out_meanwhile(store):
     campaign, lease = start(store), lease_of(store)
-    begin(store, lease, campaign, 'h1')
-    assert not store.campaigns.begin_step(
+    assert store.campaigns.order_host(campaign.campaign_id, 'h1', campaign_orders.SKIP, by='ann')
+    begun = store.campaigns.begin_step(
         lease, campaign.campaign_id, ['h1', 'h2'], opened=True, now=NOW)
-    assert read_states(store) == {'h1': HOSTS.EMPTYING, 'h2': HOSTS.TO_COME, 'h3': HOSTS.TO_COME}
-    assert not read(store).opened
+    assert [(host.host, host.state, host.since) for host in begun] == [('h2', HOSTS.EMPTYING, NOW)]
+    assert read_states(store) == {'h1': HOSTS.SKIPPED, 'h2': HOSTS.EMPTYING, 'h3': HOSTS.TO_COME}
+    assert read(store).opened
 
 
 def test_neither_a_step_nor_work_begins_unless_the_campaign_runs(store):
