@@ -630,7 +630,7 @@ def simulate_long(tally: Tally) -> None:
 def run_marked(tally: Tally) -> None:
     """Run the tests that are marked long or mutant but for those that have a step of their own."""
     pytest(tally, *LEFT_OUT, 'tests', *(f'--ignore={directory}' for directory in (
-        SIMULATION, FUNCTIONAL, HYPERVISORS, CONTAINER_TESTS)), name='long', minutes=120)
+        SIMULATION, FUNCTIONAL, HYPERVISORS, CONTAINER_TESTS)), name='long', minutes=150)
 
 
 def try_hypervisors(tally: Tally) -> None:

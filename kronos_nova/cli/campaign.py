@@ -239,7 +239,8 @@ class _HostOrder(database_command.DatabaseCommand):
 class EndWork(_HostOrder):
     """Say that the work at a host is done.
 
-    The engine enables the host once its nova-compute is up and [campaign] check_command succeeds.
+    The engine enables the host once its nova-compute reports and the check succeeds, if there is
+    one ([campaign] check_command).
     """
 
     host_order = campaign_orders.DONE

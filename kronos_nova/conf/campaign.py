@@ -28,8 +28,8 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('check_command', default='',
                help='Path of a program that checks a host before it is enabled again: exit status '
                     '0. The engine runs it with the name of the host as its argument once '
-                    'nova-compute is up, and again each cycle until it succeeds. Empty: it is '
-                    'enough that nova-compute is up.'),
+                    'nova-compute has reported to Nova since the work, and again each cycle '
+                    'until it succeeds. Empty: the report is enough.'),
     cfg.IntOpt('check_timeout', default=60, min=1,
                help='Seconds after which the engine kills the check; that is a failure.'),
     cfg.IntOpt('return_timeout', default=1800, min=60,

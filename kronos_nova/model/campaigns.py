@@ -51,7 +51,7 @@ class CampaignHostState(enum.StrEnum):
     IN_DOUBT = 'in-doubt'
     #: The command failed.
     FAILED = 'failed'
-    #: The work is done: the host is enabled once its nova-compute is up and the check passes.
+    #: The work is done: the host is enabled once its nova-compute reports and the check passes.
     RETURNING = 'returning'
     #: An operator, or an abort, leaves it out: it is enabled without the work.
     WITHDRAWN = 'withdrawn'

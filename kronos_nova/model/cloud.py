@@ -47,7 +47,11 @@ class GroupPolicy(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
-    """A nova-compute service record of os-services."""
+    """A nova-compute service record of os-services.
+
+    ``reported_at``: when Nova wrote the record last, as at each report of the service (epoch).
+    None: not known. Snapshots do not have it, and services that differ in it alone are equal.
+    """
 
     host: str
     status: str = 'enabled'
@@ -56,6 +60,7 @@ class Service:
     disabled_reason: str | None = None
     zone: str = ''
     binary: str = 'nova-compute'
+    reported_at: float | None = dataclasses.field(default=None, compare=False)
 
     @property
     def up(self) -> bool:

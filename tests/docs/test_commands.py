@@ -32,8 +32,9 @@ CLIENT = TOP / 'doc/source/reference/osc.rst'
 #: Of other projects and of the system.
 FOREIGN = {
     'ansible-playbook', 'cat', 'cd', 'cp', 'curl', 'docker', 'git', 'kolla-ansible',
-    'install', 'kolla-build', 'kolla-genpwd', 'less', 'ln', 'ls', 'mkdir', 'mv', 'openssl',
-    'openstack', 'pip', 'podman', 'systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'tail'}
+    'install', 'kolla-build', 'kolla-genpwd', 'less', 'ln', 'ls', 'mkdir', 'mv', 'nova-manage',
+    'openssl', 'openstack', 'pip', 'podman', 'systemctl', 'systemd-sysusers',
+    'systemd-tmpfiles', 'tail'}
 
 sys.path.insert(0, str(TOP / 'doc/ext'))
 import program_help  # noqa: E402 (it is an extension of Sphinx, in no package)

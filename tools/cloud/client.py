@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+import datetime
 import time
 from typing import Any
 
@@ -182,6 +183,11 @@ class Cloud:
         """The id of a tiny raw image, which is made unless one has this name."""
         return self.find_image(name) or self.create_image(
             name, b'x' * 1024, disk_format='raw', container_format='bare')
+
+
+def parse_time(text: str) -> float:
+    """Return the epoch seconds of a time in Nova's answers, which is in UTC."""
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC).timestamp()
 
 
 def poll(

@@ -74,6 +74,12 @@ def parser() -> argparse.ArgumentParser:
     many.add_argument('--workers', type=int, default=4, choices=range(1, 9),
                       help='of nova-scheduler (default 4)')
     many.add_argument('--boots', type=int, default=36, help='in each burst (default 36)')
+    roll = commands.add_parser(
+        'campaign', help='empty six hosts, restart their nova-computes, and enable them again')
+    roll.add_argument('--hosts', type=_hosts, default=6,
+                      help='nova-computes, when it has to bring the sandbox up (default 6)')
+    roll.add_argument('--keep', action='store_true',
+                      help='leave the sandbox up that the campaign has brought up')
     stop = commands.add_parser('down', help='stop everything and delete its data')
     stop.add_argument('--keep', action='store_true', help='keep the logs')
     return top
@@ -124,6 +130,16 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
         if not burst.burst(layout, arguments.hosts, arguments.workers, arguments.boots, progress):
             raise errors.SandboxError('the burst did not end as it should have (see above)')
         progress.step('the burst is over')
+    elif arguments.command == 'campaign':
+        from tools.cloud import campaign
+        from tools.cloud import up
+
+        if arguments.hosts < 2:
+            raise errors.NotPossibleHere('a campaign needs 2 hosts at least')
+        size = up.Size(hosts=arguments.hosts, api=True)
+        if not campaign.campaign(layout, size, arguments.keep, progress):
+            raise errors.SandboxError('not everything happened that should have (see above)')
+        progress.step('the campaign is over')
     elif arguments.command == 'status':
         from tools.cloud import status
 

@@ -115,7 +115,8 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
         status=record.read_text('status'),
         state=record.read_text('state'), forced_down=record.read_flag('forced_down'),
         disabled_reason=record.optional_text('disabled_reason'),
-        zone=record.optional_text('zone') or '')
+        zone=record.optional_text('zone') or '',
+        reported_at=record.optional_time('updated_at') if 'updated_at' in data else None)
 
 
 def parse_service_of_any_cell(data: Mapping[str, Any]) -> model.Service:

@@ -188,7 +188,8 @@ class CampaignConductor:
             return self._programs.poll(_build_key(campaign, host, 'command'))
         group = self._conf.campaign
         if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
-                or service is None or not service.up):
+                or service is None or not service.up
+                or not campaign_steps.has_reported(service, host)):
             return campaign_steps.Command.UNKNOWN
         key = _build_key(campaign, host, 'check')
         if self._checked.get(key) == host.since:

@@ -190,6 +190,8 @@ def _judge_returning(host: model.CampaignHost, service: model.Service, reading: 
     waits = None
     if not service.up:
         waits = 'its nova-compute is down'
+    elif not has_reported(service, host):
+        waits = 'its nova-compute has not reported since the work ended'
     elif settings.has_check and reading.command is not Command.SUCCEEDED:
         waits = ('the check has not ended' if isinstance(reading.command, Command) else
                  f'the check failed: {reading.command}')
@@ -200,6 +202,14 @@ def _judge_returning(host: model.CampaignHost, service: model.Service, reading: 
     return HostStep(detail=waits, trouble=(
         f'host {host.host} has not come back since {times.format_time(host.since)}: {waits}; '
         'kronos campaign resume goes on once it is back'))
+
+
+def has_reported(service: model.Service, host: model.CampaignHost) -> bool:
+    """Return whether a nova-compute has reported since the state of its host began.
+
+    Nova shows a service as up for service_down_time after it has gone.
+    """
+    return service.reported_at is None or service.reported_at > host.since
 
 
 def _judge_withdrawn(host: model.CampaignHost, service: model.Service, foreign: bool,

@@ -175,7 +175,8 @@ def _build_nova_files(cluster: model.Cluster) -> dict[str, Any]:
         schema.GROUPS: [{
             'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
             'members': sorted(g.members), 'rules': _build_group_rules(g)} for g in cluster.groups],
-        schema.SERVICES: [dataclasses.asdict(s) for s in cluster.services.values()],
+        schema.SERVICES: [{name: value for name, value in dataclasses.asdict(service).items()
+                           if name != 'reported_at'} for service in cluster.services.values()],
         schema.MIGRATIONS: [dataclasses.asdict(f) for f in cluster.flights]}
 
 

@@ -457,6 +457,15 @@ def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_pat
     assert found.cluster.list_hosts_of(model.UNASSIGNED) == ()
 
 
+def test_times_of_services_reports_are_not_recorded(tmp_path):
+    reported = {host: dataclasses.replace(service, reported_at=NOW)
+                for host, service in cluster().services.items()}
+    written = writer.write_snapshot(str(tmp_path), recording(
+        cluster=dataclasses.replace(cluster(), services=reported)))
+    assert {name for row in get(written, schema.SERVICES) for name in row} == set(
+        schema.ServiceRecord.model_fields)
+
+
 @pytest.mark.parametrize('path', ['nova/instances.json', 'nova/server_groups.json',
                                   'nova/aggregates.json', 'meta.json'])
 def test_without_a_file_that_every_layout_has_nothing_is_planned(path, tmp_path):

@@ -100,6 +100,18 @@ def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> Non
     assert nova_records.parse_migration(hidden | {'status': 'error'}).from_host is None
 
 
+@pytest.mark.parametrize(('updated_at', 'reported_at'), [
+    ('1970-01-01T00:01:40.000000', 100.0), (None, None)])
+def test_a_service_has_the_time_of_its_last_report(
+        updated_at: str | None, reported_at: float | None) -> None:
+    record = {'host': 'a', 'binary': 'nova-compute', 'status': 'enabled', 'state': 'up',
+              'forced_down': False, 'disabled_reason': None, 'zone': 'nova',
+              'updated_at': updated_at}
+    service = nova_records.parse_service(record)
+    assert service.reported_at == reported_at
+    assert service == model.Service('a', zone='nova'), 'each report would change the cloud'
+
+
 @pytest.mark.parametrize('text', ['yesterday', '0000-00-00T00:00:00', '9999-12-31T23:59:59+99:00'])
 def test_an_invalid_time_is_an_error(text: str) -> None:
     with pytest.raises(api.ApiError, match='updated_at'):

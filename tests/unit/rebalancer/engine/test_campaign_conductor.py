@@ -364,6 +364,30 @@ def test_a_campaign_that_waits_names_an_instance_that_stays_before_one_that_leav
     assert bench.campaign.waits == 'no host can be emptied now; a: no host may take i2'
 
 
+@pytest.mark.parametrize('options', [{}, {'check_command': 'check'}])
+def test_host_is_enabled_once_its_nova_compute_has_reported_after_the_work(options):
+    bench = make_bench(command='command', **options)
+    bench.start('ab')
+    bench.set_service('a', reported_at=bench.now)
+    bench.run_cycles(8)
+    assert bench.states() == {'a': 'returning', 'b': 'to-come'}
+    assert bench.campaign.hosts[0].detail == (
+        'its nova-compute has not reported since the work ended')
+    assert not any('check' in key for key in bench.running)
+    bench.set_service('a', reported_at=bench.now)
+    bench.run_cycles(4)
+    assert bench.states()['a'] == 'done'
+
+
+def test_host_whose_nova_compute_never_reports_again_pauses_the_campaign():
+    bench = make_bench(command='command', return_timeout=600)
+    bench.start('ab')
+    bench.set_service('a', reported_at=bench.now)
+    bench.run_cycles(20)
+    assert bench.campaign.state is STATES.PAUSED
+    assert 'has not reported since the work ended' in bench.campaign.held_because
+
+
 class Killer:
     """Kills the engine at some of its steps, and counts the kills."""
 
