@@ -52,7 +52,7 @@ _MARGIN = 1.5
 _REQUEST = 2.0
 #: Seconds before the end of a round at which the guest is to be paused: a moment too late, the
 #: guest has written all again.
-_EARLY = 3.0
+_EARLY = 5.0
 #: Seconds beside the copying of a pause: the buffers of the connection, and the handover.
 _HANDOVER = 2.5
 
