@@ -53,8 +53,11 @@ class EscalationStep(values.Resource):
     seconds: float | None = pydantic.Field(
         description='From the request until the instance ran on its destination, about as long as '
                     'the pause of its guest at most. null: not known.')
+    expected_seconds: float | None = pydantic.Field(
+        description='The same time as it was expected before the request, for a pause of the '
+                    'guest. null: not known.')
 
     @classmethod
     def from_model(cls, step: model.EscalationStep) -> Self:
         return cls(kind=step.kind, at=values.make_time(step.at), reason=step.reason,
-                   answer=step.answer, seconds=step.seconds)
+                   answer=step.answer, seconds=step.seconds, expected_seconds=step.expected_seconds)

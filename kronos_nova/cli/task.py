@@ -95,7 +95,8 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
     steps: Any = [{'kind': str(step.kind), 'at': times.format_time(step.at),
                    'reason': step.reason,
                    'answer': None if step.answer is None else tools.format_printable(step.answer),
-                   'seconds': step.seconds} for step in row.escalation]
+                   'seconds': step.seconds, 'expected_seconds': step.expected_seconds}
+                  for step in row.escalation]
     hooks: Any = [_format_owed_hook(owed_hook) for owed_hook in owed]
     if not nested:
         hooks = '\n'.join(hooks)

@@ -160,7 +160,8 @@ class EscalationStep:
     ``at``: when it was stored, before its request. ``reason``: the measured rates. ``answer``:
     Nova's answer, or why Nova was not asked; None: not known. ``seconds``: about the time from the
     request until the instance ran on its destination, by Nova's records; None: not known.
-    ``migration_uuid``: Nova's migration against which the step was taken.
+    ``migration_uuid``: Nova's migration against which the step was taken. ``expected_seconds``: the
+    time that ``seconds`` measures, as it was expected for a pause of the guest; None: not known.
     """
 
     kind: EscalationKind
@@ -169,6 +170,7 @@ class EscalationStep:
     answer: str | None = None
     seconds: float | None = None
     migration_uuid: str | None = None
+    expected_seconds: float | None = None
 
     @property
     def may_be_at_work(self) -> bool:

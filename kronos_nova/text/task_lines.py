@@ -39,12 +39,15 @@ def format_attempt(attempt: Mapping[str, Any]) -> str:
 def format_step(step: Mapping[str, Any]) -> str:
     """Return a step against a migration that does not converge, with Nova's answer.
 
-    :param step: has kind, at, reason, answer, seconds.
+    :param step: has kind, at, reason, answer, seconds, expected_seconds.
     """
     text = (f'{step["kind"]}, {step["at"]}: {step["reason"]}: '
             f'{step["answer"] or "no answer is known"}')
+    expected = step.get('expected_seconds')  # A server of an earlier release has none.
     if step['seconds'] is not None:
         text += f'; it had arrived about {step["seconds"]:.0f} s later'
+    if expected is not None:
+        text += f'; {expected:.0f} s were expected for a pause'
     return printable.format_printable(text)
 
 

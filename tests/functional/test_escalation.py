@@ -14,14 +14,17 @@
 
 import dataclasses
 import datetime
+import threading
 from typing import Any
 from unittest import mock
 
 from nova import context
 from nova.db.main import api as nova_database
+from nova.virt import fake
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.clients import live_copies
 from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova
@@ -104,6 +107,39 @@ class ForceTestCase(EscalationCase):
         actions = [action['action'] for action in self.admin_api.api_get(
             f'/servers/{server["id"]}/os-instance-actions').body['instanceActions']]
         self.assertEqual(1, actions.count('live_migration_force_complete'))
+
+    def test_postcopy_is_recorded_and_not_aborted(self) -> None:
+        """Here the compute node has begun it, as with libvirt, when Nova answers."""
+        server, task = self.begin()
+        by = self.new_worker(self.executor, 'w1', monotonic=lambda: self.now)
+        arrived = threading.Event()
+
+        def migrate(driver: Any, ctxt: Any, instance: Any, dest: str, post_method: Any,
+                    recover_method: Any, block_migration: bool = False,
+                    migrate_data: Any = None) -> None:
+            self.assertTrue(arrived.wait(timeout=120))
+            post_method(ctxt, instance, dest, block_migration, migrate_data)
+
+        def switch(*args: Any) -> None:
+            nova_database.migration_update(
+                context.get_admin_context(), self.migrations(server)[0]['id'],
+                {'status': live_copies.POSTCOPY})
+
+        driver = fake.FakeLiveMigrateDriver
+        with (mock.patch.object(driver, 'live_migration', migrate),
+              mock.patch.object(driver, 'live_migration_force_complete', switch)):
+            by.run_once(self.now)
+            self.watch(by, server, 60)
+            self.wait_for(lambda: self.migrations(server)[0]['status'] == live_copies.POSTCOPY,
+                          'post-copy')
+            self.now += 200
+            by.run_once(self.now)
+            self.assertEqual([model.ACCEPTED_POSTCOPY],
+                             [step.answer for step in self.row(task).escalation])
+            arrived.set()
+            self.assertIs(TaskState.COMPLETED, self.ended(by, task))
+        self.assertEqual([], [path for method, path in self.nova_api.door.requests
+                              if method == 'DELETE'])
 
     def test_contract_of_the_instance_keeps_it_from_force(self) -> None:
         server, task = self.begin()

@@ -42,6 +42,8 @@ OPEN_SECONDS = 1.5
 #: A migration may lose the interrupt on which the guest's serial port waits to write more;
 #: any input brings another one.
 SILENCE_SECONDS = 3
+#: A guest boots in 5 s on a quiet machine.
+BOOT_SECONDS = 120
 FLAVOR = ('nano', 1, 192, 1)
 #: Options of every test: cycles soon after one another, and a drain of one host of two.
 OPTIONS: config.Sections = {
@@ -154,6 +156,14 @@ class Guest:
         return Heartbeat(match['boot'].decode(), float(match['up']), int(match['seq']),
                          int(match['cpu']), int(match['passes']))
 
+    def measure_lag(self, heartbeats: int = 4) -> float:
+        """Return by how many seconds the guest's uptime is behind the machine's clock.
+
+        The clock of a guest that stands still stands still, too: the difference of two lags is the
+        time for which it did. The smallest of several, since a line may arrive late.
+        """
+        return min(time.time() - float(self.talk()['up']) for _ in range(heartbeats))
+
     def load_processor(self, percent: int) -> None:
         """Let the guest use so much of one processor."""
         self.talk(f'cpu {percent}', re.compile(rb'HB [^\n]*cpu=%d ' % percent))
@@ -226,7 +236,7 @@ class Lab:
         server = self.cloud.server(uuid)
         assert server['status'] == 'ACTIVE', server.get('fault')
         guest = Guest(self, uuid)
-        guest.read_heartbeat()
+        guest.talk(seconds=BOOT_SECONDS)
         return guest
 
     def stop_guest(self, guest: Guest) -> None:
@@ -347,6 +357,23 @@ class Lab:
     def list_open_tasks(self) -> list[dict[str, Any]]:
         """Return the tasks that are not over, as kronos task list shows them."""
         return list(json.loads(self.ask('task', 'list', '-f', 'json')))
+
+    def restart_computes(self) -> None:
+        """Restart every nova-compute, which reads its configuration again.
+
+        Nova puts an instance into ERROR whose boot began before nova-compute has started.
+        """
+        for host in self.hosts:
+            self.run.kill(f'nova-compute-{host}')
+        before = self._list_reports()
+        for host in self.hosts:
+            self.run.restart(f'nova-compute-{host}')
+        self.wait(lambda: not before & self._list_reports(), 'every nova-compute has reported')
+
+    def _list_reports(self) -> set[tuple[str, str]]:
+        """Return the hosts, each with the time of its nova-compute's last report."""
+        return {(service['host'], str(service['updated_at']))
+                for service in self.cloud.compute_services('nova-compute')}
 
     def wait_for_services(self) -> None:
         """Wait until Nova lists all its services as up."""

@@ -29,7 +29,9 @@ FORCE_COMPLETE = 'live_migration_force_complete'
 #: Source: nova.compute.api, live_migrate_force_complete.
 RUNNING = 'running'
 #: The status of a live migration whose guest runs on its destination already.
-#: Source: nova.virt.libvirt.migration, trigger_postcopy_switch.
+#: servers/{id}/migrations does not list it; os-migrations does.
+#: Source: nova.virt.libvirt.migration, trigger_postcopy_switch; nova.db.main.api,
+#: migration_get_in_progress_by_instance.
 POSTCOPY = 'running (post-copy)'
 _VERSION = '.'.join(map(str, nova_api.BASE))
 
@@ -52,6 +54,8 @@ class LiveCopy:
 
 def list_copies(nova: nova_api.NovaApi, instance_uuid: str) -> list[LiveCopy]:
     """List the live migrations of an instance that are under way; there is one at most.
+
+    A migration in post-copy is not among them.
 
     :raises ApiError: Nova could not be read.
     """

@@ -18,10 +18,15 @@ and they become the rest of the next round. So the rest falls during a round, an
 pages that the guest has written since the last count: the true rest is larger. In a round as long
 as an earlier one a guest writes at most as many pages, if it goes on as before, so two counts bound
 the true rest; without them nothing is chosen.
+
+A guest may have written the same pages again soon after a count. Then a pause in the middle of a
+round sends the rest of the round and all those pages, a pause at its end only the pages. So the
+step waits for the end of a round while there is time.
 Source: QEMU, migration/ram.c, migration_bitmap_sync.
 """
 
 import collections
+from collections.abc import Sequence
 import dataclasses
 import math
 
@@ -43,6 +48,13 @@ _DELAY = 10.0
 _OVERHEAD = 0.05
 #: The expected time of a step may be so many times longer.
 _MARGIN = 1.5
+#: Seconds from a choice until Nova's compute node pauses the guest: it looks twice a second.
+_REQUEST = 2.0
+#: Seconds before the end of a round at which the guest is to be paused: a moment too late, the
+#: guest has written all again.
+_EARLY = 5.0
+#: Seconds beside the copying of a pause: the buffers of the connection, and the handover.
+_HANDOVER = 2.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,11 +73,19 @@ class CopySample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _PageCount:
-    """A count of written bytes by QEMU, between two samples at ``after`` and ``until``."""
+    """A count of written bytes by QEMU, between two samples at ``after`` and ``until``.
+
+    ``rest``: bytes that remained of the round at ``after``.
+    """
 
     after: float
     until: float
     written: int
+    rest: int
+
+    def find_time(self, speed: float) -> float:
+        """Return when the round had been sent at a rate, and QEMU counted."""
+        return min(self.after + self.rest / speed, self.until)
 
 
 class CopyHistory:
@@ -91,7 +111,7 @@ class CopyHistory:
                 self.samples.clear()
                 self.counts.clear()
             elif written > max(MIB, _OVERHEAD * sent):
-                self.counts.append(_PageCount(last.at, sample.at, written))
+                self.counts.append(_PageCount(last.at, sample.at, written, last.remaining))
         self.samples.append(sample)
         self._renewed_at = monotonic
 
@@ -109,14 +129,23 @@ class CopyRates:
     """Measured rates in bytes a second, and bounds of the bytes that remain.
 
     ``remaining``: without the pages written since the last count. ``expected``: with those, by the
-    mean rate. ``longest``: with all that the guest may have written.
+    mean rate. ``longest``: with all that the guest may have written; ``longest_at_end``: the same
+    at the end of the round. ``sent`` is a lower bound, ``speed`` the mean.
+
+    ``counted``: bytes of the last count, ``round_seconds`` after the count before, and
+    ``counted_seconds`` before the newest sample.
     """
 
     remaining: float
     expected: float
     longest: float
+    longest_at_end: float
     sent: float
+    speed: float
     written: float
+    counted: float
+    counted_seconds: float
+    round_seconds: float
 
     @property
     def pause_seconds(self) -> float:
@@ -128,6 +157,23 @@ class CopyRates:
         """Seconds until the migration arrives if nothing is done; infinity: it does not."""
         left = self.sent - self.written
         return self.expected / left if left > 0 else math.inf
+
+    def find_round(self, seconds: float) -> tuple[float, float]:
+        """Return the seconds until the round ends and since it began, so long after the sample."""
+        left, since = self.remaining / self.speed - seconds, self.counted_seconds + seconds
+        if left >= 0:
+            return left, since
+        return max(0.0, self.counted / self.speed + left), -left
+
+    def expect_pause(self, seconds: float) -> float:
+        """Return the expected seconds of a pause that begins so long after the newest sample.
+
+        At the end of a round the guest has written as much as was counted last. Before, it has
+        written at least the part of the elapsed time, and at most all: the mean of both.
+        """
+        left, since = self.find_round(seconds)
+        part = min(1.0, since / self.round_seconds) if self.round_seconds > 0 else 1.0
+        return left + self.counted / self.speed * (1.0 + part) / 2 + _HANDOVER
 
     def __str__(self) -> str:
         return (f'its guest writes {self.written / MIB:.1f} MiB/s, {self.sent / MIB:.1f} MiB/s are '
@@ -176,11 +222,30 @@ def measure_rates(history: CopyHistory) -> CopyRates | None:
         return None
     first, newest, last = samples[0], samples[-1], counts[-1]
     seconds = newest.at - first.at
-    if seconds < _SHORTEST_SECONDS:
+    copied = newest.sent - first.sent
+    if seconds < _SHORTEST_SECONDS or copied <= 0:
         return None
-    sent = (newest.sent - first.sent) / (seconds + _ROUNDING)
+    sent, speed = copied / (seconds + _ROUNDING), copied / seconds
     since = newest.at - last.after + _DELAY
-    total, unseen, written = 0, math.inf, 0.0
+    bounds = _bound_writes(counts, since)
+    bounds_at_end = _bound_writes(counts, since + newest.remaining / sent)
+    if bounds is None or bounds_at_end is None:
+        return None
+    unseen, written = bounds
+    counted_at = last.find_time(speed)
+    return CopyRates(
+        newest.remaining, newest.remaining + written * (newest.at - last.until),
+        newest.remaining + unseen, bounds_at_end[0], sent, speed, written, last.written,
+        newest.at - counted_at, counted_at - counts[-2].find_time(speed))
+
+
+def _bound_writes(counts: Sequence[_PageCount], since: float) -> tuple[float, float] | None:
+    """Return the most bytes that the guest has written after a count, and the rate before it.
+
+    :param since: seconds since the last count, at most.
+    """
+    last, total = counts[-1], 0
+    unseen, written = math.inf, 0.0
     for count, earlier in zip(reversed(counts), list(reversed(counts))[1:], strict=False):
         total += count.written
         shortest = last.after - earlier.until - _ROUNDING
@@ -189,10 +254,7 @@ def measure_rates(history: CopyHistory) -> CopyRates | None:
             written = total / (last.until - earlier.until)
             if shortest >= since:
                 break
-    if math.isinf(unseen):
-        return None
-    return CopyRates(newest.remaining, newest.remaining + written * (newest.at - last.until),
-                     newest.remaining + unseen, sent, written)
+    return None if math.isinf(unseen) else (unseen, written)
 
 
 def choose_step(seen: CopyObservation, limits: EscalationLimits,
@@ -200,8 +262,9 @@ def choose_step(seen: CopyObservation, limits: EscalationLimits,
     """Return the step to take now; None: the migration goes on as it is.
 
     The choice waits for the last moment at which the step still lets the migration arrive in time:
-    until then a quieter time of the guest may come, and auto-converge slows the guest down. A
-    migration that arrives without a step within the longest pause is not paused.
+    until then a quieter time of the guest may come, and auto-converge slows the guest down. Then it
+    waits for the end of the round, if the migration is still expected in time. A migration that
+    arrives without a step within the longest pause is not paused.
 
     :param now: epoch seconds, by the clock of ``seen.began_at``.
     """
@@ -212,8 +275,31 @@ def choose_step(seen: CopyObservation, limits: EscalationLimits,
         return None
     left = seen.began_at + limits.arrival_seconds - now
     if (rates.arrival_seconds <= max(left, limits.longest_pause)
-            or rates.pause_seconds * _MARGIN + 2 * seen.look_interval < left):
+            or rates.pause_seconds * _MARGIN + 2 * seen.look_interval < left
+            or _has_better_moment(rates, seen, limits, left)):
         return None
     return model.EscalationStep(
         kind, now, f'it does not arrive within {limits.arrival_seconds:.0f} s: {rates}; a pause of '
-                   f'at most {rates.pause_seconds:.0f} s lets it arrive')
+                   f'at most {rates.pause_seconds:.0f} s lets it arrive',
+        expected_seconds=round(_REQUEST + rates.expect_pause(_find_pause(seen)), 1))
+
+
+def _find_pause(seen: CopyObservation) -> float:
+    """Return the seconds from the newest sample until a pause that is requested now.
+
+    A look has found the sample half an interval after Nova wrote it, on average.
+    """
+    return seen.age + seen.look_interval / 2 + _REQUEST
+
+
+def _has_better_moment(rates: CopyRates, seen: CopyObservation, limits: EscalationLimits,
+                       left: float) -> bool:
+    """Return whether a pause at the end of the round is shorter, and comes in time.
+
+    :param left: seconds in which the migration is to arrive.
+    """
+    pause = _find_pause(seen)
+    wait, _ = rates.find_round(pause)
+    return (wait > seen.look_interval + _EARLY
+            and rates.longest_at_end <= limits.longest_pause * rates.sent
+            and wait + _REQUEST + rates.expect_pause(pause + wait) < left)

@@ -53,7 +53,7 @@ class ForcedCompletion:
         :raises ApiError: Nova could not be read.
         """
         copy = self._find_own_copy(task, marker)
-        if copy is not None and copy.status == live_copies.POSTCOPY:
+        if copy is None and self._is_in_postcopy(task, marker):
             return escalation.CopySample(0.0, 0, 0, is_postcopy=True)
         if (copy is None or copy.status != live_copies.RUNNING or copy.updated_at is None
                 or copy.sent is None or copy.remaining is None):
@@ -65,6 +65,12 @@ class ForcedCompletion:
         reference = nova_responses.find_reference(marker)
         return next((copy for copy in live_copies.list_copies(self._nova, task.instance_uuid)
                      if copy.uuid == reference), None)
+
+    def _is_in_postcopy(self, task: model.Task, marker: str) -> bool:
+        """Return whether our migration, which is no copy under way, is in post-copy."""
+        reference = nova_responses.find_reference(marker)
+        return any(migration.uuid == reference and migration.status == live_copies.POSTCOPY
+                   for migration in self._nova.list_migrations(task.instance_uuid))
 
     def force_completion(self, task: model.Task, marker: str,
                          may_send: Callable[[], bool]) -> str | None:

@@ -25,10 +25,20 @@ STEP = model.EscalationStep(model.EscalationKind.FORCE_COMPLETE, 60.0, 'it write
 @pytest.mark.parametrize(('answer', 'seconds', 'line'), [
     (None, None, 'no answer is known'), ('Nova refused: HTTP 403', None, 'Nova refused: HTTP 403'),
     (model.ACCEPTED_POSTCOPY, 4.0, 'accepted, by post-copy; it had arrived about 4 s later')])
-def test_step_is_shown_with_its_answer(answer, seconds, line):
-    step = model.EscalationStep(STEP.kind, STEP.at, STEP.reason, answer, seconds, 'm')
+@pytest.mark.parametrize(('expected', 'addition'), [
+    (None, ''), (5.0, '; 5 s were expected for a pause')])
+def test_step_is_shown_with_its_answer(answer, seconds, line, expected, addition):
+    step = model.EscalationStep(STEP.kind, STEP.at, STEP.reason, answer, seconds, 'm', expected)
     shown = attempt_resources.EscalationStep.from_model(step).model_dump(mode='json')
     assert shown == {'kind': 'force-complete', 'at': '1970-01-01T00:01:00Z',
-                     'reason': 'it writes', 'answer': answer, 'seconds': seconds}
+                     'reason': 'it writes', 'answer': answer, 'seconds': seconds,
+                     'expected_seconds': expected}
     text = task_commands._format_step(shown)
-    assert text.startswith('force-complete, 1970-01-01') and text.endswith(f': it writes: {line}')
+    assert text.startswith('force-complete, 1970-01-01')
+    assert text.endswith(f': it writes: {line}{addition}')
+
+
+def test_step_of_an_earlier_server_has_no_expectation():
+    shown = attempt_resources.EscalationStep.from_model(STEP).model_dump(mode='json')
+    del shown['expected_seconds']
+    assert task_commands._format_step(shown).endswith(': no answer is known')

@@ -358,8 +358,8 @@ def test_a_task_shows_the_steps_against_its_migration(run, store):
             (forced, 'no answer is known'),
             (dataclasses.replace(forced, answer='Nova refused: no\x1b[31m'),
              'Nova refused: no?[31m'),
-            (dataclasses.replace(forced, answer='accepted', seconds=4.0),
-             'accepted; it had arrived about 4 s later')):
+            (dataclasses.replace(forced, answer='accepted', seconds=4.0, expected_seconds=5.0),
+             'accepted; it had arrived about 4 s later; 5 s were expected for a pause')):
         assert store.tasks.update_state(
             task.task_id, 'w', [task.state], task.state, now,
             escalation=rows.format_escalation([step]))
@@ -368,7 +368,7 @@ def test_a_task_shows_the_steps_against_its_migration(run, store):
     shown = json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
     assert shown['Escalation'] == [{
         'kind': 'force-complete', 'at': times.format_time(now), 'reason': 'it writes',
-        'answer': 'accepted', 'seconds': 4.0}]
+        'answer': 'accepted', 'seconds': 4.0, 'expected_seconds': 5.0}]
 
 
 def listed(run, *args):

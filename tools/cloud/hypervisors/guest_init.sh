@@ -24,9 +24,10 @@ boot=${boot%%-*}
 echo 0 > /tmp/cpu
 echo 0 0 > /tmp/dirty
 echo 0 > /tmp/passes
-# Two MiB that do not compress: to rewrite memory is to write the one or the other.
+# Data that do not compress.
 dd if=/dev/urandom of=/tmp/data0 bs=1M count=1 2> /dev/null
-dd if=/dev/urandom of=/tmp/data1 bs=1M count=1 2> /dev/null
+# MiB that one process rewrites: a new process costs more than the writing.
+chunk=8
 
 burn_processor() {
     while :; do :; done &
@@ -49,22 +50,32 @@ burn_processor() {
 
 rewrite_memory() {
     passes=0
+    filled=0
     while :; do
         read -r size rate < /tmp/dirty
         if [ "$size" -le 0 ] || [ "$rate" -le 0 ]; then
             rm -f /tmp/rewritten
+            filled=0
             usleep 300000
             continue
         fi
         position=0
         while [ $position -lt "$size" ]; do
-            dd if=/tmp/data$((passes % 2)) of=/tmp/rewritten bs=1M count=1 seek=$position \
-                conv=notrunc 2> /dev/null
-            position=$((position + 1))
-            usleep $((1000000 / rate))
+            if [ "$size" -gt $filled ]; then
+                dd if=/tmp/data0 of=/tmp/rewritten bs=1M count=1 seek=$position conv=notrunc \
+                    2> /dev/null
+                position=$((position + 1))
+                usleep $((1000000 / rate))
+            else
+                dd if=/tmp/rewritten of=/tmp/rewritten bs=1M count=$chunk skip=$position \
+                    seek=$position conv=notrunc 2> /dev/null
+                position=$((position + chunk))
+                usleep $((1000000 * chunk / rate))
+            fi
             read -r size rate < /tmp/dirty
             [ "$rate" -gt 0 ] || break
         done
+        filled=$size
         passes=$((passes + 1))
         echo $passes > /tmp/passes
     done

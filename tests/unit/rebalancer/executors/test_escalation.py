@@ -12,6 +12,7 @@
 
 """The choice of the step against a migration that does not converge, by guests copied in rounds."""
 
+import dataclasses
 import math
 
 from hypothesis import given
@@ -46,8 +47,10 @@ def choose(rates, now=1000.0 + 590, limits=LIMITS, steps=(), age=0.0, look=10.0)
 
 def rates(longest=30.0, written=120.0, sent=100.0):
     """Rates of a guest whose rest takes so many seconds at most."""
-    return escalation.CopyRates(20.0 * sent * MIB, 25.0 * sent * MIB, longest * sent * MIB,
-                                sent * MIB, written * MIB)
+    return escalation.CopyRates(
+        20.0 * sent * MIB, 25.0 * sent * MIB, longest * sent * MIB, longest_at_end=math.inf,
+        sent=sent * MIB, speed=sent * MIB, written=written * MIB, counted=30.0 * sent * MIB,
+        counted_seconds=10.0, round_seconds=30.0)
 
 
 def test_bound_has_the_pages_that_the_guest_may_have_written_since_the_last_count():
@@ -56,7 +59,33 @@ def test_bound_has_the_pages_that_the_guest_may_have_written_since_the_last_coun
     assert found.longest == (3000 + 5000 * 15 / 4) * MIB
     assert found.written == 5000 * MIB / 10
     assert found.remaining == found.expected == 3000 * MIB
-    assert found.sent == 7100 * MIB / 16
+    assert found.sent == 7100 * MIB / 16 and found.speed == 7100 * MIB / 15
+
+
+def test_counts_are_dated_by_the_rest_of_their_round():
+    found = escalation.measure_rates(record(*COUNTS))
+    # 1000 MiB remained at 1020, 100 MiB at 1010; each was sent before the count.
+    assert found.counted_seconds == pytest.approx(5 - 1000 / (7100 / 15))
+    assert found.round_seconds == pytest.approx(10 + (1000 - 100) / (7100 / 15))
+    assert found.counted == 5000 * MIB
+    # 15 s, and 3000 MiB more, at most since the last count.
+    assert found.longest_at_end == pytest.approx(
+        5000 * (15 + 3000 / (7100 / 16)) / 4 * MIB)
+
+
+@pytest.mark.parametrize(('seconds', 'left', 'since'), [
+    (0.0, 20.0, 10.0), (5.0, 15.0, 15.0), (20.0, 0.0, 30.0), (22.0, 28.0, 2.0), (60.0, 0.0, 40.0)])
+def test_round_goes_on_after_the_newest_sample(seconds, left, since):
+    """A new one begins once it is sent, with the bytes of the last count."""
+    assert rates().find_round(seconds) == (left, since)
+
+
+@pytest.mark.parametrize(('seconds', 'expected'), [
+    (20.0, 30.0),  # At the end of the round all is written again, and nothing of it is sent.
+    (5.0, 15.0 + 30.0 * (1 + 15 / 30) / 2), (22.0, 28.0 + 30.0 * (1 + 2 / 30) / 2)])
+def test_expected_pause_has_the_rest_and_what_the_guest_writes(seconds, expected):
+    handover = 2.5
+    assert rates().expect_pause(seconds) == pytest.approx(expected + handover)
 
 
 def test_earlier_counts_bound_a_round_that_is_longer_than_the_last_one():
@@ -103,6 +132,25 @@ def test_step_comes_at_the_last_moment():
     assert choose(found, now=1e9) is not None, 'the time is over'
 
 
+def test_step_waits_for_the_end_of_the_round():
+    """There the guest has written as much, and nothing remains of the round."""
+    found = dataclasses.replace(rates(), longest_at_end=50.0 * 100 * MIB)
+    at = 1000 + 545  # 55 s before the time is over.
+    assert choose(found, now=at, look=6.0, age=3.9) is None
+    # It is 9 s after the sample that a guest is paused; the next look may come too late.
+    step = choose(found, now=at, look=6.0, age=4.0)
+    assert step.expected_seconds == 2.0 + 11.0 + 30.0 * (1 + 19 / 30) / 2 + 2.5
+
+
+def test_step_does_not_wait_where_the_end_of_the_round_is_too_late_or_too_long():
+    found = dataclasses.replace(rates(), longest_at_end=50.0 * 100 * MIB)
+    # It would be expected 15 + 2 + 30 + 2.5 s from now.
+    assert choose(found, now=1000 + 550.4, look=6.0) is None
+    assert choose(found, now=1000 + 550.5, look=6.0) is not None
+    longer = dataclasses.replace(rates(), longest_at_end=60.1 * 100 * MIB)
+    assert choose(longer, now=1000 + 545, look=6.0) is not None
+
+
 def test_migration_that_arrives_soon_goes_on():
     found = rates(written=50.0)  # 50 s
     assert choose(found, now=1000 + 540) is None and choose(found, now=1e9) is None
@@ -141,7 +189,7 @@ guests = st.builds(
 
 
 def migrate(guest, longest, look, seconds=1500):
-    """Look at a migration; return when it is forced, and the pauses that may follow, in seconds."""
+    """Look at a migration; return its step, and the pauses that may follow, in seconds."""
     limits = escalation.EscalationLimits((FORCE,), 300.0, longest)
     history = escalation.CopyHistory()
     for now in range(seconds):
@@ -157,7 +205,7 @@ def migrate(guest, longest, look, seconds=1500):
                 for _ in range(5):  # Until Nova's compute node pauses it.
                     guest.pass_second()
                     pauses.append(0.0 if guest.has_arrived else guest.pause_seconds)
-                return now, pauses
+                return step, pauses
         guest.pass_second()
         if guest.has_arrived:
             break
@@ -178,8 +226,8 @@ def test_real_pause_is_at_most_the_longest(guest, longest, look):
 def test_guest_that_converges_in_time_is_not_forced(memory, part, writes, look):
     """Its writes leave more than half of the network to the copy."""
     guest = copied_guests.Guest(memory, memory * part, writes * 100, 100.0)
-    forced_at, _ = migrate(guest, 60.0, look)
-    assert forced_at is None and guest.has_arrived
+    step, _ = migrate(guest, 60.0, look)
+    assert step is None and guest.has_arrived
 
 
 @pytest.mark.parametrize(('memory', 'working_set', 'writes'), [
@@ -187,8 +235,19 @@ def test_guest_that_converges_in_time_is_not_forced(memory, part, writes, look):
     (4096.0, 2000.0, 100.0)])
 def test_guest_that_does_not_converge_is_forced_in_time(memory, working_set, writes):
     guest = copied_guests.Guest(memory, working_set, writes, 100.0)
-    forced_at, pauses = migrate(guest, 60.0, 10)
-    assert forced_at is not None and forced_at < 300 and max(pauses) <= 60
+    step, pauses = migrate(guest, 60.0, 10)
+    assert step is not None and step.at < 300 and max(pauses) <= 60
+
+
+@pytest.mark.parametrize('look', [1, 5, 10])
+@pytest.mark.parametrize(('memory', 'working_set', 'writes'), [
+    (8192.0, 2000.0, 1000.0), (8192.0, 3000.0, 120.0), (4096.0, 1500.0, 500.0),
+    (4096.0, 2500.0, 150.0)])
+def test_expected_seconds_are_within_30_percent(memory, working_set, writes, look):
+    """Guests that write all pages again at once, and guests that come round once a round."""
+    step, pauses = migrate(copied_guests.Guest(memory, working_set, writes, 100.0), 60.0, look)
+    assert step.expected_seconds == pytest.approx(2 + pauses[2] + 2.5, rel=0.3)
+    assert pauses[2] < working_set / 100.0 + look + 7, 'the end of a round'
 
 
 def test_guest_whose_working_set_is_too_large_is_not_forced():

@@ -45,6 +45,7 @@ def cloud() -> answers.Answers:
     found.user = 'me'
     found.answers |= {'/servers/vm': [{'server': answers.server('vm', status='MIGRATING')}],
                       COPIES: [{'migrations': [copy(5), copy()]}],
+                      '/os-migrations': [{'migrations': [answers.migration(6)]}],
                       FORCE: [answers.Response({}, 202)]}
     return found
 
@@ -55,12 +56,22 @@ def cloud() -> answers.Answers:
      escalation.CopySample(60.0, 500, 400)),
     ([copy(memory_processed_bytes=None)], None), ([copy(memory_remaining_bytes=None)], None),
     ([copy(updated_at=None)], None),
-    ([copy(status='running (post-copy)')], escalation.CopySample(0.0, 0, 0, is_postcopy=True)),
     ([copy(status='preparing')], None), ([copy(7)], None), ([], None)])
 def test_amounts_are_those_of_our_migration_while_it_copies(
         cloud: answers.Answers, copies: Any, expected: Any) -> None:
     cloud.answers[COPIES] = [{'migrations': copies}]
     assert novas.driver(cloud).read_copy(novas.TASK, MARKER) == expected
+
+
+@pytest.mark.parametrize(('number', 'status', 'is_postcopy'), [
+    (6, 'running (post-copy)', True), (7, 'running (post-copy)', False), (6, 'completed', False)])
+def test_postcopy_shows_among_all_migrations_alone(
+        cloud: answers.Answers, number: int, status: str, is_postcopy: bool) -> None:
+    """Nova lists no migration in post-copy among those of the server under way."""
+    cloud.answers[COPIES] = [{'migrations': []}]
+    cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(number, status=status)]}]
+    sample = novas.driver(cloud).read_copy(novas.TASK, MARKER)
+    assert sample == (escalation.CopySample(0.0, 0, 0, is_postcopy=True) if is_postcopy else None)
 
 
 def test_migration_without_a_known_uuid_is_not_ours(cloud: answers.Answers) -> None:
