@@ -37,7 +37,7 @@ _TOOLS = 'tests/functional/test_tools.py'
 #: By which test they are run as the documentation shows them.
 ELSEWHERE = {
     'simulate': _TOOLS, 'weigh tune': _TOOLS, 'drain start': _TOOLS, 'drain watch': _TOOLS,
-    'drain stop': _TOOLS,
+    'drain stop': _TOOLS, 'campaign start': 'tests/functional/test_campaigns.py',
     'plan revert': _TOOLS, 'plan retry': _TOOLS, 'explain move': _TOOLS,
     'swap': 'tests/functional/test_swaps.py',
     'weigh explain': 'tests/functional/test_weigh_explain.py',

@@ -109,6 +109,15 @@ class CampaignTestCase(test_tools.ToolsCase):
         for server in self.servers:
             self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 
+    def test_the_start_of_the_documentation_orders_the_hosts_of_an_aggregate(self) -> None:
+        # An aggregate that names a domain alone takes no host out of the scope.
+        self.aggregate('rack-12', 'host1', 'host2', **{'kronos:domain': 'rack:r12'})
+        ((name, done),) = self.documented(['campaign start'], {})
+        self.assertEqual(('campaign start', 0), (name, done.returncode), done.stderr)
+        (campaign,) = self.store.campaigns.list_live_campaigns()
+        self.assertEqual({'host1', 'host2'}, {host.host for host in campaign.hosts})
+        self.assertEqual(['sat 22:00-04:00'], [str(window) for window in campaign.windows])
+
     def test_a_command_that_fails_pauses_the_campaign_and_can_be_repeated(self) -> None:
         self.conf.set_override('command', self.write_program('echo no power', 'exit 3'),
                                'campaign')
