@@ -188,6 +188,9 @@ class CampaignPeople:
         for host in record.hosts:
             if host not in self.run.cloud.aggregates[cloud.AGGREGATE]:
                 self.run.cloud.aggregates[cloud.AGGREGATE].append(host)
+        for command in self._campaigns.commands:
+            # One that hangs, and whose engine is gone, is ended at the host.
+            command.is_dead |= command.ends_at == float('inf')
         for migration in self.run.cloud.migrations:
             migration.held_until = min(migration.held_until, self.run.now)
         for instance in self.run.cloud.instances.values():

@@ -60,8 +60,9 @@ class Campaign:
     held_because: str
     waits: str
     hosts: dict[str, tuple[str, str | None]]
-    #: When each host got its state.
+    #: When each host got its state, and what the database says of it.
     since: dict[str, float]
+    details: dict[str, str]
 
     @property
     def is_over(self) -> bool:
@@ -115,10 +116,11 @@ def campaign(connection: sqlite3.Connection) -> Campaign | None:
     if row is None:
         return None
     hosts = connection.execute(
-        'SELECT host, state, worker, since FROM campaign_host ORDER BY position').fetchall()
+        'SELECT host, state, worker, since, detail FROM campaign_host '
+        'ORDER BY position').fetchall()
     return Campaign(*row[:4], bool(row[4]), *row[5:],
-                    {host: (state, worker) for host, state, worker, _since in hosts},
-                    {host: since for host, _state, _worker, since in hosts})
+                    {host: (state, worker) for host, state, worker, *_rest in hosts},
+                    {row[0]: row[3] for row in hosts}, {row[0]: row[4] for row in hosts})
 
 
 def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:
