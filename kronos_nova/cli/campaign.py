@@ -74,7 +74,8 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
                         help='All compute hosts of this aggregate.')
     parser.add_argument('--together', type=int, metavar='N',
                         help='Most hosts that are emptied at a time. Without it: as many as '
-                             '[engine] max_drain_fraction lets engines drain.')
+                             '[engine] max_drain_fraction lets engines drain, '
+                             f'{campaigns.TOGETHER} at most.')
 
 
 class StartCampaign(command.BaseCommand):

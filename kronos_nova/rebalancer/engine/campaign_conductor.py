@@ -46,7 +46,7 @@ LOG = logging.getLogger(__name__)
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
 #: Seconds that the search for the next hosts may take in one cycle.
-SEARCH_SECONDS = 30.0
+SEARCH_SECONDS = 10.0
 
 
 class HostService(Protocol):

@@ -154,18 +154,18 @@ def find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Sequen
     hosts that are still to come. Else one host, whose instances may.
 
     :param candidates: those of the hosts that are to come that may be next, in order.
-    :param is_over: true ends the search.
+    :param is_over: true ends the search, but for one try of the first host.
     """
     first = list(candidates[:together])
     while len(first) > 1 and not is_over():
-        found = empty_hosts(cloud, first, to_come)
+        found = empty_hosts(cloud, first, to_come, is_over)
         if found is not None and len(found[1]) == len(first):
             return found
         # Hosts that could be emptied beside the others; without any, the first half.
         first = list(found[1]) if found is not None else first[:len(first) // 2]
     for closed, tried in ((to_come, candidates[:TRIED]), ((), candidates)):
-        for host in dict.fromkeys([*first, *tried]):
-            if is_over():
+        for number, host in enumerate(dict.fromkeys([*first, *tried])):
+            if is_over() and (number or not closed):
                 return None
             found = empty_hosts(cloud, [host], closed)
             if found is not None:
@@ -174,10 +174,12 @@ def find_step(cloud: 'SupposedCloud', candidates: Sequence[str], to_come: Sequen
 
 
 def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
-                closed: Collection[str]) -> FoundStep | None:
+                closed: Collection[str], is_over: Callable[[], bool] = lambda: False,
+                ) -> FoundStep | None:
     """Empty hosts in a supposed cloud: the cloud after it, and the hosts that became empty.
 
     :param closed: hosts onto which nothing moves.
+    :param is_over: true cuts plans off.
     :returns: None where no host became empty.
     """
     cloud, plans = cloud.copy_cloud(), Plans()
@@ -187,10 +189,10 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
         request = cloud.build_request(hosts, closed)
         if planner.scope_hold(planner.prepare_planning_input(request)) is not None:
             break
-        plan = planner.plan(request)
+        plan = planner.plan(request, is_over)
         planning_pipeline.check_plan(plan, request)
         if request.options.failover == model.FailoverMode.ENFORCE:
-            plan, _certificate = planning_pipeline.keep_failover(request, plan)
+            plan, _certificate = planning_pipeline.keep_failover(request, plan, expired=is_over)
         if not plan.moves:
             break
         plans.append((plan, request))

@@ -55,7 +55,7 @@ _NEEDS = {DONE.command: 'is held for the work, or whose command failed or is in 
 class CampaignRequest:
     """A campaign that a person asks for.
 
-    ``together``: most hosts that are emptied at a time; None: as many as engines drain at a time.
+    ``together``: most hosts that are emptied at a time; None: see campaigns.plan_campaign.
     ``force``: also if instances would stay, or engines would not carry it out now.
     """
 
@@ -101,7 +101,8 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     now = store.now()
     campaign = model.Campaign(
         campaign_id, cluster.scope, reason,
-        request.together or campaigns.count_together(cluster, options, names), now,
+        request.together or min(
+            campaigns.TOGETHER, campaigns.count_drainable(cluster, options, names)), now,
         session.operator, windows=windows, migrations=forecast.migrations,
         seconds=forecast.seconds, hosts=tuple(
             model.CampaignHost(host, position, since=now) for position, host in enumerate(

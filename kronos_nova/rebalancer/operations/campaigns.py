@@ -28,6 +28,8 @@ from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 
+#: Most hosts that are emptied at a time, unless a person gives a number.
+TOGETHER = 8
 #: Names of hosts that an error has at most.
 NAMED = 5
 
@@ -40,14 +42,14 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
 
     :param aggregate: all its compute hosts take part.
     :param together: most hosts that are emptied at a time; None: as many as engines drain at a
-        time (``max_drain_fraction``).
+        time (``max_drain_fraction``), and TOGETHER at most.
     :param report_progress: called with a name of the work, and the share that is done, in [0, 1].
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
     cloud = session.cloud_for_requests
     names, cluster = find_hosts(cloud, hosts, aggregate)
     request = session.build_request(cluster, cloud)
-    most = count_together(cluster, request.options, names)
+    most = count_drainable(cluster, request.options, names)
     if together is not None and not 1 <= together <= most:
         raise exception.ConfigError(
             path='command line', field='--together', problem=f'engines drain 1 to {most} of the '
@@ -59,7 +61,7 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
         return None if found is None else found.seconds
 
     forecast = campaign_forecasts.forecast_campaign(
-        request, names, together or most, estimate=estimate,
+        request, names, together or min(most, TOGETHER), estimate=estimate,
         report_progress=lambda done: report_progress('hosts', done / len(names)))
     waiting = None if cloud.yielding.get(cluster.scope) else cloud.waiting.get(cluster.scope)
     return dataclasses.replace(forecast, obstacles=(
@@ -79,8 +81,8 @@ def find_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
     return names, cluster
 
 
-def count_together(cluster: model.Cluster, options: model.PlanningOptions,
-                   hosts: Collection[str]) -> int:
+def count_drainable(cluster: model.Cluster, options: model.PlanningOptions,
+                    hosts: Collection[str]) -> int:
     """Return how many of the hosts engines drain at a time (``max_drain_fraction``)."""
     return max(1, planning_holds.count_drainable_hosts(cluster, options, hosts))
 

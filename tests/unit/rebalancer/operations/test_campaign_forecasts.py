@@ -17,6 +17,7 @@ import dataclasses
 
 import hypothesis
 from hypothesis import strategies as st
+import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
@@ -119,8 +120,18 @@ def test_obstacles_of_the_largest_step_are_those_of_engines():
     assert outage.startswith('with 2 hosts disabled, 2 of 4 hosts are disabled (a, b)')
     assert list_obstacles('a plan waits', 'a pause', max_drain_fraction=0.5) == (
         'a pause', 'a plan waits')
-    (enforced,) = list_obstacles(max_drain_fraction=0.5, failover=model.FailoverMode.ENFORCE)
-    assert enforced.startswith('failover = enforce')
+
+
+@pytest.mark.parametrize(('mode', 'steps'), [('off', [('a',)]), ('warn', [('a',)]),
+                                             ('enforce', [])])
+def test_no_step_takes_the_room_that_a_failure_needs_where_engines_enforce_it(mode, steps):
+    """Without host a, the instances of a failed host b or c have no place any more."""
+    request = make_request({'a': [4096], 'b': [4096], 'c': [4096]})
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, failover=model.FailoverMode(mode)))
+    forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
+    assert [step.hosts for step in forecast.steps] == steps
+    assert list(forecast.staying) == ([] if steps else ['a'])
 
 
 def test_hosts_are_emptied_together_as_far_as_there_is_room():
@@ -272,3 +283,16 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
         assert not step.again or len(step.hosts) == 1
     assert to_come == set(forecast.staying)
     assert forecast == campaign_forecasts.forecast_campaign(request, chosen, together)
+
+
+def test_a_search_whose_time_is_over_still_tries_the_first_host():
+    request = make_request({'a': [2048], 'b': [2048], 'spare': []})
+    cloud = campaign_forecasts.SupposedCloud(request)
+    found = campaign_forecasts.find_step(cloud, ['b', 'a'], ['a', 'b'], 2, lambda: True)
+    assert found is not None and found[1] == ('b',)
+    full = make_request({'a': [8192], 'b': [2048], 'c': [8192]})
+    tries = []
+    cloud = campaign_forecasts.SupposedCloud(full)
+    assert campaign_forecasts.find_step(
+        cloud, ['a', 'b'], ['a', 'b'], 1, lambda: tries.append(1) or True) is None
+    assert len(tries) < 4, 'no other host is tried'
