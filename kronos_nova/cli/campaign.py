@@ -259,7 +259,10 @@ class RepeatWork(_HostOrder):
 
 
 class SkipHost(_HostOrder):
-    """Leave a host out of its campaign; the engine enables it without the work."""
+    """Leave a host out of its campaign; the engine enables it at once, without the work.
+
+    To keep a broken host out, disable it for another reason first.
+    """
 
     host_order = campaign_orders.SKIP
     follows = 'the campaign leaves it out.'

@@ -39,23 +39,33 @@ def limit_heap(seconds: float = TRIM_SECONDS) -> None:
     """Let all threads share few arenas, and return free memory to the system from time to time.
 
     Call it before other threads begin, and after signals are blocked: it begins one. A C library
-    without these functions, such as musl, has no such arenas. The operator's MALLOC_ARENA_MAX, or
-    GLIBC_TUNABLES, decides about the arenas where it is set.
+    without these functions, such as musl, has no such arenas; objects in cycles are collected there
+    as well. The operator's MALLOC_ARENA_MAX, or GLIBC_TUNABLES, decides about the arenas where it
+    is set.
 
     :param seconds: between two returns.
     """
-    library = ctypes.CDLL(None)
-    if not hasattr(library, 'mallopt') or not hasattr(library, 'malloc_trim'):
-        return
-    if not ('MALLOC_ARENA_MAX' in os.environ
+    library = _load_library()
+    if library is not None and not (
+            'MALLOC_ARENA_MAX' in os.environ
             or 'glibc.malloc.arena_max' in os.environ.get('GLIBC_TUNABLES', '')):
         library.mallopt(_M_ARENA_MAX, ARENAS)
     threading.Thread(target=_return_memory, args=(library, seconds), name='kronos-heap',
                      daemon=True).start()
 
 
-def _return_memory(library: ctypes.CDLL, seconds: float) -> None:
+def _load_library() -> ctypes.CDLL | None:
+    """Return the C library of this process; None without the functions of glibc."""
+    try:
+        library = ctypes.CDLL(None)
+    except OSError:  # a static build
+        return None
+    return library if hasattr(library, 'mallopt') and hasattr(library, 'malloc_trim') else None
+
+
+def _return_memory(library: ctypes.CDLL | None, seconds: float) -> None:
     while True:
         time.sleep(seconds)
         gc.collect()
-        library.malloc_trim(0)
+        if library is not None:
+            library.malloc_trim(0)

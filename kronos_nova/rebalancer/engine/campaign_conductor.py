@@ -28,11 +28,10 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.engine import notifications
-from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.engine import step_search
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.rebalancer.planning import planning_holds
@@ -45,8 +44,6 @@ LOG = logging.getLogger(__name__)
 
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
-#: Seconds that the search for the next hosts may take in one cycle.
-SEARCH_SECONDS = 10.0
 
 
 class HostService(Protocol):
@@ -111,6 +108,7 @@ class CampaignConductor:
         self._owner = owner
         self._clock = clock
         self._monotonic = monotonic
+        self._search = step_search.StepSearch(monotonic)
         #: Hosts whose check succeeded since they began to return.
         self._checked: dict[str, float] = {}
 
@@ -124,6 +122,9 @@ class CampaignConductor:
             self._conduct_campaign(lease, outcome)
         except exception.KronosException as e:
             LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', lease.scope, e)
+        except Exception:
+            LOG.exception('Scope %s: its campaign does not go on in this cycle, for a reason that '
+                          'is a defect of ours', lease.scope)
 
     def _conduct_campaign(self, lease: store_rows.ScopeLease,
                           outcome: planning_pipeline.PassOutcome) -> None:
@@ -157,14 +158,18 @@ class CampaignConductor:
     def _find_hold(self, campaign: model.Campaign, outcome: planning_pipeline.PassOutcome,
                    now: float) -> str | None:
         """Return why no host begins, and no work, at the moment; None: nothing holds them."""
-        paused = outcome.request.history.paused
-        if paused is not None:
-            return paused
+        cluster = outcome.request.cluster
+        hold = (outcome.request.history.paused
+                or (planning_holds.silent_cell(cluster.unreadable_hosts)
+                    if cluster.unreadable_hosts else None)
+                or planning_holds.find_outage_reason(cluster, outcome.request.options))
+        if hold is not None:
+            return hold
         opening = maintenance_windows.find_opening(
             campaign.windows, now, self._conf.engine.freeze_timezone)
         if opening > now:
             return f'the next window opens at {times.format_time(opening)}'
-        return engine_conf.find_freeze_reason(self._conf, now)
+        return None
 
     def _read_host(self, campaign: model.Campaign, host: model.CampaignHost,
                    cluster: model.Cluster, taken_at: float) -> campaign_steps.HostReading:
@@ -212,12 +217,11 @@ class CampaignConductor:
             values = {'state': step.state.value, 'since': now, 'worker': None}
         if step.disabled:
             values['disabled_at'] = now
-        if step.state is not None or step.detail != host.detail:
-            values['detail'] = step.detail
+        detail = step.detail or step.trouble
+        if step.state is not None or detail != host.detail:
+            values['detail'] = detail
         if step.trouble and campaign.state is model.CampaignState.RUNNING:
             self._pause(lease, campaign, step.trouble)
-        if step.trouble and step.state is None:
-            return None
         if values and not self._store.campaigns.change_host(lease, campaign.campaign_id, host,
                                                             **values):
             return None  # an operator was faster
@@ -229,7 +233,7 @@ class CampaignConductor:
         LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
                  f': {step.detail}' if step.detail else '')
         return dataclasses.replace(host, state=step.state, since=now, worker=None,
-                                   detail=step.detail) if step.state.is_begun else None
+                                   detail=detail) if step.state.is_begun else None
 
     def _do_deed(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                  host: model.CampaignHost, deed: campaign_steps.Deed, now: float) -> None:
@@ -354,28 +358,11 @@ class CampaignConductor:
                     to_come: Sequence[str], outcome: planning_pipeline.PassOutcome,
                     now: float) -> str | None:
         """Let the next hosts begin; return why none can."""
-        cluster, options = outcome.cluster, outcome.request.options
-        ready = [host for host in to_come if host in cluster.scope_hosts
-                 and (service := cluster.services.get(host)) is not None and service.available]
-        others = [host for host in to_come if host not in ready]
-        if not ready:
-            return f'{others[0]} is down, disabled for another reason, or not in the scope'
-        together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
-        if together < 1:
-            return 'max_drain_fraction: too many hosts of the scope are disabled'
-        ends_at = self._monotonic() + SEARCH_SECONDS
-        cloud = campaign_forecasts.SupposedCloud(outcome.request)
-        found = campaign_forecasts.find_step(
-            cloud, ready, to_come, together, lambda: self._monotonic() >= ends_at)
-        if found is None:
-            blocked = cloud.explain_host(ready[0])
-            return f'no host can be emptied now; {ready[0]}: ' + (
-                min(blocked, key=lambda found: found.later).reason if blocked
-                else 'no plan was found')
-        _cloud, hosts, plans = found
-        opened = any(move.to_host in to_come for plan, _request in plans for move in plan.moves)
-        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, hosts,
-                                                 opened=opened, now=now)
+        found = self._search.choose_hosts(campaign, to_come, outcome)
+        if isinstance(found, str):
+            return found
+        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, found.hosts,
+                                                 opened=found.opened, now=now)
         for host in begun:
             LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
             self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)

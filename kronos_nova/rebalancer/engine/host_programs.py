@@ -16,7 +16,6 @@ from collections.abc import Callable
 import dataclasses
 import os
 import signal
-import subprocess  # nosec B404: the operator's own programs, without a shell
 import tempfile
 import time
 from typing import IO
@@ -34,9 +33,9 @@ OUTPUT = 300
 _KEPT = ('PATH', 'HOME', 'LANG', 'TZ')
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Run:
-    process: 'subprocess.Popen[bytes]'
+    pid: int
     output: IO[bytes]
     ends_at: float
 
@@ -53,7 +52,9 @@ class HostPrograms:
         self._ended: dict[str, campaign_steps.Command | str] = {}
 
     def start(self, key: str, path: str, host: str, seconds: float, **variables: str) -> str | None:
-        """Start a program in a session of its own: it goes on when the engine ends.
+        """Start a program in a session of its own.
+
+        It gets no signal of the engine's, and blocks none: a daemon blocks its signals.
 
         :param seconds: after which :meth:`poll` kills it.
         :param variables: for its environment.
@@ -61,18 +62,24 @@ class HostPrograms:
         """
         if host.startswith('-'):
             return f'the name of host {api.format_printable(host)} would be an option'
-        output = tempfile.TemporaryFile()
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
-            process = subprocess.Popen(  # noqa: S603 # nosec B603
-                [path, host], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, cwd='/', env=environment | variables)
+            output = tempfile.TemporaryFile()
+        except OSError as e:
+            return f'{path} was not started, since its output has no place: {e.strerror}'
+        try:
+            pid = os.posix_spawn(
+                path, [path, host], environment | variables, setsid=True, setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ), file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 2)])
         except OSError as e:
             output.close()
             return f'{path} was not started: {e.strerror}'
-        LOG.info('Host %s: %s runs (process %d)', host, path, process.pid)
+        LOG.info('Host %s: %s runs (process %d)', host, path, pid)
         self._ended.pop(key, None)
-        self._runs[key] = _Run(process, output, self._monotonic() + seconds)
+        self._runs[key] = _Run(pid, output, self._monotonic() + seconds)
         return None
 
     def poll(self, key: str) -> campaign_steps.Command | str:
@@ -80,18 +87,19 @@ class HostPrograms:
         run = self._runs.get(key)
         if run is None:
             return self._ended.get(key, campaign_steps.Command.UNKNOWN)
-        status = run.process.poll()
-        if status is None and self._monotonic() < run.ends_at:
+        ended, status = os.waitpid(run.pid, os.WNOHANG)
+        if not ended and self._monotonic() < run.ends_at:
             return campaign_steps.Command.RUNNING
         del self._runs[key]
         with run.output:
-            if status is None:
-                os.killpg(run.process.pid, signal.SIGKILL)
-                run.process.wait()
+            if not ended:
+                os.killpg(run.pid, signal.SIGKILL)
+                os.waitpid(run.pid, 0)
                 self._ended[key] = 'it was killed, since it did not end in time'
             else:
-                self._ended[key] = (campaign_steps.Command.SUCCEEDED if status == 0 else
-                                    f'exit status {status}{_read_end(run.output)}')
+                code = os.waitstatus_to_exitcode(status)
+                self._ended[key] = (campaign_steps.Command.SUCCEEDED if code == 0 else
+                                    f'exit status {code}{_read_end(run.output)}')
         return self._ended[key]
 
     def forget(self, key: str) -> None:

@@ -157,7 +157,10 @@ class ScopePlanner:
         except exception.StoreError:
             raise
         except Exception:
-            give_drain_notices()  # They depend on no plan.
+            try:
+                give_drain_notices()  # They depend on no plan.
+            except Exception:
+                LOG.exception('Scope %s: the notices of its drains failed as well', scope)
             raise
         if made is None:
             return None

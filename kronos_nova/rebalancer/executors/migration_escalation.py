@@ -103,7 +103,7 @@ class MigrationEscalation:
             began_at, escalation.measure_rates(flight.copies),
             flight.copies.measure_age(self._monotonic()), self._settings.look_interval,
             row.escalation), limits, self._clock())
-        if sample is None or step is None:
+        if sample is None or sample.is_postcopy or step is None:
             return
         obstacle = self._find_obstacle(row, step)
         if obstacle is None:

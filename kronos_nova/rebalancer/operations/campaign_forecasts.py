@@ -32,6 +32,7 @@ from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.backtest import allocations
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -192,7 +193,8 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
         plan = planner.plan(request, is_over)
         planning_pipeline.check_plan(plan, request)
         if request.options.failover == model.FailoverMode.ENFORCE:
-            plan, _certificate = planning_pipeline.keep_failover(request, plan, expired=is_over)
+            plan, _certificate = planning_pipeline.keep_failover(request, plan, cloud.certificate,
+                                                                 expired=is_over)
         if not plan.moves:
             break
         plans.append((plan, request))
@@ -202,10 +204,15 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
 
 
 class SupposedCloud:
-    """The cloud after some steps. Mutable."""
+    """The cloud after some steps. Mutable.
 
-    def __init__(self, request: planner.PlanningInput) -> None:
+    :param certificate: the failover certificate of today, from which those of plans follow sooner.
+    """
+
+    def __init__(self, request: planner.PlanningInput,
+                 certificate: failover.FailoverCertificate | None = None) -> None:
         self._request = request
+        self.certificate = certificate
         self._holdings = allocations.ProviderHoldings(request.cluster)
         for uuid, instance in request.cluster.instances.items():
             if instance.host in request.cluster.hosts:
@@ -216,6 +223,7 @@ class SupposedCloud:
         """Return a copy that changes on its own."""
         copied = object.__new__(SupposedCloud)
         copied._request, copied._counted = self._request, self._counted
+        copied.certificate = self.certificate
         copied._holdings = self._holdings.copy_holdings()
         return copied
 

@@ -150,7 +150,8 @@ def order_host(session: sessions.DatabaseSession, host: str, order: stored_campa
     """
     store = session.existing_store
     for campaign in store.campaigns.list_live_campaigns():
-        found = next((h for h in campaign.hosts if h.host == host), None)
+        found = next((h for h in campaign.hosts
+                      if h.host == host and not h.state.is_over), None)
         if found is None:
             continue
         if store.campaigns.order_host(campaign.campaign_id, host, order, by=session.operator,

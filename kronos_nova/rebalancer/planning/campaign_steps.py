@@ -105,6 +105,8 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
     """
     states = model.CampaignHostState
     service = reading.service
+    if service is None and host.state is states.WITHDRAWN:
+        return HostStep(state=states.SKIPPED, detail='Nova lists no nova-compute there')
     if service is None:
         return HostStep(trouble=f'Nova shows no nova-compute of host {host.host}; kronos campaign '
                                 'resume goes on once it does, and skip leaves the host out')
@@ -119,18 +121,26 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
                                 'campaign resume, or leave it out with kronos campaign skip')
     match host.state:
         case states.EMPTYING:
-            return _judge_emptying(host, service, reading)
+            return _judge_emptying(campaign, host, service, reading, settings)
         case states.HELD:
             return _judge_held(campaign, host, service, reading, now, settings)
         case states.WORKING:
             return _judge_working(host, reading)
         case states.RETURNING:
             return _judge_returning(host, service, reading, now, settings)
-    return HostStep()
+    return HostStep(detail=host.detail, trouble=f'host {host.host} is {host.state}: {host.detail}; '
+                    'see the host, then kronos campaign done, repeat or skip')
 
 
-def _judge_emptying(host: model.CampaignHost, service: model.Service,
-                    reading: HostReading) -> HostStep:
+def find_work_hold(campaign: model.Campaign, settings: StepSettings) -> str | None:
+    """Return why no host is handed over for the work, and no command begins; None: nothing."""
+    if campaign.state is not model.CampaignState.RUNNING:
+        return f'the campaign is {campaign.state}'
+    return settings.may_begin
+
+
+def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
+                    reading: HostReading, settings: StepSettings) -> HostStep:
     if service.enabled:
         if host.disabled_at is None:
             return HostStep(deed=Deed.DISABLE)
@@ -145,6 +155,9 @@ def _judge_emptying(host: model.CampaignHost, service: model.Service,
                                + ', '.join(sorted(reading.claimed)))
     if reading.taken_at < host.disabled_at + SETTLE_SECONDS:
         return HostStep(detail='empty; boots that chose the host before may still arrive')
+    hold = find_work_hold(campaign, settings)
+    if hold is not None:
+        return HostStep(detail=f'empty, and not handed over for the work: {hold}')
     return HostStep(state=model.CampaignHostState.HELD)
 
 
@@ -157,14 +170,14 @@ def _judge_held(campaign: model.Campaign, host: model.CampaignHost, service: mod
         return HostStep(trouble=f'host {host.host} is held for maintenance and is no longer '
                                 'empty; empty it and say kronos campaign resume, or leave it out '
                                 'with kronos campaign skip')
-    if not settings.has_command:
-        is_known = host.announced_at is not None and now < host.announced_at + REMIND_SECONDS
-        return HostStep(deed=None if is_known else Deed.ANNOUNCE)
-    if campaign.state is model.CampaignState.ABORTING:
-        return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
-    if campaign.state is not model.CampaignState.RUNNING or settings.may_begin is not None:
-        return HostStep(detail=settings.may_begin or '')
-    return HostStep(deed=Deed.BEGIN_WORK)
+    hold = find_work_hold(campaign, settings)
+    if settings.has_command and host.announced_at is None:
+        if campaign.state is model.CampaignState.ABORTING:
+            return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
+        return HostStep(deed=Deed.BEGIN_WORK) if hold is None else HostStep(detail=hold)
+    # A host that was handed over to people is theirs, also when engines have a command now.
+    is_known = host.announced_at is not None and now < host.announced_at + REMIND_SECONDS
+    return HostStep(deed=None if is_known or hold is not None else Deed.ANNOUNCE)
 
 
 def _judge_working(host: model.CampaignHost, reading: HostReading) -> HostStep:
@@ -175,7 +188,7 @@ def _judge_working(host: model.CampaignHost, reading: HostReading) -> HostStep:
     if reading.command is Command.UNKNOWN:
         return HostStep(
             state=model.CampaignHostState.IN_DOUBT,
-            detail=f'engine {host.worker} ran the command and is gone',
+            detail=f'engine {host.worker} ran the command, and is gone or has lost the scope',
             trouble=f'whether the command of host {host.host} ran to its end is not known, and no '
                     'engine runs it again: see the host, then kronos campaign done or repeat')
     return HostStep(state=model.CampaignHostState.FAILED, detail=str(reading.command),

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import transactions
 _campaign, _host = tables.campaign, tables.campaign_host
 #: States in which the hosts that are to come take no instances.
 _CLOSING = (model.CampaignState.RUNNING.value, model.CampaignState.PAUSED.value)
+_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 #: Hosts that an abort leaves out at once, and the state that each gets.
 _ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
             model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
@@ -259,7 +260,10 @@ class CampaignRepository(transactions.Repository):
 
 
 def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
-    """Return the hosts of a scope's campaign that are still to come, unless a step is opened."""
+    """Return the hosts to come of a scope's campaign while others have begun.
+
+    None while a step is opened: then they take instances.
+    """
     return frozenset(connection.scalars(*_select_closed_hosts(scope)))
 
 
@@ -288,10 +292,13 @@ def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
 
 @statements.build_once
 def _select_closed_hosts(scope: str) -> sa.Select[Any]:
+    begun = _host.alias('begun')
     return sa.select(_host.c.host).join(
         _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
         _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
-        _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value)
+        _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value,
+        sa.exists().where(begun.c.campaign_id == _campaign.c.campaign_id,
+                          begun.c.state.in_(_BEGUN)))
 
 
 def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:

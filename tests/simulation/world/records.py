@@ -70,8 +70,10 @@ class Campaign:
 
     @property
     def closed_hosts(self) -> list[str]:
-        """Hosts that are to come, and to which nothing may move."""
-        return [] if self.opened or self.state not in ('running', 'paused') else [
+        """Hosts that are to come, and to which nothing may move while another has begun."""
+        begun = any(state not in ('to-come', 'done', 'skipped')
+                    for state, _worker in self.hosts.values())
+        return [] if self.opened or not begun or self.state not in ('running', 'paused') else [
             host for host, (state, _worker) in self.hosts.items() if state == 'to-come']
 
     @property

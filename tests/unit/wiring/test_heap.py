@@ -58,6 +58,16 @@ while measure() > most - 40e6 and time.monotonic() < end:
     time.sleep(0.05)
 print(measure() <= most - 40e6)
 '''
+#: Takes the functions of glibc away; before DROP_CYCLE.
+DROP_CYCLE_ELSEWHERE = '''
+import ctypes
+class Library:
+    def __init__(self, name):
+        if sys_argument == 'static':
+            raise OSError
+sys_argument = __import__('sys').argv[3]
+ctypes.CDLL = Library
+'''
 #: Drops an object that refers to itself, then waits until it is gone.
 DROP_CYCLE = '''
 import sys, time, weakref
@@ -103,15 +113,6 @@ def test_free_memory_goes_back_to_the_system(program, limited, seconds, returned
     assert run_program(program, limited, seconds) == returned
 
 
-def test_other_libraries_than_glibc_are_left_alone():
-    """The stand-in has the functions of a library without arenas."""
-    assert run_program('''
-import ctypes, threading
-from kronos_nova.wiring import heap
-class Musl:
-    def __init__(self, name):
-        pass
-ctypes.CDLL = Musl
-heap.limit_heap()
-print(threading.active_count())
-''') == '1'
+@pytest.mark.parametrize('kind', ['musl', 'static'])
+def test_cycles_are_collected_without_the_functions_of_glibc(kind):
+    assert run_program(DROP_CYCLE_ELSEWHERE + DROP_CYCLE, 'limited', 60, kind) == 'True'

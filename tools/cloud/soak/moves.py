@@ -25,6 +25,8 @@ from tools.cloud.client import Cloud
 from tools.cloud.run import Run
 from tools.cloud.soak.daemons import ACCOUNT
 
+#: An executor looks at a migration at least once in so many seconds.
+SOON = 60
 #: Statuses of Nova's migrations that have moved their instance.
 MOVED = ('completed', 'confirmed')
 
@@ -44,7 +46,10 @@ class TaskRecord:
 
 @dataclasses.dataclass(frozen=True)
 class MigrationRecord:
-    """A migration as Nova's database has it, and whether its instance was deleted since."""
+    """A migration as Nova's database has it.
+
+    ``deleted``: a user has deleted its instance at most SOON seconds after its end.
+    """
 
     uuid: str
     instance: str
@@ -108,7 +113,8 @@ def read_tasks(run: Run) -> list[TaskRecord]:
 def read_migrations(run: Run, user: str | None) -> list[MigrationRecord]:
     """Read the migrations that a user asked for, from Nova's database: its API pages them."""
     rows = mariadb.execute(run, [
-        'SELECT m.uuid, m.instance_uuid, m.dest_compute, m.status, i.deleted '
+        'SELECT m.uuid, m.instance_uuid, m.dest_compute, m.status, i.deleted AND '
+        f'TIMESTAMPDIFF(SECOND, m.updated_at, i.deleted_at) <= {SOON} '
         'FROM nova.migrations m JOIN nova.instances i ON i.uuid = m.instance_uuid '
         f"WHERE m.user_id = '{user}'"])
     return [MigrationRecord(str(uuid), str(instance), str(to_host), str(status), bool(deleted))

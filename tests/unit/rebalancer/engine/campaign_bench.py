@@ -86,6 +86,8 @@ class Bench:
         self.silent = set()
         self.payloads = []
         self.number = 0
+        #: Of the monotonic clock.
+        self.seconds = 0.0
         self.renew_engine()
 
     # The engine.
@@ -99,7 +101,7 @@ class Bench:
         self.conductor = campaign_conductor.CampaignConductor(
             self.conf, self.store, lambda host: _Service(self, host), _Programs(self),
             notifications.PlanAnnouncer([self.notify]), self.owner, lambda: self.now,
-            lambda: 0.0)
+            lambda: self.seconds)
 
     def notify(self, event, scope, payload):
         self.events.append((event, payload.get('host')))

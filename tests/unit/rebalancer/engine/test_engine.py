@@ -1888,6 +1888,21 @@ def test_the_notices_of_a_drain_do_not_wait_for_a_plan(world, monkeypatch, obsta
     assert world.store.notices.read_notices(world.clock.now).keys() == {A0}
 
 
+def test_the_error_of_a_plan_outlives_a_defect_of_the_notices(world, monkeypatch, caplog):
+    engine, _told = notify_engine(world)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    state_contracts(world, NOTIFY, *world.collector.cluster.instances)
+    disable(world, 'a')
+    refuse_plan(world, monkeypatch)
+
+    def fail(*_args):
+        raise ZeroDivisionError
+    monkeypatch.setattr(move_notices, 'list_drain_notices', fail)
+    troubles = engine.run_safe_cycle()
+    assert list(troubles) == [model.UNASSIGNED] and 'why' in troubles[model.UNASSIGNED]
+    assert 'the notices of its drains failed as well' in caplog.text
+
+
 def test_the_notices_of_a_drain_last_while_no_plan_can_be_made(world, monkeypatch):
     engine, told = notify_engine(world)
     world.conf.set_override('evacuate_disabled_hosts', True, 'engine')

@@ -13,6 +13,7 @@
 """Programs at hosts: they get the name of the host, and the engine does not wait for them."""
 
 import pathlib
+import signal
 import time
 
 from oslo_config import cfg
@@ -51,10 +52,10 @@ def test_a_program_gets_the_host_and_the_campaign_and_no_secret(write, tmp_path,
     monkeypatch.setenv('OS_PASSWORD', 'hunter2')
     programs = host_programs.HostPrograms()
     log = tmp_path / 'log'
-    path = write(f'echo "$#|$1|$KRONOS_CAMPAIGN|$OS_PASSWORD|$(pwd)" > {log}')
+    path = write(f'echo "$#|$1|$KRONOS_CAMPAIGN|$OS_PASSWORD" > {log}')
     assert programs.start('key', path, 'h 1;$(id)', 60, KRONOS_CAMPAIGN='c1') is None
     assert wait_for_end(programs) is COMMAND.SUCCEEDED
-    assert log.read_text() == '1|h 1;$(id)|c1||/\n'
+    assert log.read_text() == '1|h 1;$(id)|c1|\n'
     assert programs.poll('key') is COMMAND.SUCCEEDED, 'until it is forgotten'
     programs.forget('key')
     assert programs.poll('key') is COMMAND.UNKNOWN
@@ -80,6 +81,30 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(write, tmp_path
     assert programs.poll('key') == 'it was killed, since it did not end in time'
     state = pathlib.Path(f'/proc/{child.read_text().strip()}/stat')
     assert not state.exists() or ') Z ' in state.read_text()
+
+
+def test_a_program_blocks_no_signal_although_the_engine_does(write, tmp_path):
+    """Else timeout, Ansible and other parents could not end their children."""
+    log = tmp_path / 'log'
+    path = write(f'grep -E "SigBlk|SigIgn" /proc/self/status > {log}')
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
+    programs = host_programs.HostPrograms()
+    try:
+        programs.start('key', path, 'h', 60)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert wait_for_end(programs) is COMMAND.SUCCEEDED
+    masks = dict(line.split() for line in log.read_text().splitlines())
+    assert int(masks['SigBlk:'], 16) == 0
+    assert not int(masks['SigIgn:'], 16) & 1 << signal.SIGPIPE - 1
+
+
+def test_a_full_disk_is_why_a_program_was_not_started(write, monkeypatch):
+    def fail():
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(host_programs.tempfile, 'TemporaryFile', fail)
+    assert host_programs.HostPrograms().start('key', write('exit 0'), 'h', 60).endswith(
+        'its output has no place: No space left on device')
 
 
 @pytest.mark.parametrize('host', ['-h', '--reboot-all'])

@@ -384,6 +384,18 @@ def test_successor_goes_on_with_the_abort(writing):
     assert writing.state is TaskState.FAILED
 
 
+def test_post_copy_that_another_user_began_uses_no_step_up(writing):
+    one = writing.new_worker('one', FORCES)
+    # Right before the step would come.
+    while len(writing.driver.answers['read_copy']) == 1 and writing.now < 10**9:
+        writing.passes(1, by=one)
+        if len(writing.steps('read_copy')) >= 8:
+            break
+    writing.driver.answers['read_copy'] = [POSTCOPY]
+    writing.passes(40, by=one)
+    assert steps(writing) == [] and writing.steps('force_completion') == []
+
+
 def test_postcopy_is_recorded_and_not_aborted(writing):
     one = force(writing)
     writing.driver.answers['read_copy'] = [POSTCOPY]

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The search for the hosts with which a campaign goes on, in a bounded time of each cycle."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import planning_pipeline
+
+#: Seconds that the search may take in one cycle.
+SEARCH_SECONDS = 10.0
+#: Hosts whose instances are looked at when no host can be emptied: each costs a plan.
+EXPLAINED = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChosenHosts:
+    """Hosts that begin together; ``opened``: their instances may move onto hosts to come."""
+
+    hosts: tuple[str, ...]
+    opened: bool = False
+
+
+class StepSearch:
+    """Searches of the campaigns of one engine; a search that was cut off goes on later.
+
+    :param monotonic: returns seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        #: By campaign: how many searches in a row were cut off.
+        self._cut_off: dict[str, int] = {}
+
+    def choose_hosts(self, campaign: model.Campaign, to_come: Sequence[str],
+                     outcome: planning_pipeline.PassOutcome) -> ChosenHosts | str:
+        """Return the hosts that begin next, or why none can.
+
+        A host whose instances only wait begins as well if no other one can: owners of instances get
+        their notices from its drain.
+
+        :param to_come: in the order of the campaign.
+        """
+        cluster, options = outcome.cluster, outcome.request.options
+        ready = [host for host in to_come if host in cluster.scope_hosts
+                 and (service := cluster.services.get(host)) is not None and service.available]
+        if not ready:
+            return f'{to_come[0]} is down, disabled for another reason, or not in the scope'
+        together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
+        if together < 1:
+            return 'max_drain_fraction: too many hosts of the scope are disabled'
+        tries = self._cut_off.pop(campaign.campaign_id, 0)
+        # Smaller steps, and other hosts first, than the search that was cut off.
+        together = max(1, together >> tries)
+        first = tries % len(ready)
+        ends_at = self._monotonic() + SEARCH_SECONDS
+        cloud = campaign_forecasts.SupposedCloud(outcome.request, outcome.certificate)
+        found = campaign_forecasts.find_step(
+            cloud, [*ready[first:], *ready[:first]], to_come, together,
+            lambda: self._monotonic() >= ends_at)
+        if found is not None:
+            _cloud, hosts, plans = found
+            return ChosenHosts(hosts, any(
+                move.to_host in to_come for plan, _request in plans for move in plan.moves))
+        if self._monotonic() >= ends_at:
+            self._cut_off[campaign.campaign_id] = tries + 1
+            return (f'the search for the next hosts was cut off after {SEARCH_SECONDS:.0f} s, and '
+                    'goes on in the next cycle')
+        return _choose_waiting_host(cloud, ready)
+
+
+def _choose_waiting_host(cloud: campaign_forecasts.SupposedCloud,
+                         ready: Sequence[str]) -> ChosenHosts | str:
+    """Return the first host whose instances all leave later, or why the first host keeps some."""
+    reasons = []
+    for host in ready[:EXPLAINED]:
+        blocked = cloud.explain_host(host)
+        if blocked and all(instance.later for instance in blocked):
+            return ChosenHosts((host,))
+        reasons += [f'{host}: {instance.reason}' for instance in blocked if not instance.later][:1]
+    return 'no host can be emptied now; ' + (
+        reasons[0] if reasons else f'{ready[0]}: no plan was found')
