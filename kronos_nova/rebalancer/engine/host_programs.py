@@ -54,7 +54,8 @@ class HostPrograms:
     def start(self, key: str, path: str, host: str, seconds: float, **variables: str) -> str | None:
         """Start a program in a session of its own.
 
-        It gets no signal of the engine's, and blocks none: a daemon blocks its signals.
+        It gets no signal of the engine's, and blocks none: a daemon blocks its signals. A service
+        manager may end it with the engine.
 
         :param seconds: after which :meth:`poll` kills it.
         :param variables: for its environment.
