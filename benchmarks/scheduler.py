@@ -71,7 +71,7 @@ from kronos_nova.weighers import failure_domains
 from kronos_nova.weighers import project_cache
 
 CONF = nova.conf.CONF
-OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
+OURS = ('KronosPlacementFilter', 'KronosCapacityFilter', 'KronosWeigher')
 #: Nova's default ones that ask no service of its own.
 STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                  'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')

@@ -30,6 +30,7 @@ ANCESTOR = 'kronos-openstack'
 NOVA_FILTERS = 'nova.scheduler.filters.all_filters'
 NOVA_WEIGHERS = 'nova.scheduler.weights.all_weighers'
 OUR_FILTERS = 'kronos_nova.filters.all_filters'
+CAPACITY_FILTER = 'KronosCapacityFilter'
 OUR_WEIGHERS = 'kronos_nova.weighers.all_weighers'
 SOFT_WEIGHERS = frozenset(
     f'nova.scheduler.weights.affinity.ServerGroupSoft{kind}Weigher'
@@ -161,6 +162,11 @@ def _list_traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
         yield (f'[filter_scheduler] weight_classes does not name {NOVA_WEIGHERS}: Nova looks '
                'for these very words, and refuses servers of soft groups '
                '(UnsupportedPolicyException) without. Restate it.')
+    if later := enabled[enabled.index(CAPACITY_FILTER) + 1:] if CAPACITY_FILTER in enabled else []:
+        yield (f'[filter_scheduler] enabled_filters names {", ".join(later)} after '
+               f'{CAPACITY_FILTER}, which keeps a host above a ceiling, or a reserve, for boots that '
+               'have no other one, and must know the others: such boots may fail with No valid '
+               f'host. Write {CAPACITY_FILTER} last.')
     twice = sorted({name for name in weighers if weighers.count(name) > 1})
     if OUR_WEIGHERS in weighers:
         twice += [name for name in weighers if name.startswith('kronos_nova.')
