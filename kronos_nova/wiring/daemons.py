@@ -190,7 +190,8 @@ def limit_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                 now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
         except Exception as e:  # a client of memcached raises many kinds
             LOG.warning('nova-scheduler could not be told how far boots may fill the hosts of '
-                        'scope %s: %s. The limits before hold for a while; see [kronos_channel].', scope, e)
+                        'scope %s: %s. The limits before hold for a while; see [kronos_channel].',
+                        scope, e)
 
     return publish_limits
 

@@ -182,7 +182,8 @@ def uncertified(minutes):
             tally.record_planned_cycle(
                 {**cycle_report.render_failed_scope(scope, ''), 'timings': {}},
                 model.ClusterScores({}), 60.0 * minute, False, failover=mode)
-        for name, (scope, *_), value in samples.list_tally_samples(tally.copy_tally(), 'nova', False):
+        for name, (scope, *_), value in samples.list_tally_samples(
+                tally.copy_tally(), 'nova', host_scores=False):
             if name.endswith('_timestamp_seconds'):
                 values.setdefault((name, scope), []).append(f'{value:.0f}')
     return [series(name, ' '.join(points), scope=scope, **DAEMON)

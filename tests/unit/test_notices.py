@@ -101,7 +101,7 @@ def test_limits_of_all_scopes_hold_together():
 
 @pytest.mark.parametrize('answer', [ConnectionError(), None])
 def test_limits_hold_until_their_expiry_without_the_cache(answer):
-    """A dead server of two, and one that was restarted, answer that there is no record."""
+    """A dead server of two, and one that was restarted, answer without a record."""
     notices, now = board(), time.time()
     assert merge(notices, 'blue', blue=(LIMITS, now + 60)) == LIMITS
     assert merge(notices, 'blue', blue=answer) == LIMITS
@@ -122,7 +122,7 @@ def test_scope_whose_limits_have_expired_leaves_those_of_others():
 
 
 def test_publication_that_does_not_name_a_scope_leaves_its_limits():
-    """That of an engine of the release before; or there is none."""
+    """That of an engine of the release before, or a cache that has lost it."""
     notices, until = board(), time.time() + 60
     newer = {'h1': model.BootLimit(4.0)}
     assert merge(notices, 'blue', blue=(LIMITS, until)) == LIMITS
@@ -138,6 +138,9 @@ def test_empty_record_ends_the_limits_of_its_scope_alone():
     merge(notices, 'blue', 'red', blue=(LIMITS, until), red=(other, until))
     assert merge(notices, 'blue', 'red', blue=({}, until), red=(other, until)) == other
     assert merge(notices, 'red') == other, 'a record that has ended does not come back'
+    merge(notices, 'blue', 'red', blue=({}, until - 30), red=(other, until))
+    with mock.patch.object(time, 'time', autospec=True, return_value=until - 20):
+        assert notices.read_boot_limits() == other, 'nor does it end others when it expires'
 
 
 def test_failed_read_of_the_publication_renews_the_limits():
