@@ -162,7 +162,8 @@ def _list_traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
         yield (f'[filter_scheduler] weight_classes does not name {NOVA_WEIGHERS}: Nova looks '
                'for these very words, and refuses servers of soft groups '
                '(UnsupportedPolicyException) without. Restate it.')
-    if later := enabled[enabled.index(CAPACITY_FILTER) + 1:] if CAPACITY_FILTER in enabled else []:
+    later = enabled[enabled.index(CAPACITY_FILTER) + 1:] if CAPACITY_FILTER in enabled else []
+    if later:
         yield (f'[filter_scheduler] enabled_filters names {", ".join(later)} after '
                f'{CAPACITY_FILTER}, which keeps a host above a ceiling, or a reserve, for boots that '
                'have no other one, and must know the others: such boots may fail with No valid '
