@@ -165,9 +165,9 @@ def _list_traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
     later = enabled[enabled.index(CAPACITY_FILTER) + 1:] if CAPACITY_FILTER in enabled else []
     if later:
         yield (f'[filter_scheduler] enabled_filters names {", ".join(later)} after '
-               f'{CAPACITY_FILTER}, which keeps a host above a ceiling, or a reserve, for boots that '
-               'have no other one, and must know the others: such boots may fail with No valid '
-               f'host. Write {CAPACITY_FILTER} last.')
+               f'{CAPACITY_FILTER}, which passes reserved hosts, and those above a ceiling, only '
+               'where no other host passes: boots whose other hosts a later filter refuses fail '
+               f'with No valid host. Write {CAPACITY_FILTER} last.')
     twice = sorted({name for name in weighers if weighers.count(name) > 1})
     if OUR_WEIGHERS in weighers:
         twice += [name for name in weighers if name.startswith('kronos_nova.')
