@@ -71,7 +71,7 @@ from kronos_nova.weighers import failure_domains
 from kronos_nova.weighers import project_cache
 
 CONF = nova.conf.CONF
-OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
+OURS = ('KronosPlacementFilter', 'KronosCapacityFilter', 'KronosWeigher')
 #: Nova's default ones that ask no service of its own.
 STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                  'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
@@ -168,7 +168,7 @@ def prepared(states: list[Any]) -> Iterator[None]:
         feed_channel.FeedChannel(CONF).write(feed_channel.PublishedState(
             draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
             flights=(model.InFlightMove('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
-            expires_at=now + 3000, limited_scopes=frozenset({SCOPE})))
+            expires_at=now + 3000, scopes=frozenset({SCOPE})))
         # Each host keeps a reserve; every tenth has no more to give.
         feed_channel.FeedChannel(CONF).write_boot_limits(SCOPE, {
             state.host: model.BootLimit(0 if i % 10 == 0 else 250, 393216, 4000)

@@ -73,7 +73,7 @@ function configure_kronos_scheduler {
     iniset_multiline $NOVA_CONF filter_scheduler available_filters \
         nova.scheduler.filters.all_filters kronos_nova.filters.all_filters
     iniset $NOVA_CONF filter_scheduler enabled_filters \
-        "$KRONOS_NOVA_FILTERS,KronosCapacityFilter,KronosPlacementFilter"
+        "$KRONOS_NOVA_FILTERS,KronosPlacementFilter,KronosCapacityFilter"
     iniset $NOVA_CONF filter_scheduler weight_classes \
         "nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers"
     iniset $NOVA_CONF filter_scheduler kronos_weight_multiplier "$KRONOS_WEIGHT_MULTIPLIER"

@@ -30,6 +30,7 @@ ANCESTOR = 'kronos-openstack'
 NOVA_FILTERS = 'nova.scheduler.filters.all_filters'
 NOVA_WEIGHERS = 'nova.scheduler.weights.all_weighers'
 OUR_FILTERS = 'kronos_nova.filters.all_filters'
+CAPACITY_FILTER = 'KronosCapacityFilter'
 OUR_WEIGHERS = 'kronos_nova.weighers.all_weighers'
 SOFT_WEIGHERS = frozenset(
     f'nova.scheduler.weights.affinity.ServerGroupSoft{kind}Weigher'
@@ -161,6 +162,12 @@ def _list_traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
         yield (f'[filter_scheduler] weight_classes does not name {NOVA_WEIGHERS}: Nova looks '
                'for these very words, and refuses servers of soft groups '
                '(UnsupportedPolicyException) without. Restate it.')
+    later = enabled[enabled.index(CAPACITY_FILTER) + 1:] if CAPACITY_FILTER in enabled else []
+    if later:
+        yield (f'[filter_scheduler] enabled_filters names {", ".join(later)} after '
+               f'{CAPACITY_FILTER}, which passes reserved hosts, and those above a ceiling, only '
+               'where no other host passes: boots whose other hosts a later filter refuses fail '
+               f'with No valid host. Write {CAPACITY_FILTER} last.')
     twice = sorted({name for name in weighers if weighers.count(name) > 1})
     if OUR_WEIGHERS in weighers:
         twice += [name for name in weighers if name.startswith('kronos_nova.')

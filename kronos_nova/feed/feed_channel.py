@@ -64,8 +64,8 @@ class PublishedState:
     ``draining`` hosts are being emptied; ``quarantined`` hosts refused moves
     lately; ``flights`` are migrations under way, of instances that belong to a
     server group first. It is void after ``expires_at`` (epoch): an engine that died
-    in the middle of a drain closes no host for ever. Boots keep the limits of
-    ``limited_scopes``, which have records of their own.
+    in the middle of a drain closes no host for ever. ``scopes`` are those that any engine plans:
+    each has a record of its own with the limits of boots.
     """
 
     draining: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class PublishedState:
     flights: tuple[model.InFlightMove, ...] = ()
     written_at: float = 0.0
     expires_at: float = 0.0
-    limited_scopes: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
 
 
 class FeedChannel:
@@ -98,7 +98,7 @@ class FeedChannel:
             'draining': sorted(published.draining),
             'quarantined': sorted(published.quarantined),
             'flights': [[f.instance_uuid, f.from_host, f.to_host] for f in published.flights],
-            'limited_scopes': sorted(published.limited_scopes),
+            'scopes': sorted(published.scopes),
             'written_at': published.written_at,
             'expires_at': published.expires_at,
         }))
@@ -126,11 +126,12 @@ class FeedChannel:
         if value is None:
             return None
         usage, written_at, expires_at = _parse_usage(value)
-        return (usage, expires_at) if _is_current(written_at, expires_at, now) else None
+        until = _find_expiry(written_at, expires_at, now)
+        return None if until is None else (usage, until)
 
     def write_boot_limits(self, scope: str, limits: Mapping[str, model.BootLimit],
                           written_at: float, expires_at: float) -> None:
-        """Write the limits of boots on the hosts of a scope."""
+        """Write the limits of boots on the hosts of a scope; empty ones end those before."""
         self._cache.set(_make_limits_key(scope), json.dumps({
             'version': LIMITS_VERSION,
             'limits': [[host, *(amount if math.isfinite(amount) else None for amount in limit)]
@@ -141,7 +142,7 @@ class FeedChannel:
 
     def read_boot_limits(self, scope: str, now: float | None = None,
                          ) -> tuple[dict[str, model.BootLimit], float] | None:
-        """Return the limits that hold now, and until when (epoch); None without any.
+        """Return the limits that hold now, and until when (epoch); None without a record.
 
         :raises ValueError, RecordRefused: the record is not ours.
         """
@@ -149,7 +150,8 @@ class FeedChannel:
         if value is None:
             return None
         limits, written_at, expires_at = _parse_limits(value)
-        return (limits, expires_at) if _is_current(written_at, expires_at, now) else None
+        until = _find_expiry(written_at, expires_at, now)
+        return None if until is None else (limits, until)
 
     def read(self, now: float | None = None) -> PublishedState | None:
         """Return the state that holds now, or None.
@@ -160,7 +162,8 @@ class FeedChannel:
         if value is None:
             return None
         published = _parse(value)
-        return published if _is_current(published.written_at, published.expires_at, now) else None
+        until = _find_expiry(published.written_at, published.expires_at, now)
+        return None if until is None else dataclasses.replace(published, expires_at=until)
 
 
 def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move, float]] = (),
@@ -187,9 +190,11 @@ def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move,
         f.instance_uuid not in grouped, f.instance_uuid not in hinted))[:MAX_MOVES])
 
 
-def _is_current(written_at: float, expires_at: float, now: float | None) -> bool:
+def _find_expiry(written_at: float, expires_at: float, now: float | None) -> float | None:
+    """Return until when a record holds (epoch), MAX_AGE at most; None if it is void now."""
     now = time.time() if now is None else now
-    return now - MAX_AGE < written_at <= now + MAX_AGE and now < expires_at <= now + MAX_AGE
+    until = min(expires_at, written_at + MAX_AGE, now + MAX_AGE)
+    return until if written_at <= now + MAX_AGE and now < until else None
 
 
 def usage_key(policy: policies.Policy) -> str:
@@ -223,8 +228,8 @@ def _parse(value: Any) -> PublishedState:
         quarantined=_parse_names(document, 'quarantined'),
         flights=tuple(flights),
         # An engine of the release before writes none.
-        limited_scopes=frozenset(sorted(_parse_names(document, 'limited_scopes'))[:MAX_SCOPES])
-        if 'limited_scopes' in document else frozenset(),
+        scopes=frozenset(sorted(_parse_names(document, 'scopes'))[:MAX_SCOPES])
+        if 'scopes' in document else frozenset(),
         written_at=_parse_number(document.get('written_at')),
         expires_at=_parse_number(document.get('expires_at')))
 

@@ -47,6 +47,8 @@ class KronosCapacityFilter(base.KronosFilter):
     Before that, it leaves out the hosts on which the request would take room that the failover
     certificate needs (:class:`model.BootLimit`). When no other host passes, it admits them, unless
     ``failover_reserve`` is ``keep``. While the engine publishes no limits, it leaves out none.
+
+    It must be the last filter: a later one could refuse the only host that passes it.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
@@ -54,15 +56,18 @@ class KronosCapacityFilter(base.KronosFilter):
             return hosts
         door = runtime.get_runtime()
         groups = door.list_scored_groups(hosts)
-        reserved = _list_reserved_hosts(door, hosts, spec)
+        if door.conf.kronos.unknown_hosts == 'exclude':
+            groups = _drop_unscored_hosts(groups)
+        reserved = _list_reserved_hosts(door, groups, spec)
         passing = _judge_load(door, _drop_hosts(groups, reserved), spec)
         if reserved and not passing:
             if door.conf.kronos.failover_reserve != 'keep':
                 passing = _judge_load(door, groups, spec)
-            elif len(reserved) == len(hosts):
+            else:
                 LOG.warning('kronos: instance %s is refused %s, because failover_reserve is keep '
-                            'and the instances of a failed host would need the room',
-                            spec.instance_uuid, plurals.count_noun(len(hosts), 'host'))
+                            'and the instances of a failed host would need the room; no other '
+                            'host passes', spec.instance_uuid,
+                            plurals.count_noun(len(reserved), 'host'))
         if len(passing) == len(hosts):
             return hosts
         passing_ids = {id(h) for h in passing}
@@ -74,8 +79,6 @@ def _judge_load(door: runtime.SchedulerRuntime, groups: list[score_cache.ScoredH
     """Return the hosts that pass by their measured load."""
     admitted: list[Any] = []
     passing: list[Any] = []
-    if door.conf.kronos.unknown_hosts == 'exclude':
-        groups = _drop_unscored_hosts(groups)
     for group in groups:
         if group.snapshot is not None:
             admitted += group.hosts
@@ -91,14 +94,17 @@ def _judge_load(door: runtime.SchedulerRuntime, groups: list[score_cache.ScoredH
 
 
 def find_limit_excesses(host: Any, limit: model.BootLimit, spec: Any) -> list[str]:
-    """Return what the request would take of the reserve of a host, in words; empty: nothing."""
+    """Return what the request would take of the reserve of a host, in words; empty: nothing.
+
+    A class of which it takes nothing is not judged.
+    """
     names = ('vCPUs', 'MiB of memory', 'GiB of disk')
     try:
         allocated = (host.vcpus_used, host.total_usable_ram_mb - host.free_ram_mb,
                      host.disk_mb_used / 1024)
         return [f'{used + more:g} {name} would be in use, above {most:g}'
                 for used, more, most, name in zip(allocated, _sum_request(spec), limit, names,
-                                                  strict=True) if used + more > most]
+                                                  strict=True) if more and used + more > most]
     except (AttributeError, TypeError):
         return []
 
@@ -110,24 +116,30 @@ def _sum_request(spec: Any) -> tuple[float, float, float]:
     return spec.vcpus, spec.memory_mb, local if is_volume_backed else local + spec.root_gb
 
 
-def _list_reserved_hosts(door: runtime.SchedulerRuntime, hosts: list[Any], spec: Any) -> set[int]:
+def _list_reserved_hosts(door: runtime.SchedulerRuntime, groups: list[score_cache.ScoredHosts],
+                         spec: Any) -> set[int]:
     """Return the ids of the hosts on which the request would take room of the reserve."""
     limits = door.notices.read_boot_limits()
     if not limits or door.conf.kronos.failover_reserve == 'ignore':
         return set()
     request = _sum_request(spec)
-    return {id(host) for host in hosts
+    return {id(host) for group in groups for host in group.hosts
             if (limit := limits.get(host.host)) is not None and _exceeds(host, limit, *request)}
 
 
 def _exceeds(host: Any, limit: model.BootLimit, vcpus: float, memory_mb: float,
              disk_gb: float) -> bool:
-    """Return whether the amounts exceed the limit; False if nova-compute has reported nothing."""
+    """Return whether the amounts exceed the limit; False if nova-compute has reported nothing.
+
+    An amount of 0 exceeds none, also on a host that is above the limit.
+    """
     most_vcpus, most_memory_mb, most_disk_gb = limit
     try:
-        return bool(host.vcpus_used + vcpus > most_vcpus
-                    or host.total_usable_ram_mb - host.free_ram_mb + memory_mb > most_memory_mb
-                    or host.disk_mb_used / 1024 + disk_gb > most_disk_gb)
+        return bool(
+            vcpus and host.vcpus_used + vcpus > most_vcpus
+            or memory_mb and (host.total_usable_ram_mb - host.free_ram_mb + memory_mb
+                              > most_memory_mb)
+            or disk_gb and host.disk_mb_used / 1024 + disk_gb > most_disk_gb)
     except (AttributeError, TypeError):
         return False
 

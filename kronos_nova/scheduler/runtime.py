@@ -97,12 +97,14 @@ class NoticeBoard:
             self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
         try:
             self._newest = self._channel[1].read()
-            self._limits = self._merge_limits(self._channel[1])
         finally:
             try:
-                self._scores.replace_usages(self._read_usages(self._channel[1]))
+                self._limits = self._merge_limits(self._channel[1])
             finally:
-                self._publish_record(time.monotonic())
+                try:
+                    self._scores.replace_usages(self._read_usages(self._channel[1]))
+                finally:
+                    self._publish_record(time.monotonic())
 
     def _publish_record(self, now: float) -> None:
         """Publish this worker's record when it is due; a failure costs the record alone."""
@@ -140,22 +142,25 @@ class NoticeBoard:
                       ) -> tuple[Mapping[str, model.BootLimit], float]:
         """Return the limits of all scopes together, and until when none has expired.
 
-        Of a scope whose record cannot be read the earlier limits hold until they expire.
+        The earlier limits of a scope hold until they expire, also where the publication does not
+        name it and where it has no record: a cache may lose one, and the engine of another scope
+        may know no limits. An empty record ends them.
         """
-        scopes = frozenset() if self._newest is None else self._newest.limited_scopes
+        scopes = frozenset() if self._newest is None else self._newest.scopes
         kept, now = self._scope_limits, time.time()
-        self._scope_limits = {}
-        for scope in scopes:
+        held: dict[str, tuple[dict[str, model.BootLimit], float]] = {}
+        for scope in sorted(scopes | kept.keys())[:feed_channel.MAX_SCOPES]:
+            found = None
             try:
                 found = channel.read_boot_limits(scope)
             except Exception as e:  # a cache backend raises any kind
                 self._faults.count_swallowed_error('limits of the failover certificates', e)
-                found = kept.get(scope)
-            if found is not None and now < found[1]:
-                self._scope_limits[scope] = found
-        return ({host: limit for limits, _ in self._scope_limits.values()
-                 for host, limit in limits.items()},
-                min((until for _, until in self._scope_limits.values()), default=0.0))
+            found = found or kept.get(scope)
+            if found is not None and found[0] and now < found[1]:
+                held[scope] = found
+        self._scope_limits = held
+        return ({host: limit for limits, _ in held.values() for host, limit in limits.items()},
+                min((until for _, until in held.values()), default=0.0))
 
     def stop(self) -> None:
         self._refresher.stop()

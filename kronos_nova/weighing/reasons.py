@@ -86,15 +86,16 @@ def _explain_own_filter(filter_: Any, refused: list[Any], hosts: list[Any],
 
 def _too_full(host: Any, spec: Any) -> str:
     door = runtime.get_runtime()
+    group = door.list_scored_groups([host])[0]
+    if (group.snapshot is not None and door.conf.kronos.unknown_hosts == 'exclude'
+            and host.host not in group.snapshot.loads):
+        return 'it has no score, and unknown_hosts is exclude'
     limit = door.notices.read_boot_limits().get(host.host)
     if limit is not None and door.conf.kronos.failover_reserve != 'ignore' and (
             reserved := capacity.find_limit_excesses(host, limit, spec)):
         return f'instances of a failed host need its room: {"; ".join(reserved)}'
-    group = door.list_scored_groups([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'
-    if door.conf.kronos.unknown_hosts == 'exclude' and host.host not in group.snapshot.loads:
-        return 'it has no score, and unknown_hosts is exclude'
     excesses = []
     for ceiling in group.snapshot.ceilings:
         load = depletion.project_loads([host], ceiling.loads,

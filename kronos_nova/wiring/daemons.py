@@ -139,12 +139,12 @@ def make_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     channel = feed_channel.FeedChannel(conf)
 
     def publish_drains(draining: frozenset[str], history: model.MoveHistory,
-                       cluster: model.Cluster, now: float, limited_scopes: frozenset[str]) -> None:
+                       cluster: model.Cluster, now: float, scopes: frozenset[str]) -> None:
         try:
             channel.write(feed_channel.PublishedState(
                 draining=draining, quarantined=history.quarantined_hosts,
                 flights=feed_channel.choose_flights(cluster, history.completed, now),
-                limited_scopes=limited_scopes, written_at=now,
+                scopes=scopes, written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
         except Exception as e:  # a client of memcached raises many kinds
             LOG.warning('nova-scheduler could not be told about drains and moves under way: '
@@ -189,8 +189,9 @@ def limit_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                 scope, limits, now,
                 now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
         except Exception as e:  # a client of memcached raises many kinds
-            LOG.warning('nova-scheduler could not be told what the failover certificate of scope '
-                        '%s needs: %s. Boots go on without it; see [kronos_channel].', scope, e)
+            LOG.warning('nova-scheduler could not be told how far boots may fill the hosts of '
+                        'scope %s: %s. The limits before hold for a while; see [kronos_channel].',
+                        scope, e)
 
     return publish_limits
 

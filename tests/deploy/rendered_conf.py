@@ -29,7 +29,7 @@ from tests.deploy import kolla_cloud
 DAEMONS = ('kronos-engine', 'kronos-executor', 'kronos-migfra')
 #: What we say in nova.conf besides what Nova and kolla-ansible say.
 OURS = {'available_filters': ['kronos_nova.filters.all_filters'],
-        'enabled_filters': ['KronosCapacityFilter', 'KronosPlacementFilter'],
+        'enabled_filters': ['KronosPlacementFilter', 'KronosCapacityFilter'],
         'weight_classes': ['kronos_nova.weighers.all_weighers']}
 SNIPPET = 'deploy/kolla-ansible/examples/config/nova/nova-scheduler.conf'
 

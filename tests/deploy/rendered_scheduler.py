@@ -73,7 +73,7 @@ class RenderedTestCase(scores.ScoredTestCase):
         self.assertEqual(
             ['ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
              'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
-             'KronosCapacityFilter', 'KronosPlacementFilter'],
+             'KronosPlacementFilter', 'KronosCapacityFilter'],
             [type(filter_).__name__ for filter_ in manager.enabled_filters])
         self.assertIn('KronosWeigher', [type(each).__name__ for each in manager.weighers])
         self.assertIn('RAMWeigher', [type(each).__name__ for each in manager.weighers])

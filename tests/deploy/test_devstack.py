@@ -286,7 +286,7 @@ def test_nova_scheduler_accepts_nova_conf(stacked):
     assert found['available'] == ['nova.scheduler.filters.all_filters',
                                   'kronos_nova.filters.all_filters']
     assert set(found['defaults']) <= set(found['enabled']) <= set(found['known'])
-    assert found['enabled'][-2:] == ['KronosCapacityFilter', 'KronosPlacementFilter']
+    assert found['enabled'][-2:] == ['KronosPlacementFilter', 'KronosCapacityFilter']
     assert found['weights'][0] == 'nova.scheduler.weights.all_weighers'
     assert {'KronosWeigher', 'RAMWeigher'} <= set(found['weighers'])
     assert found['policies'] == [str(stacked.home / 'kronos/policies.yaml')]

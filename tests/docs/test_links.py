@@ -114,6 +114,6 @@ def test_checklist_of_a_filter_names_each_list_of_enabled_filters():
     lists = {str(path.relative_to(TOP)) for place in (
         'devstack', 'deploy', 'tools', 'tests/functional', 'doc/source/install')
         for path in (TOP / place).rglob('*.*') if path.suffix in {'.sh', '.conf', '.py', '.rst'}
-        and re.search(r"KronosCapacityFilter'?,\s*'?KronosPlacementFilter'?[\])\s\"]",
+        and re.search(r"KronosPlacementFilter'?,\s*'?KronosCapacityFilter'?[\])\s\"]",
                       path.read_text()) and not path.name.startswith('test_')}
     assert len(lists) == 5 and lists <= named

@@ -103,7 +103,7 @@ class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTes
             return
         scheduler_conf.register(CONF)
         enabled = [*CONF.filter_scheduler.enabled_filters,
-                   'KronosCapacityFilter', 'KronosPlacementFilter']
+                   'KronosPlacementFilter', 'KronosCapacityFilter']
         self.flags(
             available_filters=['nova.scheduler.filters.all_filters',
                                'kronos_nova.filters.all_filters'],

@@ -40,7 +40,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
 
     def test_boots_follow_changing_scores(self):
         manager = self.scheduler_service.manager.host_manager
-        self.assertEqual(['KronosCapacityFilter', 'KronosPlacementFilter'],
+        self.assertEqual(['KronosPlacementFilter', 'KronosCapacityFilter'],
                          [type(f).__name__ for f in manager.enabled_filters][-2:])
         self.assertIn('KronosWeigher', [type(w).__name__ for w in manager.weighers])
         self.occupy()

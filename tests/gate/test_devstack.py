@@ -222,7 +222,7 @@ def test_nova_conf_has_our_filters_beside_those_of_devstack(stacked):
         'available_filters = kronos_nova.filters.all_filters']
     (enabled,) = (line for line in lines if line.startswith('enabled_filters'))
     assert 'ComputeFilter,' in enabled
-    assert enabled.endswith(',KronosCapacityFilter,KronosPlacementFilter')
+    assert enabled.endswith(',KronosPlacementFilter,KronosCapacityFilter')
     assert f'policies_file = {stacked.home}/kronos/policies.yaml' in lines
     for folder in ('nova', 'placement'):
         assert (stacked.home / folder / 'policy.d/kronos.yaml').exists()

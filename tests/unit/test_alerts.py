@@ -21,7 +21,11 @@ import subprocess
 import pytest
 import yaml
 
+from kronos_nova import model
 from kronos_nova.rebalancer.monitoring import catalogue
+from kronos_nova.rebalancer.monitoring import samples
+from kronos_nova.rebalancer.monitoring import stats
+from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.store import outcomes
 from tests import ci
 
@@ -170,8 +174,25 @@ CASES = {
         [{'scheduler': 'one', 'where': 'KronosWeigher', 'error': 'KeyError'},
          {'scheduler': 'one', 'where': 'kronos-noticeboard', 'error': 'TimeoutError'}]),
 }
+def uncertified(minutes):
+    """The series of an engine that never certifies one scope, and should not certify another."""
+    tally, values = stats.DaemonTally(), {}
+    for minute in range(minutes):
+        for scope, mode in (('bad', model.FailoverMode.ENFORCE), ('good', model.FailoverMode.OFF)):
+            tally.record_planned_cycle(
+                {**cycle_report.render_failed_scope(scope, ''), 'timings': {}},
+                model.ClusterScores({}), 60.0 * minute, False, failover=mode)
+        for name, (scope, *_), value in samples.list_tally_samples(
+                tally.copy_tally(), 'nova', host_scores=False):
+            if name.endswith('_timestamp_seconds'):
+                values.setdefault((name, scope), []).append(f'{value:.0f}')
+    return [series(name, ' '.join(points), scope=scope, **DAEMON)
+            for (name, scope), points in values.items()]
+
+
 #: Of other series: name -> alert, series, minutes after which it fires, labels.
 MORE = {
+    'no certificate was ever made': ('KronosFailoverUncertified', uncertified(60), 45, [BAD]),
     'every engine is dead': (
         'KronosScopeNotPlanned',
         [series(name, f'{values} stale', **labels, **DAEMON) for name, values, labels in (

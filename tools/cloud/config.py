@@ -27,7 +27,7 @@ NOVA_FILTERS = (
     'ServerGroupAntiAffinityFilter',
     'ServerGroupAffinityFilter',
 )
-KRONOS_FILTERS = ('KronosCapacityFilter', 'KronosPlacementFilter')
+KRONOS_FILTERS = ('KronosPlacementFilter', 'KronosCapacityFilter')
 
 #: Job of an exporter -> its usual port, which the label instance names.
 EXPORTER_PORTS = {'node': 9100, 'libvirt': 9177}

@@ -309,13 +309,13 @@ class Engine:
             rows.append(row)
             self._tally.record_planned_cycle(
                 row, outcome.scores, self._clock(), self._conf.engine.dry_run,
-                len(drain_requests.list_waiting_hosts(outcome.cluster, outcome.request.options)))
+                len(drain_requests.list_waiting_hosts(outcome.cluster, outcome.request.options)),
+                outcome.request.options.failover)
             self._log.log_scores(scope, outcome.scores)
             self._log.log_decisions(row)
         if not self._conf.engine.dry_run:
             self._scheduler.publish_limits(outcomes)
-            self._scheduler.publish_moves(
-                cluster, leased if self._conf.engine.failover == 'enforce' else frozenset())
+            self._scheduler.publish_moves(cluster, leased)
         if not self._stopping.is_set():
             self._scheduler.publish_usage(cluster, samples, policy_set)
             self._readings.publish_cycle(cluster, named, outcomes,

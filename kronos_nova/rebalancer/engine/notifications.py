@@ -258,21 +258,23 @@ class SchedulerPublisher:
     def publish_limits(self, outcomes: Sequence[planning_pipeline.PassOutcome]) -> None:
         """Publish the limits that keep the failover certificates, where plans keep them as well.
 
-        Without a new certificate of a scope the limits before hold until they expire.
+        Without a new certificate of a scope the limits before hold until they expire. Where plans
+        keep none, a record without limits ends them.
         """
         if self._publish_limits is None:
             return
         for outcome in outcomes:
-            if (outcome.certificate is not None and outcome.certificate.hold is None
-                    and outcome.request.options.failover is model.FailoverMode.ENFORCE):
-                self._publish_limits(
-                    outcome.plan.scope,
-                    failover_reserve.compute_boot_limits(outcome.certificate), self._clock())
+            limits: Mapping[str, model.BootLimit] = {}
+            if outcome.request.options.failover is model.FailoverMode.ENFORCE:
+                if outcome.certificate is None or outcome.certificate.hold is not None:
+                    continue
+                limits = failover_reserve.compute_boot_limits(outcome.certificate)
+            self._publish_limits(outcome.plan.scope, limits, self._clock())
 
-    def publish_moves(self, cluster: model.Cluster, limited_scopes: frozenset[str]) -> None:
+    def publish_moves(self, cluster: model.Cluster, scopes: frozenset[str]) -> None:
         """Publish the drains and moves of all scopes, also of other engines and failed ones.
 
-        :param limited_scopes: scopes whose limits for boots hold.
+        :param scopes: scopes that this engine or another one plans.
         """
         if self._publish is None:
             return
@@ -285,7 +287,7 @@ class SchedulerPublisher:
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
-        self._publish(draining, history, cluster, now, limited_scopes)
+        self._publish(draining, history, cluster, now, scopes)
 
     def publish_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                       policy_set: policies.PolicySet) -> None:

@@ -121,8 +121,9 @@ def _list_metrics() -> tuple[MetricEntry, ...]:
                     'Instances that no host may take if their own fails, also after moves: they '
                     'count for no unsafe host.'),
         MetricEntry('kronos_failover_certified_timestamp_seconds', gauge, engine, ('scope',),
-                    'When this engine last certified the scope, with any result. Missing with '
-                    '[engine] failover = off, and before the first certificate.'),
+                    'When this engine last certified the scope, with any result; before the first '
+                    'certificate, when it first planned the scope. Missing with [engine] failover '
+                    '= off.'),
         MetricEntry('kronos_plans_total', counter, engine, ('scope', 'dry_run'),
                     'Plans with moves; with dry_run true they are not carried out.'),
         MetricEntry('kronos_planned_moves_total', counter, engine,

@@ -87,7 +87,8 @@ class ScopeReading:
 class TallyCopy:
     """A copy of a tally.
 
-    ``planned_at`` and ``certified_at`` (the last failover certificate) in epoch seconds, by scope;
+    ``planned_at`` and ``certified_at`` (the last failover certificate, else the first cycle
+    that should have had one) in epoch seconds, by scope;
     ``readings`` lack the scopes whose last cycle failed,
     and those that another engine has now.
     """
@@ -156,11 +157,13 @@ class DaemonTally:
                 self._add_count('truncated_plans', scope, by=0)
 
     def record_planned_cycle(self, report: Mapping[str, Any], scores: model.ClusterScores,
-                             at: float, dry_run: bool, undrained: int = 0) -> None:
+                             at: float, dry_run: bool, undrained: int = 0,
+                             failover: model.FailoverMode = model.FailoverMode.OFF) -> None:
         """Record a cycle of a scope that has ended well, with its plan stored.
 
         :param at: epoch seconds.
         :param undrained: hosts that were ordered to be drained and keep instances.
+        :param failover: whether the cycle should have a failover certificate.
         """
         scope = report['name']
         dry = str(dry_run).lower()
@@ -175,6 +178,9 @@ class DaemonTally:
             self._planned_at[scope] = at
             if report['failover']:
                 self._certified_at[scope] = at
+            elif failover is not model.FailoverMode.OFF:
+                # Else the alert would have nothing to compare before the first certificate.
+                self._certified_at.setdefault(scope, at)
             self._add_count('cycles', scope, 'moves' if report['moves'] else 'nothing')
             self._add_count('plans', scope, dry, by=int(bool(report['moves'])))
             self._add_count('truncated_plans', scope, by=int(report['truncated']))

@@ -45,7 +45,7 @@ from kronos_nova.rebalancer.planning import failover
 VCPU, MEMORY = 'VCPU', 'MEMORY_MB'
 #: Classes of which nova-compute tells the scheduler its use, in the order of a boot limit.
 CLASSES = (VCPU, MEMORY, occupancy.DISK)
-#: Dedicated CPUs, which nova-compute counts with the others.
+#: The class of dedicated CPUs.
 DEDICATED = 'PCPU'
 
 
@@ -83,13 +83,13 @@ def compute_boot_limits(certificate: failover.FailoverCertificate) -> dict[str, 
 def _compute_limit(host: model.Host, name: str, reserve: Mapping[str, int]) -> float:
     """Return the limit of one class; infinite where the root alone does not serve it.
 
-    nova-compute counts the reserved amount of an inventory as used, and dedicated CPUs as vCPUs.
+    nova-compute counts the reserved amount of an inventory as used, and shared and dedicated CPUs
+    together: where a provider has dedicated ones, no limit of vCPUs can be compared with its sum.
     """
     inventory = None if host.provider is None else host.provider.inventories.get(name)
     if (name not in reserve or inventory is None
-            or any(name in provider.inventories for provider in host.nested)):
+            or any(name in provider.inventories for provider in host.nested)
+            or name == VCPU and any(DEDICATED in provider.inventories for provider in host.tree)):
         return math.inf
-    limit = inventory.reserved + inventory.capacity - reserve[name]
-    if name == VCPU:
-        limit += sum(provider.used.get(DEDICATED, 0) for provider in host.tree)
-    return limit
+    # Overcommitted hosts have less room than their reserve.
+    return max(0, inventory.reserved + inventory.capacity - reserve[name])

@@ -226,6 +226,8 @@ def test_the_defaults_behind_the_traps_are_novas_own():
     ('ServerGroupAntiAffinityFilter,', '', 'WARNING', 'name ServerGroupAntiAffinityFilter: Nova'),
     ('ServerGroupAffinityFilter', 'my.ServerGroupAffinityFilter', 'WARNING',
      'name ServerGroupAffinityFilter: Nova'),
+    ('KronosCapacityFilter', 'KronosCapacityFilter,KronosPlacementFilter,JsonFilter', 'WARNING',
+     'names KronosPlacementFilter, JsonFilter after KronosCapacityFilter'),
     ('ComputeFilter,', '', 'WARNING', "ComputeFilter of Nova's default"),
     ('nova.scheduler.weights.all_weighers,', '', 'WARNING', 'servers of soft groups'),
     ('nova.scheduler.weights.all_weighers', 'nova.scheduler.weights.ram.RAMWeigher', 'WARNING',
@@ -256,6 +258,8 @@ def test_a_trap_of_nova_conf_is_named_with_what_to_write(nova, was, is_now, code
     (',kronos_nova.weighers.all_weighers', ''),
     ('kronos_nova.weighers.all_weighers', 'kronos_nova.weighers.headroom.KronosWeigher'),
     ('kronos_nova.filters.all_filters', 'kronos_nova.filters.capacity.KronosCapacityFilter'),
+    ('KronosCapacityFilter', 'KronosPlacementFilter'),
+    ('KronosCapacityFilter', 'KronosPlacementFilter,KronosCapacityFilter'),
     (NOVA, '[filter_scheduler]\nenabled_filters = ComputeFilter\n'),
     ('nova.scheduler.weights.all_weighers', ','.join(sorted(upgrades.SOFT_WEIGHERS)))])
 def test_harmless_changes_are_not_reported(nova, was, is_now):

@@ -13,10 +13,15 @@
 
 """Ceilings bind boots; when they would bind every host they bind none."""
 
+from pathlib import Path
+import re
+
 import pytest
 
 from kronos_nova import model
+from kronos_nova.feed import feed_channel
 from kronos_nova.filters import capacity
+from kronos_nova.filters import placement
 from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
@@ -237,6 +242,81 @@ def test_evacuations_and_other_moves_may_take_the_reserve(fields):
     ('prefer', True, {'b': 0.9, 'c': 0.9}, 'a')])
 def test_reserve_goes_before_a_soft_ceiling_and_yields_to_a_hard_one(choice, hard, fill, expected):
     assert kept(ceilings=[fill], failover_reserve=choice, hard_ceiling=hard) == expected
+
+
+PLUGINS = {kind.__name__: kind for kind in (capacity.KronosCapacityFilter,
+                                            placement.KronosPlacementFilter)}
+DOCUMENTED = Path(__file__).resolve().parents[3] / 'doc/source/install/scheduler.rst'
+
+
+def filter_in_order(names, **options):
+    """Which hosts the filters leave to a member of an anti-affinity group.
+
+    The only other member arrives on a, and a boot on b would take its reserve.
+    """
+    notice = feed_channel.PublishedState(
+        flights=(model.InFlightMove('member', 'c', 'a', source='kronos'),))
+    group = Fields(uuid='g', policy='anti-affinity', members=['member', 'u-new'], rules={},
+                   hosts=[])
+    door = nova_fakes.FakeDoor(notice=notice, limits={'b': model.BootLimit(0)}, **options)
+    states = [state('a'), state('b')]
+    with door.opened():
+        for name in names:
+            states = PLUGINS[name]().filter_all(states, nova_fakes.spec(instance_group=group))
+    assert not door.faults.counts
+    return ''.join(host.host for host in states)
+
+
+def test_reserved_host_is_left_where_the_documented_filters_refuse_the_others():
+    (enabled,) = re.findall('^   enabled_filters = (.*)$', DOCUMENTED.read_text(), re.MULTILINE)
+    ours = [name for name in enabled.split(',') if name in PLUGINS]
+    assert len(ours) == 2
+    assert filter_in_order(ours) == 'b'
+    assert filter_in_order(ours, failover_reserve='keep') == ''
+    assert filter_in_order(reversed(ours)) == '', 'why the order is documented'
+
+
+def test_class_of_which_a_boot_takes_nothing_refuses_no_host():
+    """The host is above each limit already."""
+    host = {'vcpus_used': 9, 'total_usable_ram_mb': 9000, 'free_ram_mb': 0, 'disk_mb_used': 9216}
+    for limit, free, more in ((model.BootLimit(vcpus=8), {'vcpus': 0}, {'vcpus': 1}),
+                              (model.BootLimit(memory_mb=8), {'memory_mb': 0}, {'memory_mb': 1}),
+                              (model.BootLimit(disk_gb=8), {'root_gb': 20, 'is_bfv': True},
+                               {'root_gb': 1})):
+        for fields, expected in ((free, 1), (more, 0)):
+            door = nova_fakes.FakeDoor(limits={'a': limit}, failover_reserve='keep')
+            with door.opened():
+                found = capacity.KronosCapacityFilter().filter_all(
+                    [state('a', **host)], nova_fakes.spec(**fields))
+            assert len(found) == expected, (limit, fields)
+            excesses = capacity.find_limit_excesses(state('a', **host), limit,
+                                                    nova_fakes.spec(**fields))
+            assert len(excesses) == 1 - expected
+
+
+@pytest.mark.parametrize(('choice', 'expected'), [('prefer', 'a'), ('ignore', 'a'), ('keep', '')])
+def test_unknown_host_that_is_excluded_is_no_other_host(choice, expected):
+    """The only known host would lose its reserve."""
+    reading = policy_scores.ScoreReading(loads={'a': 0.1})
+    door = nova_fakes.FakeDoor(reading, limits={'a': model.BootLimit(0)}, unknown_hosts='exclude',
+                               failover_reserve=choice)
+    with door.opened():
+        found = capacity.KronosCapacityFilter().filter_all([state('a'), state('x')],
+                                                           nova_fakes.spec())
+    assert ''.join(host.host for host in found) == expected
+
+
+@pytest.mark.parametrize(('limits', 'options', 'warned'), [
+    # Of three hosts two are reserved, and the third one is above a hard ceiling.
+    (FULL, {'failover_reserve': 'keep', 'ceilings': [{'c': 0.9}], 'hard_ceiling': True}, '2 hosts'),
+    (FULL, {'failover_reserve': 'keep'}, ''),
+    (FULL, {'ceilings': [{'c': 0.9}], 'hard_ceiling': True}, ''),
+    ({}, {'failover_reserve': 'keep', 'ceilings': [dict.fromkeys('abc', 0.9)],
+          'hard_ceiling': True}, '')])
+def test_boot_that_the_reserve_leaves_no_host_is_logged(caplog, limits, options, warned):
+    passed = kept(limits, **options)
+    assert ('is refused' in caplog.text) == bool(warned) and warned in caplog.text
+    assert not (warned and passed)
 
 
 def test_reserve_holds_without_scores():

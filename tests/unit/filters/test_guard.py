@@ -154,7 +154,7 @@ REQUESTS = {
 
 
 def make_spec(**fields):
-    return nova_fakes.spec(**{'project_id': 'p', 'num_instances': 1, **fields})
+    return nova_fakes.spec(**{'project_id': 'p', 'num_instances': 1, 'root_gb': 1, **fields})
 
 
 def ask(plugins, request='anti-affinity'):

@@ -13,15 +13,20 @@
 """The engine keeps the failover certificate from cycle to cycle."""
 
 import dataclasses
+import json
 import time
+from unittest import mock
 
 import pytest
 
 from kronos_nova import model
 from kronos_nova.feed import feed_channel
+from kronos_nova.feed import periodic
 from kronos_nova.feed import raw_cache
+from kronos_nova.rebalancer.monitoring import stats
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import failover
+from kronos_nova.scheduler import runtime
 from kronos_nova.wiring import daemons
 from tests.unit.rebalancer.engine import test_engine
 from tests.unit.rebalancer.planning import test_failover
@@ -55,7 +60,7 @@ def test_instances_that_no_host_may_take_make_no_host_unsafe_in_the_report():
 
 
 def run_published(world):
-    """Run a cycle; return the published limits by scope, and the scopes whose limits hold."""
+    """Run a cycle; return the published limits by scope, and the scopes that are named."""
     limits, named = {}, []
     world.engine(publish_limits=lambda scope, found, now: limits.update({scope: found}),
                  publish=lambda *args: named.append(args[-1])).run_cycle()
@@ -67,9 +72,9 @@ def test_limits_are_published_where_plans_keep_the_certificate(tmp_path, mode):
     world = test_engine.World(tmp_path)
     world.conf.set_override('failover', mode, 'engine')
     limits, named = run_published(world)
-    assert limits.keys() == ({model.UNASSIGNED} if mode == 'enforce' else set())
-    assert named == [frozenset(limits)]
-    assert all(limits.values()), 'the instance of each host has its place on the other'
+    assert limits.keys() == {model.UNASSIGNED} and named == [frozenset(limits)]
+    # The instance of each host has its place on the other; else an empty record ends the limits.
+    assert bool(limits[model.UNASSIGNED]) == (mode == 'enforce')
 
 
 def test_dry_run_limits_no_boot(tmp_path):
@@ -95,6 +100,16 @@ def test_cycle_without_a_certificate_leaves_the_limits_before(tmp_path):
     assert limits == {} and named == [frozenset({model.UNASSIGNED})]
 
 
+@pytest.mark.parametrize('mode', ['off', 'warn', 'enforce'])
+def test_cycle_that_should_have_a_certificate_begins_its_time(tmp_path, mode):
+    world, tally = test_engine.World(tmp_path), stats.DaemonTally()
+    world.conf.set_override('failover', mode, 'engine')
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, placement_known=False)
+    world.engine(tally=tally).run_cycle()
+    assert tally.copy_tally().certified_at.keys() == (
+        set() if mode == 'off' else {model.UNASSIGNED})
+
+
 def test_published_limits_reach_a_scheduler_through_the_channel(tmp_path, caplog):
     world = test_engine.World(tmp_path)
     raw_cache.register(world.conf)
@@ -108,6 +123,36 @@ def test_published_limits_reach_a_scheduler_through_the_channel(tmp_path, caplog
     assert channel.read_boot_limits('blue', now + seconds) is None
     daemons.make_publisher(world.conf)(frozenset(), model.MoveHistory(), world.collector.cluster,
                                        now, frozenset({'blue'}))
-    assert channel.read().limited_scopes == {'blue'}
+    assert channel.read().scopes == {'blue'}
     publish('blue', {'a': model.BootLimit('no number')}, now)
-    assert 'failover certificate of scope blue' in caplog.text and 'Boots go on' in caplog.text
+    assert 'the hosts of scope blue' in caplog.text and 'limits before hold' in caplog.text
+
+
+def test_engines_of_other_scopes_switch_no_limits_off(tmp_path):
+    """Another engine keeps none, or is of the release before; then our own option is off."""
+    world = test_engine.World(tmp_path)
+    world.clock.now = time.time()
+    raw_cache.register(world.conf)
+    world.conf.set_override('directory', str(tmp_path), 'kronos_channel')
+    channel = feed_channel.FeedChannel(world.conf)
+    board = runtime.NoticeBoard(world.conf, periodic.FaultCounters(), mock.Mock(usage_keys=()))
+
+    def run(mode):
+        world.conf.set_override('failover', mode, 'engine')
+        world.engine(publish=daemons.make_publisher(world.conf),
+                     publish_limits=daemons.limit_publisher(world.conf)).run_cycle()
+        return read()
+
+    def read():
+        board.refresh_publication()
+        return board.read_boot_limits()
+
+    limits = run('enforce')
+    assert limits
+    daemons.limit_publisher(world.conf)('red', {}, time.time())
+    assert read() == limits
+    document = json.loads(channel.cache.get(feed_channel.KEY))
+    assert document.pop('scopes') == [model.UNASSIGNED]
+    channel.cache.set(feed_channel.KEY, json.dumps(document))
+    assert read() == limits
+    assert run('warn') == {}

@@ -127,6 +127,20 @@ def test_time_of_the_last_certificate_stays_until_another_engine_has_the_scope()
     assert tally.copy_tally().certified_at == {}
 
 
+def test_time_of_the_certificate_begins_at_the_first_cycle_that_should_have_one():
+    tally = tallies.DaemonTally()
+    tally.expect_scopes(['blue', 'red'])
+    for at in (7.0, 8.0):
+        tally.record_planned_cycle(row('blue', failover={}), scores(), at, False,
+                                   failover=model.FailoverMode.WARN)
+        tally.record_planned_cycle(row('red', failover={}), scores(), at, False)
+    assert tally.copy_tally().certified_at == {'blue': 7.0}
+    states = {'safe': 1, 'unsafe': 0, 'unknown': 0, 'unplaceable': 0}
+    tally.record_planned_cycle(row('blue', failover=states), scores(), 9.0, False,
+                               failover=model.FailoverMode.WARN)
+    assert tally.copy_tally().certified_at == {'blue': 9.0}
+
+
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():
     found = tallies.ValueDistribution.make_empty((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):

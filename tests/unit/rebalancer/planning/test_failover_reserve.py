@@ -110,9 +110,20 @@ def test_disks_have_no_limit_where_they_are_not_enforced():
         model.BootLimit(12, 7168))
 
 
-def test_dedicated_cpus_count_as_nova_compute_counts_them():
-    host = model.Host('h1', provider=rich(used={'PCPU': 5}))
-    assert limit_of(host, CLAIMS) == model.BootLimit(17, 7168, 80)
+@pytest.mark.parametrize('nested', [False, True])
+def test_vcpus_have_no_limit_where_a_provider_has_dedicated_cpus(nested):
+    """nova-compute reports both as one number, and a boot may ask for either."""
+    dedicated = {'PCPU': model.Inventory(56)}
+    host = (model.Host('h1', provider=rich(), nested=(model.Provider('n', inventories=dedicated),))
+            if nested else
+            model.Host('h1', provider=rich(inventories={**rich().inventories, **dedicated})))
+    assert limit_of(host, CLAIMS) == model.BootLimit(memory_mb=7168, disk_gb=80)
+
+
+def test_no_limit_is_negative():
+    """An overcommitted host may have less than its reserve; a record refuses such a number."""
+    claims = {VCPU: 90, MEMORY: 90_000, DISK: 900}
+    assert limit_of(model.Host('h1', provider=rich()), claims) == model.BootLimit(0, 0, 0)
 
 
 @pytest.mark.parametrize('host', [
