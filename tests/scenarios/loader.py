@@ -274,7 +274,7 @@ def _history(data: dict[str, Any]) -> model.MoveHistory:
         refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
         refused_everywhere=frozenset(map(uuid_of, data.get('refused_everywhere', ()))),
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
-        waiting=data.get('waiting'),
+        waiting=data.get('waiting'), campaign_hosts=frozenset(data.get('campaign_hosts', ())),
         draining=frozenset(data.get('draining', ())), completed=completed,
         move_times={uuid_of(n): tuple(NOW - ago for ago in agos)
                     for n, agos in data.get('move_times', {}).items()})

@@ -23,14 +23,17 @@ from tests import commands
 from tests.unit.rebalancer.store import cases
 
 READS = {
-    'campaign plan', 'drain check', 'drain watch', 'explain move', 'failover check',
+    'campaign plan', 'campaign status', 'drain check', 'drain watch', 'explain move', 'failover check',
     'host list', 'instance show', 'pause list',
     'plan list', 'plan show', 'plugin list', 'policy lint', 'policy preset list',
     'policy preset show', 'policy test', 'quarantine list', 'report', 'simulate',
     'snapshot anonymise', 'status', 'task list', 'task show', 'weigh explain', 'weigh tune',
     'what-if', 'why-not', 'why-nothing'}
 #: They ask Nova. The tests of the store and of drains look for their rows.
-ASKS_NOVA = {'drain start', 'drain stop', 'plan retry', 'plan revert', 'swap'}
+ASKS_NOVA = {'campaign start', 'drain start', 'drain stop', 'plan retry', 'plan revert', 'swap'}
+#: test_campaign_orders looks for their rows.
+CAMPAIGNS = {f'campaign {order}' for order in (
+    'abort', 'done', 'pause', 'repeat', 'resume', 'skip')}
 #: Command -> arguments, the command and the target in its row.
 CHANGES = {
     'pause': ('--reason why', 'paused', 'everything'),
@@ -47,7 +50,7 @@ CHANGES = {
 def test_every_command_is_in_one_of_the_lists():
     entries = metadata.entry_points(group='kronos_nova.cli')
     found = {entry.name.replace('_', ' ') for entry in entries}
-    assert sorted(found) == sorted([*READS, *ASKS_NOVA, *CHANGES])
+    assert sorted(found) == sorted([*READS, *ASKS_NOVA, *CAMPAIGNS, *CHANGES])
 
 
 @pytest.fixture

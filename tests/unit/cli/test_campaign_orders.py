@@ -96,12 +96,18 @@ def test_an_abort_leaves_out_later_hosts_and_keeps_those_that_are_held(run, stor
     assert status == 0 and 'Campaign id-blue ends' in out, error
     assert states(store) == (model.CampaignState.ABORTING, {
         'a': 'done', 'b': 'held', 'c': 'withdrawn', 'd': 'skipped'})
+    (row,) = store.audit.list_newest_entries(1)
+    assert (row.command, row.target, row.reason) == (
+        'campaign aborted', 'campaign id-blue', 'a mistake')
 
 
 def test_orders_for_hosts_need_the_right_state(run, store):
     start(store, a='held', b='failed', c='in-doubt', d='to-come', e='working', f='emptying')
     assert run('done', 'a')[:2] == (0, 'Host a: the engine enables it once it is back.\n')
     assert run('repeat', 'b')[0] == 0 and run('skip', 'd')[0] == 0 and run('skip', 'f')[0] == 0
+    assert [(row.command, row.target) for row in store.audit.list_newest_entries(4)] == [
+        ('campaign skip', 'host f'), ('campaign skip', 'host d'), ('campaign repeat', 'host b'),
+        ('campaign done', 'host a')]
     assert states(store)[1] == {'a': 'returning', 'b': 'held', 'c': 'in-doubt', 'd': 'skipped',
                                 'e': 'working', 'f': 'withdrawn'}
     for words, problem in ((('done', 'e'), 'it is working in campaign id-blue, and the order needs '

@@ -323,13 +323,13 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
 def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
     found = model.PlanningOptions(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
     with pytest.raises(exception.ConfigError) as caught:
-        drain_starts._require_draining_engines(found, 'change 7')
+        drain_starts.require_draining_engines(found, 'change 7')
     assert said in str(caught.value)
 
 
 def test_a_reason_as_nova_gives_itself_is_refused():
     with pytest.raises(exception.ConfigError, match='reason: .*no operator ordered it'):
-        drain_starts._require_draining_engines(
+        drain_starts.require_draining_engines(
             model.PlanningOptions(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
 
 

@@ -246,6 +246,7 @@ def test_verdicts_on_services_are_the_compute_filters():
             last_seen_up=seen if rng.random() < 0.9 else None)
         record = services_api.ServiceController._get_service_detail(
             controller, service, ('forced_down',), REQUEST)
+        record['updated_at'] = seen.isoformat()  # as in JSON
         cluster = model.Cluster(
             {h: model.Host(h) for h in 'ab'}, {'i': model.Instance('i', 'a')},
             {'a': model.Service('a'), 'b': nova_records.parse_service(record)})

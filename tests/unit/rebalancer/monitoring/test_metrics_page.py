@@ -125,6 +125,8 @@ def full_page(store, **options):
                                 paused_by=breakers.NAME, reason='x')
     store.run_transaction(lambda c: requests.record_request(c, requests.MigfraRequest(
         'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
+    store.campaigns.create_campaign(model.Campaign(
+        'id', 'blue', 'why', 1, cases.NOW, 'me', hosts=(model.CampaignHost('a', 0),)), '')
     tally = tallies.DaemonTally()
     everything(tally)
     health = health_of()
