@@ -23,8 +23,8 @@ from tests import commands
 from tests.unit.rebalancer.store import cases
 
 READS = {
-    'campaign plan', 'campaign status', 'drain check', 'drain watch', 'explain move', 'failover check',
-    'host list', 'instance show', 'pause list',
+    'campaign plan', 'campaign status', 'drain check', 'drain watch', 'explain move',
+    'failover check', 'host list', 'instance show', 'pause list',
     'plan list', 'plan show', 'plugin list', 'policy lint', 'policy preset list',
     'policy preset show', 'policy test', 'quarantine list', 'report', 'simulate',
     'snapshot anonymise', 'status', 'task list', 'task show', 'weigh explain', 'weigh tune',
