@@ -71,12 +71,13 @@ def find(name):
     raise AttributeError(name)
 
 
-def test_page_has_nine_walks():
+def test_page_has_ten_walks():
     assert [(title, len(re.findall('^#\\. ', text, re.MULTILINE))) for title, text in WALKS] == [
         ('From a score to a boot', 10), ('From a score to a migration', 10),
         ('A task through the executor', 10), ("An operator's command", 10),
         ('A request to kronos-api', 10), ('The cloud in kronos-api', 5),
-        ('A drain in kronos-api', 5), ('The live page', 6), ('A request over MQTT', 10)]
+        ('A drain in kronos-api', 5), ('A campaign', 5), ('The live page', 6),
+        ('A request over MQTT', 10)]
 
 
 FAILED = PAGE.partition('Follow a failed migration\n')[2].partition('One truth for rules\n')[0]

@@ -48,7 +48,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.servers = [self.boot(host=host) for host in ('host1', 'host2', 'host2')]
-        self.load({'host1': 0.3, 'host2': 0.3, 'host3': 0.1},
+        self.load({'host1': 0.3, 'host2': 0.3, 'host3': 0.3},
                   {server['id']: 0.05 for server in self.servers})
 
     def watch_programs(self) -> host_programs.HostPrograms:

@@ -164,11 +164,11 @@ def list_database_samples(census: censuses.RowCensus | None) -> Iterator[Sample]
     for kind, (number, age) in census.requests.items():
         yield 'kronos_requests', (kind,), float(number)
         yield 'kronos_oldest_request_age_seconds', (kind,), age
+    pauses = {pause.scope: pause for pause in census.pauses}
     for scope, numbers in census.campaigns.items():
         yield 'kronos_campaign_paused', (scope,), float(numbers.is_paused)
         for state in model.CampaignHostState:
             yield 'kronos_campaign_hosts', (scope, state), float(numbers.hosts.get(state, 0))
-    pauses = {pause.scope: pause for pause in census.pauses}
     yield 'kronos_cloud_paused', (), float(None in pauses)
     for scope in sorted({*census.scopes, *(name for name in pauses if name is not None)}):
         pause = pauses.get(scope)
