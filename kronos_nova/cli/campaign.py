@@ -104,9 +104,9 @@ class StartCampaign(command.BaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.run_guarded(lambda: self._start(parsed_args))
+        self.run_guarded(lambda: self._start_campaign(parsed_args))
 
-    def _start(self, args: argparse.Namespace) -> None:
+    def _start_campaign(self, args: argparse.Namespace) -> None:
         with (self.open_session(cloud_state.Session, args) as session,
               progress.ProgressLine(sys.stderr) as line):
             campaign, forecast = campaign_orders.start_campaign(
@@ -164,14 +164,14 @@ class _CampaignOrder(database_command.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        def give_order(session: Any) -> None:
-            sys.stdout.write(tools.format_printable(self.order(
+        def run_order(session: Any) -> None:
+            sys.stdout.write(tools.format_printable(self.give_order(
                 session, parsed_args.scope,
                 printable.format_single_line(parsed_args.reason))) + '\n')
 
-        self.run_in_session(parsed_args, give_order)
+        self.run_in_session(parsed_args, run_order)
 
-    def order(self, session: Any, scope: str | None, reason: str) -> str:
+    def give_order(self, session: Any, scope: str | None, reason: str) -> str:
         """Give the order; return what follows, for people."""
         raise NotImplementedError
 
@@ -182,7 +182,7 @@ class PauseCampaign(_CampaignOrder):
     Hosts that are being emptied are emptied to the end; hosts that come back are enabled.
     """
 
-    def order(self, session: Any, scope: str | None, reason: str) -> str:
+    def give_order(self, session: Any, scope: str | None, reason: str) -> str:
         campaign = campaign_orders.pause_campaign(session, scope, reason)
         return f'Campaign {campaign.campaign_id} pauses.'
 
@@ -196,7 +196,7 @@ class ResumeCampaign(_CampaignOrder):
     examples = ('', '--scope ssd')
     needs_reason = False
 
-    def order(self, session: Any, scope: str | None, reason: str) -> str:
+    def give_order(self, session: Any, scope: str | None, reason: str) -> str:
         campaign = campaign_orders.resume_campaign(session, scope, reason)
         return f'Campaign {campaign.campaign_id} goes on.'
 
@@ -208,7 +208,7 @@ class AbortCampaign(_CampaignOrder):
     begun, are enabled after kronos campaign done or skip.
     """
 
-    def order(self, session: Any, scope: str | None, reason: str) -> str:
+    def give_order(self, session: Any, scope: str | None, reason: str) -> str:
         campaign = campaign_orders.abort_campaign(session, scope, reason)
         return (f'Campaign {campaign.campaign_id} ends; engines enable the hosts that they were '
                 'emptying. kronos campaign status shows the others.')

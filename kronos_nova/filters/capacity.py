@@ -124,10 +124,11 @@ def _list_reserved_hosts(door: runtime.SchedulerRuntime, groups: list[score_cach
         return set()
     request = _sum_request(spec)
     return {id(host) for group in groups for host in group.hosts
-            if (limit := limits.get(host.host)) is not None and _exceeds(host, limit, *request)}
+            if (limit := limits.get(host.host)) is not None
+            and _exceeds_limit(host, limit, *request)}
 
 
-def _exceeds(host: Any, limit: model.BootLimit, vcpus: float, memory_mb: float,
+def _exceeds_limit(host: Any, limit: model.BootLimit, vcpus: float, memory_mb: float,
              disk_gb: float) -> bool:
     """Return whether the amounts exceed the limit; False if nova-compute has reported nothing.
 

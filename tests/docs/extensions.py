@@ -241,6 +241,7 @@ def hear_of_plan() -> dict[str, Any]:
     import oslo_messaging
 
     from kronos_nova.rebalancer.messaging import messages
+    from kronos_nova.rebalancer.messaging import plan_events
     from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
 
@@ -261,7 +262,7 @@ def hear_of_plan() -> dict[str, Any]:
         executor='threading')
     listener.start()
     plan = model.Plan('blue', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),), truncated=True)
-    senders.PlanNotifier(bus)(messages.PLANNED, 'blue', messages.plan_payload(
+    senders.PlanNotifier(bus)(plan_events.PLANNED, 'blue', plan_events.plan_payload(
         plan, 'p', 1.0, model.TaskState.QUEUED))
     heard_payload = heard.get(timeout=30)
     listener.stop()

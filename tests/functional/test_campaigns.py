@@ -56,14 +56,14 @@ class CampaignTestCase(test_tools.ToolsCase):
         case = self
 
         class WatchedPrograms(host_programs.HostPrograms):
-            def start(self, key: str, path: str, host: str, seconds: float,
-                      **variables: str) -> str | None:
+            def start_program(self, key: str, path: str, host: str, seconds: float,
+                              **variables: str) -> str | None:
                 case.started.append(host)
                 case.assertEqual([], [s for s in case.servers if case.host_of(s) == host])
                 status, reason = case.find_service(host)
                 case.assertEqual('disabled', status)
                 case.assertIn(variables['KRONOS_CAMPAIGN'], str(reason))
-                return super().start(key, path, host, seconds, **variables)
+                return super().start_program(key, path, host, seconds, **variables)
 
         return WatchedPrograms()
 

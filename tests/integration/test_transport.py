@@ -33,6 +33,7 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.messaging import broker_faults
 from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
@@ -176,16 +177,16 @@ def test_listener_receives_plans_and_drains_of_any_scope(bus):
             heard.put((publisher, event, payload))
 
     plan = model.Plan('blau, grün', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),))
-    payload = messages.plan_payload(plan, 'p', 1.0, model.TaskState.PENDING)
+    payload = plan_events.plan_payload(plan, 'p', 1.0, model.TaskState.PENDING)
     listener = oslo_messaging.get_notification_listener(
         bus, [oslo_messaging.Target(topic=messages.plans_topic(plan.scope))], [Endpoint()],
         executor='threading', pool='somebody')
     listener.start()
     try:
         tell = senders.PlanNotifier(bus)
-        assert tell(messages.PLANNED, plan.scope, payload)
-        drain = messages.drain_payload(plan.scope, 'h1', 2.0, 0)
-        assert tell(messages.DRAINED, plan.scope, drain)
+        assert tell(plan_events.PLANNED, plan.scope, payload)
+        drain = plan_events.drain_payload(plan.scope, 'h1', 2.0, 0)
+        assert tell(plan_events.DRAINED, plan.scope, drain)
         publisher = messages.planner_id(plan.scope)
         assert [heard.get(timeout=WAIT) for _ in range(2)] == [
             (publisher, 'plan.created', payload), (publisher, 'drain.completed', drain)]

@@ -74,14 +74,14 @@ class HostService(Protocol):
 class ProgramRunner(Protocol):
     """Programs that run, by a key; see host_programs."""
 
-    def start(self, key: str, path: str, host: str, seconds: float,
-              **variables: str) -> str | None:
+    def start_program(self, key: str, path: str, host: str, seconds: float,
+                      **variables: str) -> str | None:
         """Start a program; return why it was not started, or None."""
 
-    def poll(self, key: str) -> campaign_steps.Command | str:
+    def poll_program(self, key: str) -> campaign_steps.Command | str:
         """Return how far a program is, or why it failed."""
 
-    def forget(self, key: str) -> None:
+    def forget_program(self, key: str) -> None:
         """Forget a program that has ended."""
 
 
@@ -190,7 +190,7 @@ class CampaignConductor:
         if host.state is model.CampaignHostState.WORKING:
             if host.worker != self._owner:
                 return campaign_steps.Command.UNKNOWN
-            return self._programs.poll(_build_key(campaign, host, 'command'))
+            return self._programs.poll_program(_build_key(campaign, host, 'command'))
         group = self._conf.campaign
         if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
                 or service is None or not service.up
@@ -199,11 +199,11 @@ class CampaignConductor:
         key = _build_key(campaign, host, 'check')
         if self._checked.get(key) == host.since:
             return campaign_steps.Command.SUCCEEDED
-        found = self._programs.poll(key)
+        found = self._programs.poll_program(key)
         if found is campaign_steps.Command.SUCCEEDED:
             self._checked[key] = host.since
         elif found is not campaign_steps.Command.RUNNING:
-            problem = self._programs.start(key, group.check_command, host.host,
+            problem = self._programs.start_program(key, group.check_command, host.host,
                                            group.check_timeout, **_build_variables(campaign))
             return problem or found
         return found
@@ -221,7 +221,7 @@ class CampaignConductor:
         if step.state is not None or detail != host.detail:
             values['detail'] = detail
         if step.trouble and campaign.state is model.CampaignState.RUNNING:
-            self._pause(lease, campaign, step.trouble)
+            self._pause_campaign(lease, campaign, step.trouble)
         if values and not self._store.campaigns.change_host(lease, campaign.campaign_id, host,
                                                             **values):
             return None  # an operator was faster
@@ -229,7 +229,7 @@ class CampaignConductor:
             self._do_deed(lease, campaign, host, step.deed, now)
         if step.state is None:
             return None
-        self._programs.forget(_build_key(campaign, host, 'command'))
+        self._programs.forget_program(_build_key(campaign, host, 'command'))
         LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
                  f': {step.detail}' if step.detail else '')
         return dataclasses.replace(host, state=step.state, since=now, worker=None,
@@ -308,7 +308,7 @@ class CampaignConductor:
             LOG.warning('Campaign %s: the command of host %s is not run: this engine stood still, '
                         'and the host is no longer its own', campaign.campaign_id, host.host)
             return
-        problem = self._programs.start(
+        problem = self._programs.start_program(
             _build_key(campaign, host, 'command'),
             self._conf.campaign.command, host.host, self._conf.campaign.command_timeout,
             **_build_variables(campaign))
@@ -318,8 +318,9 @@ class CampaignConductor:
                     host, state=model.CampaignHostState.WORKING),
                 state=model.CampaignHostState.FAILED.value, since=now, worker=None,
                 detail=problem)
-            self._pause(lease, campaign, f'the command of host {host.host} was not run: {problem}; '
-                        'kronos campaign repeat runs it again')
+            self._pause_campaign(
+                lease, campaign, f'the command of host {host.host} was not run: {problem}; kronos '
+                                 'campaign repeat runs it again')
 
     def _works_here(self, campaign: model.Campaign, host: str) -> bool:
         """Return whether the database says that this engine runs the command of a host."""
@@ -328,7 +329,8 @@ class CampaignConductor:
             (h.host, h.state, h.worker) == (host, model.CampaignHostState.WORKING, self._owner)
             for h in found.hosts)
 
-    def _pause(self, lease: store_rows.ScopeLease, campaign: model.Campaign, because: str) -> None:
+    def _pause_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                        because: str) -> None:
         if self._store.campaigns.pause_campaign(lease, campaign.campaign_id, AUTHOR, because):
             LOG.error('Campaign %s pauses: %s', campaign.campaign_id, because)
             self._announcer.announce_campaign(campaign, model.CampaignState.PAUSED,
@@ -342,7 +344,7 @@ class CampaignConductor:
         """Begin the next step, or end a campaign whose hosts are all over."""
         to_come = campaign.select_hosts(model.CampaignHostState.TO_COME)
         if not to_come:
-            self._end(lease, campaign, now)
+            self._end_campaign(lease, campaign, now)
             return
         if campaign.state is not model.CampaignState.RUNNING:
             return
@@ -368,7 +370,8 @@ class CampaignConductor:
             self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
         return None
 
-    def _end(self, lease: store_rows.ScopeLease, campaign: model.Campaign, now: float) -> None:
+    def _end_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      now: float) -> None:
         if self._store.campaigns.end_campaign(lease, campaign, now):
             state = (model.CampaignState.ABORTED if campaign.state is model.CampaignState.ABORTING
                      else model.CampaignState.DONE)

@@ -51,13 +51,14 @@ class HostPrograms:
         self._runs: dict[str, _Run] = {}
         self._ended: dict[str, campaign_steps.Command | str] = {}
 
-    def start(self, key: str, path: str, host: str, seconds: float, **variables: str) -> str | None:
+    def start_program(self, key: str, path: str, host: str, seconds: float,
+                      **variables: str) -> str | None:
         """Start a program in a session of its own.
 
         It gets no signal of the engine's, and blocks none: a daemon blocks its signals. A service
         manager may end it with the engine.
 
-        :param seconds: after which :meth:`poll` kills it.
+        :param seconds: after which :meth:`poll_program` kills it.
         :param variables: for its environment.
         :returns: None, or why it was not started.
         """
@@ -83,8 +84,8 @@ class HostPrograms:
         self._runs[key] = _Run(pid, output, self._monotonic() + seconds)
         return None
 
-    def poll(self, key: str) -> campaign_steps.Command | str:
-        """Return how far a program is, or why it failed, until :meth:`forget`."""
+    def poll_program(self, key: str) -> campaign_steps.Command | str:
+        """Return how far a program is, or why it failed, until :meth:`forget_program`."""
         run = self._runs.get(key)
         if run is None:
             return self._ended.get(key, campaign_steps.Command.UNKNOWN)
@@ -103,7 +104,7 @@ class HostPrograms:
                                     f'exit status {code}{_read_end(run.output)}')
         return self._ended[key]
 
-    def forget(self, key: str) -> None:
+    def forget_program(self, key: str) -> None:
         """Forget a program that has ended; one that runs goes on."""
         self._ended.pop(key, None)
 

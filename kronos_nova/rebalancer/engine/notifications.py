@@ -27,7 +27,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.feed import flavor_usages
 from kronos_nova.rebalancer.engine import flavor_usage
-from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import failover_reserve
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -139,17 +139,17 @@ class PlanAnnouncer:
             return
         plan = outcome.plan
         if plan.moves:
-            self._notify(messages.PLANNED, plan.scope,
-                         messages.plan_payload(plan, plan_id, now, state))
+            self._notify(plan_events.PLANNED, plan.scope,
+                         plan_events.plan_payload(plan, plan_id, now, state))
         before = self._draining.get(
             plan.scope, outcome.request.history.draining & outcome.cluster.scope_hosts)
         self._draining[plan.scope] = draining
         here = Counter(i.host for i in outcome.cluster.instances.values())
         for host in sorted(before ^ draining):
-            event = (messages.DRAINING if host in draining else
-                     messages.UNDRAINED if here[host] else messages.DRAINED)
+            event = (plan_events.DRAINING if host in draining else
+                     plan_events.UNDRAINED if here[host] else plan_events.DRAINED)
             self._notify(event, plan.scope,
-                         messages.drain_payload(plan.scope, host, now, here[host]))
+                         plan_events.drain_payload(plan.scope, host, now, here[host]))
 
     def announce_moves(self, lease: store_rows.ScopeLease, store: store_api.Store,
                        given: Sequence[model.MoveNotice]) -> None:
@@ -186,16 +186,16 @@ class PlanAnnouncer:
 
         :returns: False, if a listener could not take it: it follows in the next cycle.
         """
-        payload = messages.held_host_payload(campaign, host)
-        answers = [listener(messages.HOST_HELD, campaign.scope, payload)
+        payload = plan_events.held_host_payload(campaign, host)
+        answers = [listener(plan_events.HOST_HELD, campaign.scope, payload)
                    for listener in self._listeners]
         return False not in answers
 
     def announce_campaign(self, campaign: model.Campaign, state: model.CampaignState, now: float,
                           reason: str) -> None:
         """Announce that a campaign pauses or has ended, once."""
-        self._notify(messages.format_campaign_event(state), campaign.scope,
-                     messages.campaign_payload(campaign, now, reason))
+        self._notify(plan_events.format_campaign_event(state), campaign.scope,
+                     plan_events.campaign_payload(campaign, now, reason))
 
     def announce_decisions(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                            lapsed: Sequence[model.Task] = ()) -> None:
@@ -207,8 +207,8 @@ class PlanAnnouncer:
         if not self._listeners:
             return
         for plan_id, number in Counter(task.plan_id for task in lapsed).items():
-            self._notify(messages.format_decision_event(messages.LAPSED), scope,
-                         messages.decision_payload(scope, plan_id, now, number))
+            self._notify(plan_events.format_decision_event(plan_events.LAPSED), scope,
+                         plan_events.decision_payload(scope, plan_id, now, number))
         try:
             decisions = store.approvals.pop_unannounced_decisions(lease)
         except exception.StoreError as e:
@@ -216,8 +216,8 @@ class PlanAnnouncer:
             return
         for d in decisions:
             if d.decided_at >= now - NEWS:
-                self._notify(messages.format_decision_event(d.verb), scope,
-                             messages.decision_payload(
+                self._notify(plan_events.format_decision_event(d.verb), scope,
+                             plan_events.decision_payload(
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
 
 
@@ -232,7 +232,8 @@ def _offer_notices(listener: Listener, scope: str,
     """
     taken = set()
     for notice in notices:
-        if listener(messages.ANNOUNCED, scope, messages.notice_payload(scope, notice)) is False:
+        payload = plan_events.notice_payload(scope, notice)
+        if listener(plan_events.ANNOUNCED, scope, payload) is False:
             break
         taken.add(_find_key(notice))
     return taken

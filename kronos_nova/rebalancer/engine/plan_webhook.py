@@ -30,7 +30,7 @@ import requests
 from kronos_nova import exception
 from kronos_nova import http_sessions
 from kronos_nova.rebalancer.hooks import webhook
-from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import plan_events
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class PlanWebhook:
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Queue an event without waiting; return False when too many wait already."""
         with self._changed:
-            if event == messages.ANNOUNCED and len(self._waiting) >= MAX_BEFORE_NOTICE:
+            if event == plan_events.ANNOUNCED and len(self._waiting) >= MAX_BEFORE_NOTICE:
                 return False
             if len(self._waiting) >= MAX_WAITING or self._stopping.is_set():
                 LOG.warning('[plan_webhook]: %s of scope %s is dropped: %d events wait already',

@@ -60,6 +60,11 @@ class StepSearch:
                  and (service := cluster.services.get(host)) is not None and service.available]
         if not ready:
             return f'{to_come[0]} is down, disabled for another reason, or not in the scope'
+        # Moves that were planned a moment ago would fail, and their instances would cool down.
+        planned = {host for move in outcome.plan.moves for host in (move.from_host, move.to_host)}
+        ready = [host for host in ready if host not in planned]
+        if not ready:
+            return 'the moves of the last plan come first'
         together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
         if together < 1:
             return 'max_drain_fraction: too many hosts of the scope are disabled'

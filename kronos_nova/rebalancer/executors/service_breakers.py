@@ -28,7 +28,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.rebalancer.store import api
 
 LOG = logging.getLogger(__name__)
@@ -120,8 +120,8 @@ class ServiceBreakers:
         if self._announce is None:
             return
         try:
-            self._announce(messages.UNAVAILABLE, scope,
-                           messages.outage_payload(service, reason, scope, now))
+            self._announce(plan_events.UNAVAILABLE, scope,
+                           plan_events.outage_payload(service, reason, scope, now))
         except Exception as e:
             LOG.warning('The outage of %s was not announced (%s: %s)', service,
                         type(e).__name__, e)

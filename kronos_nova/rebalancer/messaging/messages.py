@@ -38,12 +38,6 @@ VERSION = '1.0'
 METHOD = 'execute_migration'
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
-PLANNED = 'plan.created'
-LAPSED = 'lapsed'
-UNAVAILABLE = 'service.unavailable'
-ANNOUNCED = 'move.announced'
-HOST_HELD = 'campaign.host_held'
-DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
 _PLAIN = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}')
@@ -105,7 +99,7 @@ def to_wire(task: model.Task) -> dict[str, Any]:
         'to_host': task.to_host, 'improvement': task.improvement, 'phase': task.phase.value,
         'priority': task.priority, 'max_retries': task.max_retries,
         'retry_count': task.retry_count, 'not_before': task.not_before,
-        'created_at': _format_time(task.created_at), 'version': VERSION, 'wave': task.wave,
+        'created_at': format_time(task.created_at), 'version': VERSION, 'wave': task.wave,
         'requires': list(task.requires), 'alternates': list(task.alternates),
         'alternate_improvements': list(task.alternate_improvements),
         'deadline': task.deadline}
@@ -150,84 +144,14 @@ def to_payload(result: model.TaskResult) -> dict[str, Any]:
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
         'to_host': result.to_host, 'success': result.success, 'error': result.error or '',
         'error_type': result.error_type or '', 'duration_seconds': result.duration_seconds,
-        'retry_count': result.retry_count, 'completed_at': _format_time(result.completed_at),
+        'retry_count': result.retry_count, 'completed_at': format_time(result.completed_at),
         'attempts': [_attempt_payload(attempt) for attempt in result.attempts]}
-
-
-def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
-                 state: model.TaskState) -> dict[str, Any]:
-    """Return the payload of ``plan.created``.
-
-    ``state`` is the state of the plan's tasks: ``pending`` where they wait for approval.
-    """
-    return {
-        'version': VERSION, 'plan_id': plan_id, 'aggregate': plan.scope,
-        'created_at': _format_time(created_at), 'state': state.value,
-        'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
-        'policies': [{'name': p.name, 'threshold': p.threshold,
-                      'imbalance_before': p.imbalance_before,
-                      'imbalance_after': p.imbalance_after} for p in plan.policies],
-        'moves': [{'instance_uuid': m.instance_uuid, 'from_host': m.from_host,
-                   'to_host': m.to_host, 'phase': m.phase.value, 'wave': m.wave,
-                   'requires': list(m.requires), 'alternates': list(m.alternates),
-                   'improvement': m.improvement} for m in plan.moves]}
-
-
-def format_decision_event(verb: str) -> str:
-    """Return the event of an operator's decision on a plan: ``plan.approved`` and the like."""
-    return f'plan.{verb}'
-
-
-def decision_payload(scope: str, plan_id: str, at: float, tasks: int, by: str = '',
-                     reason: str = '') -> dict[str, Any]:
-    """Return the payload of a decision on a plan; ``decided_by`` is empty where the plan lapses."""
-    return {'version': VERSION, 'plan_id': plan_id, 'aggregate': scope, 'at': _format_time(at),
-            'tasks': tasks, 'decided_by': by, 'reason': reason}
-
-
-def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str, Any]:
-    """Return the payload of drain events; ``instances`` are left on the host."""
-    return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _format_time(at),
-            'instances': instances}
-
-
-def format_campaign_event(state: model.CampaignState) -> str:
-    """Return the event of a campaign that pauses or has ended, such as ``campaign.done``."""
-    return f'campaign.{state}'
-
-
-def campaign_payload(campaign: model.Campaign, at: float, reason: str) -> dict[str, Any]:
-    """Return the payload of ``campaign.paused``, ``campaign.done`` and ``campaign.aborted``."""
-    return {'version': VERSION, 'aggregate': campaign.scope,
-            'campaign_id': campaign.campaign_id, 'at': _format_time(at), 'reason': reason}
-
-
-def held_host_payload(campaign: model.Campaign, host: model.CampaignHost) -> dict[str, Any]:
-    """Return the payload of ``campaign.host_held``: the host is empty, and may be rebooted."""
-    return {'version': VERSION, 'aggregate': campaign.scope,
-            'campaign_id': campaign.campaign_id, 'host': host.host,
-            'at': _format_time(host.since)}
-
-
-def notice_payload(scope: str, notice: model.MoveNotice) -> dict[str, Any]:
-    """Return the payload of ``move.announced``: an instance is to leave its host."""
-    return {'version': VERSION, 'aggregate': scope, 'instance_uuid': notice.instance_uuid,
-            'project_id': notice.project_id, 'from_host': notice.host,
-            'reason': notice.reason.value, 'noticed_at': _format_time(notice.noticed_at),
-            'movable_from': _format_time(notice.movable_from),
-            'valid_until': _format_time(notice.valid_until)}
-
-
-def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:
-    """Return the payload of ``service.unavailable``: a task of a scope has met a new outage."""
-    return {'version': VERSION, 'service': service, 'problem': problem, 'aggregate': scope,
-            'at': _format_time(at)}
 
 
 def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
     return {
-        'to_host': attempt.to_host, 'started_at': _format_time(attempt.started_at),
-        'ended_at': _format_time(attempt.ended_at), 'error_type': attempt.error_type,
+        'to_host': attempt.to_host, 'started_at': format_time(attempt.started_at),
+        'ended_at': format_time(attempt.ended_at), 'error_type': attempt.error_type,
         'error': attempt.error, 'migration_uuid': attempt.migration_uuid,
         'phases': dict(attempt.phases)}
 
@@ -267,7 +191,7 @@ def _parse_attempt(data: object) -> model.Attempt:
             from None
 
 
-def _format_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
 
 

@@ -77,7 +77,7 @@ class CampaignRepository(transactions.Repository):
             connection.execute(sa.insert(_campaign).values(
                 campaign_id=campaign.campaign_id, scope=campaign.scope, live_scope=campaign.scope,
                 reason=campaign.reason, together=campaign.together,
-                created_at=campaign.created_at, created_by=_cut(campaign.created_by),
+                created_at=campaign.created_at, created_by=_cut_name(campaign.created_by),
                 state=campaign.state.value, opened=False, held_by='', held_because='', waits='',
                 windows=json.dumps([window.text for window in campaign.windows]),
                 migrations=campaign.migrations, seconds=campaign.seconds))
@@ -171,7 +171,7 @@ class CampaignRepository(transactions.Repository):
         :raises LeaseLost: nothing was written.
         """
         return self._runner.run_under_lease(lease, lambda c: _hold_running(
-            c, campaign_id, state=model.CampaignState.PAUSED.value, held_by=_cut(by),
+            c, campaign_id, state=model.CampaignState.PAUSED.value, held_by=_cut_name(by),
             held_because=because))
 
     def record_waits(self, lease: rows.ScopeLease, campaign_id: str, waits: str) -> None:
@@ -218,7 +218,7 @@ class CampaignRepository(transactions.Repository):
             held = after is not model.CampaignState.RUNNING
             if not _update_campaign(
                     connection, campaign_id, before, state=after.value,
-                    held_by=_cut(by) if held else '', held_because=reason if held else ''):
+                    held_by=_cut_name(by) if held else '', held_because=reason if held else ''):
                 return False
             if after is model.CampaignState.ABORTING:
                 for state, then in _ABORTED.items():
@@ -374,5 +374,5 @@ def _name_target(campaign_id: str) -> str:
     return f'campaign {campaign_id}'
 
 
-def _cut(name: str) -> str:
+def _cut_name(name: str) -> str:
     return name[:tables.NAME_LENGTH]

@@ -52,8 +52,8 @@ class Programs:
         self._checks: dict[str, tuple[float, campaign_steps.Command | str]] = {}
         self._killed: dict[str, str] = {}
 
-    def start(self, key: str, path: str, host: str, seconds: float,
-              **variables: str) -> str | None:
+    def start_program(self, key: str, path: str, host: str, seconds: float,
+                      **variables: str) -> str | None:
         faults, rng, now = self._campaigns.faults, self._campaigns.rng, self._run.now
         if path == CHECK:
             fails = now < self._campaigns.check_fails_until.get(host, 0.0)
@@ -71,7 +71,7 @@ class Programs:
             self._process.crash()
         return None
 
-    def poll(self, key: str) -> campaign_steps.Command | str:
+    def poll_program(self, key: str) -> campaign_steps.Command | str:
         if key in self._checks:
             ends_at, outcome = self._checks[key]
             return campaign_steps.Command.RUNNING if self._run.now < ends_at else outcome
@@ -88,7 +88,7 @@ class Programs:
             return self._killed[key]
         return campaign_steps.Command.RUNNING
 
-    def forget(self, key: str) -> None:
+    def forget_program(self, key: str) -> None:
         for known in (self._checks, self._killed, self._commands):
             known.pop(key, None)  # type: ignore[attr-defined]
 

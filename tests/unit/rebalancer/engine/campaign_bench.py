@@ -85,6 +85,8 @@ class Bench:
         #: Hosts whose changes Nova does not answer.
         self.silent = set()
         self.payloads = []
+        #: Moves for balance that the plan of each cycle has as well; they never begin.
+        self.other_moves = ()
         self.number = 0
         #: Of the monotonic clock.
         self.seconds = 0.0
@@ -116,7 +118,9 @@ class Bench:
         request = self.build_request()
         plan = planner.plan(request)
         planning_pipeline.check_plan(plan, request)
-        outcome = planning_pipeline.PassOutcome(request.cluster, request.scores, plan, {}, request)
+        outcome = planning_pipeline.PassOutcome(
+            request.cluster, request.scores, dataclasses.replace(
+                plan, moves=(*plan.moves, *self.other_moves)), {}, request)
         if not self.held_moves:
             for move in sorted(plan.moves, key=lambda move: move.wave):
                 self.instances[move.instance_uuid] = dataclasses.replace(
@@ -247,7 +251,7 @@ class _Programs:
     def __init__(self, bench):
         self._bench = bench
 
-    def start(self, key, path, host, seconds, **variables):
+    def start_program(self, key, path, host, seconds, **variables):
         bench = self._bench
         bench.may_die()
         if path == 'command':
@@ -257,8 +261,8 @@ class _Programs:
                               else f'exit status {status}')
         bench.may_die()
 
-    def poll(self, key):
+    def poll_program(self, key):
         return self._bench.running.get(key, campaign_steps.Command.UNKNOWN)
 
-    def forget(self, key):
+    def forget_program(self, key):
         self._bench.running.pop(key, None)

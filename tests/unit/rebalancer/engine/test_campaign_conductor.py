@@ -280,6 +280,21 @@ def test_a_host_whose_owner_wants_notice_begins_when_no_other_can():
     assert wanted.instance_uuid == 'a0'
 
 
+def test_hosts_of_moves_that_were_just_planned_begin_in_a_later_cycle():
+    bench = make_bench()
+    bench.start('ab')
+    bench.other_moves = (model.Move('a0', 'a', 'spare', model.Phase.SPREAD),)
+    bench.run_cycle()
+    assert bench.states() == {'a': 'to-come', 'b': 'emptying'}
+    carry_to(bench, 'b', 'held')
+    bench.reboot_and_say_done('b')
+    bench.run_cycles(4)
+    assert bench.states() == {'a': 'to-come', 'b': 'done'}
+    assert bench.campaign.waits == 'the moves of the last plan come first'
+    bench.other_moves = ()
+    carry_to(bench, 'a', 'emptying', 2)
+
+
 def test_a_search_that_was_cut_off_takes_fewer_hosts_and_others_first(monkeypatch):
     bench = make_bench()
     asked = []

@@ -41,7 +41,7 @@ def write(tmp_path):
 
 def wait_for_end(programs, key='key'):
     for _look in range(600):
-        found = programs.poll(key)
+        found = programs.poll_program(key)
         if found is not COMMAND.RUNNING:
             return found
         time.sleep(0.05)
@@ -53,17 +53,18 @@ def test_a_program_gets_the_host_and_the_campaign_and_no_secret(write, tmp_path,
     programs = host_programs.HostPrograms()
     log = tmp_path / 'log'
     path = write(f'echo "$#|$1|$KRONOS_CAMPAIGN|$OS_PASSWORD" > {log}')
-    assert programs.start('key', path, 'h 1;$(id)', 60, KRONOS_CAMPAIGN='c1') is None
+    assert programs.start_program('key', path, 'h 1;$(id)', 60, KRONOS_CAMPAIGN='c1') is None
     assert wait_for_end(programs) is COMMAND.SUCCEEDED
     assert log.read_text() == '1|h 1;$(id)|c1|\n'
-    assert programs.poll('key') is COMMAND.SUCCEEDED, 'until it is forgotten'
-    programs.forget('key')
-    assert programs.poll('key') is COMMAND.UNKNOWN
+    assert programs.poll_program('key') is COMMAND.SUCCEEDED, 'until it is forgotten'
+    programs.forget_program('key')
+    assert programs.poll_program('key') is COMMAND.UNKNOWN
 
 
 def test_a_failure_has_the_status_and_the_end_of_the_output(write):
     programs = host_programs.HostPrograms()
-    programs.start('key', write('seq 1000', 'printf "no\\033[31m power"', 'exit 3'), 'h', 60)
+    path = write('seq 1000', 'printf "no\\033[31m power"', 'exit 3')
+    programs.start_program('key', path, 'h', 60)
     found = wait_for_end(programs)
     assert found.startswith('exit status 3: ') and found.endswith('no[31m power')
     assert len(found) < host_programs.OUTPUT + 30
@@ -73,12 +74,12 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(write, tmp_path
     clock = [0.0]
     programs = host_programs.HostPrograms(lambda: clock[0])
     child = tmp_path / 'child'
-    programs.start('key', write('sleep 600 &', f'echo $! > {child}', 'wait'), 'h', 60)
+    programs.start_program('key', write('sleep 600 &', f'echo $! > {child}', 'wait'), 'h', 60)
     while not (child.exists() and child.read_text().endswith('\n')):
-        assert programs.poll('key') is COMMAND.RUNNING
+        assert programs.poll_program('key') is COMMAND.RUNNING
         time.sleep(0.05)
     clock[0] = 61.0
-    assert programs.poll('key') == 'it was killed, since it did not end in time'
+    assert programs.poll_program('key') == 'it was killed, since it did not end in time'
     state = pathlib.Path(f'/proc/{child.read_text().strip()}/stat')
     for _look in range(200):
         if not state.exists() or ') Z ' in state.read_text():
@@ -94,7 +95,7 @@ def test_a_program_blocks_no_signal_although_the_engine_does(write, tmp_path):
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
     programs = host_programs.HostPrograms()
     try:
-        programs.start('key', path, 'h', 60)
+        programs.start_program('key', path, 'h', 60)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert wait_for_end(programs) is COMMAND.SUCCEEDED
@@ -107,22 +108,22 @@ def test_a_full_disk_is_why_a_program_was_not_started(write, monkeypatch):
     def fail():
         raise OSError(28, 'No space left on device')
     monkeypatch.setattr(host_programs.tempfile, 'TemporaryFile', fail)
-    assert host_programs.HostPrograms().start('key', write('exit 0'), 'h', 60).endswith(
+    assert host_programs.HostPrograms().start_program('key', write('exit 0'), 'h', 60).endswith(
         'its output has no place: No space left on device')
 
 
 @pytest.mark.parametrize('host', ['-h', '--reboot-all'])
 def test_a_host_that_looks_like_an_option_runs_nothing(write, host):
     programs = host_programs.HostPrograms()
-    assert 'would be an option' in programs.start('key', write('exit 0'), host, 60)
-    assert programs.poll('key') is COMMAND.UNKNOWN
+    assert 'would be an option' in programs.start_program('key', write('exit 0'), host, 60)
+    assert programs.poll_program('key') is COMMAND.UNKNOWN
 
 
 def test_a_program_that_cannot_be_run_is_named(write, tmp_path):
     programs = host_programs.HostPrograms()
-    assert programs.start('key', str(tmp_path / 'ghost'), 'h', 60).endswith(
+    assert programs.start_program('key', str(tmp_path / 'ghost'), 'h', 60).endswith(
         'ghost was not started: No such file or directory')
-    assert programs.start('key', write(mode=0o644), 'h', 60).endswith('Permission denied')
+    assert programs.start_program('key', write(mode=0o644), 'h', 60).endswith('Permission denied')
 
 
 @pytest.mark.parametrize(('name', 'problem'), [

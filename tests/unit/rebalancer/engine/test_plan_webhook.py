@@ -23,12 +23,12 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.engine import plan_webhook
-from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.wiring import daemons
 from tests.unit.rebalancer.hooks import servers
 
 SECRET = b'correct horse battery staple'
-PAYLOAD = messages.decision_payload('blue', 'p1', 1000.0, 3, 'ann', 'looks good')
+PAYLOAD = plan_events.decision_payload('blue', 'p1', 1000.0, 3, 'ann', 'looks good')
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_receiver_that_does_not_answer_delays_no_engine(conf, server, caplog):
     server.answer = hang
     webhook = daemons.plan_webhook(conf)
     # Notices leave room for events that are not repeated.
-    noticed = [webhook(messages.ANNOUNCED, 'blue', PAYLOAD) for _ in range(70)]
+    noticed = [webhook(plan_events.ANNOUNCED, 'blue', PAYLOAD) for _ in range(70)]
     assert noticed.count(False) == 20
     told = [webhook('plan.created', 'blue', PAYLOAD) for _ in range(plan_webhook.MAX_WAITING - 45)]
     # The request hangs still, and the caller has gone on.
