@@ -12,17 +12,21 @@
 
 """A campaign that an operator starts and engines carry out, on a real Nova."""
 
+import json
 import os
 import re
+from typing import Any
 from unittest import mock
 
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import host_programs
+from kronos_nova.rebalancer.engine import plan_webhook
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.sources import prometheus
 from tests.functional import test_tools
+from tests.unit.rebalancer.hooks import servers
 
 #: Cycles in which a campaign over two hosts ends.
 CYCLES = 30
@@ -39,17 +43,20 @@ class CampaignTestCase(test_tools.ToolsCase):
             f.write(text)
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.started: list[str] = []
-        self.engine = engine.Engine(
-            self.conf, collector=collector.CloudCollector(self.conf, self.connection),
-            source=prometheus.PrometheusSource(self.conf), store=self.store,
-            find_service=lambda host: compute_service.ComputeService(self.connection, host),
-            programs=self.watch_programs())
+        self.engine = self.make_engine()
         patch = mock.patch.object(campaign_steps, 'SETTLE_SECONDS', 0.0)
         patch.start()
         self.addCleanup(patch.stop)
         self.servers = [self.boot(host=host) for host in ('host1', 'host2', 'host2')]
         self.load({'host1': 0.3, 'host2': 0.3, 'host3': 0.3},
                   {server['id']: 0.05 for server in self.servers})
+
+    def make_engine(self, *listeners: Any) -> engine.Engine:
+        return engine.Engine(
+            self.conf, collector=collector.CloudCollector(self.conf, self.connection),
+            source=prometheus.PrometheusSource(self.conf), store=self.store, listeners=listeners,
+            find_service=lambda host: compute_service.ComputeService(self.connection, host),
+            programs=self.watch_programs())
 
     def watch_programs(self) -> host_programs.HostPrograms:
         """Return the real runner of programs; each start looks at the host in Nova."""
@@ -117,6 +124,64 @@ class CampaignTestCase(test_tools.ToolsCase):
         (campaign,) = self.store.campaigns.list_live_campaigns()
         self.assertEqual({'host1', 'host2'}, {host.host for host in campaign.hosts})
         self.assertEqual(['sat 22:00-04:00'], [str(window) for window in campaign.windows])
+
+    def test_a_program_behind_the_webhook_does_the_work_and_an_operator_pauses_it(self) -> None:
+        program = servers.Server()
+        program.__enter__()
+        self.addCleanup(program.__exit__)
+        secret = os.path.join(self.directory, 'secret')
+        with open(secret, 'w') as f:
+            f.write('0123456789abcdef' * 2)
+        for name, value in (('url', program.url), ('secret_file', secret)):
+            self.conf.set_override(name, value, 'plan_webhook')
+        webhook = plan_webhook.PlanWebhook(self.conf)
+        self.addCleanup(webhook.close)
+        self.engine = self.make_engine(webhook)
+        self.kronos('campaign', 'start', 'host1', '--reason', 'new firmware')
+        self.run_campaign(',host1,held,')
+        held: list[dict[str, Any]] = []
+
+        def is_posted() -> bool:
+            held[:] = [event for _method, _path, _headers, body in program.requests
+                       if (event := json.loads(body))['event'] == 'campaign.host_held']
+            return bool(held)
+
+        self.wait_for(is_posted, 'the program to hear of the host')
+        (campaign,) = self.store.campaigns.list_live_campaigns()
+        self.assertEqual([('host1', campaign.campaign_id)],
+                         [(event['host'], event['campaign_id']) for event in held])
+        self.assertEqual([], [s for s in self.servers if self.host_of(s) == 'host1'])
+        for words in (('pause', '--reason', 'a storm'), ('done', 'host1'), ('resume',)):
+            done = self.kronos('campaign', *words)
+            self.assertEqual(0, done.returncode, done.stderr)
+        self.run_campaign(',,done,')
+        self.assertEqual(('enabled', None), self.find_service('host1'))
+        self.assertEqual([], self.started)
+
+    def test_a_start_that_engines_could_not_carry_out_is_refused(self) -> None:
+        service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
+                       if s['host'] == 'host2')
+        self.admin_api.put_service(service, {'status': 'disabled', 'disabled_reason': 'burnt'})
+        self.admin_api.post_server_action(self.servers[0]['id'], {'lock': None})
+        for words, problem in (
+                (('host2',), "host2: it is disabled already, for the reason 'burnt'"),
+                (('host1',), '1 host would keep instances, the first host1: '
+                             f'{self.servers[0]["id"]}: locked: '),
+                (('host3', *(17 * ('--window', '1:00-2:00'))), 'has 16 windows at most'),
+                (('host3', '--together', '2'), '--together: engines drain ')):
+            done = self.kronos('campaign', 'start', *words, '--reason', 'x')
+            self.assertEqual(1, done.returncode, done.stdout)
+            self.assertIn(problem, done.stderr)
+        self.assertEqual([], self.store.campaigns.list_newest_campaigns(9))
+        # A disabled host of three is as many as max_drain_fraction admits.
+        self.admin_api.put_service(service, {'status': 'enabled'})
+        done = self.kronos('campaign', 'start', 'host1', '--reason', 'x', '--force')
+        self.assertEqual(0, done.returncode, done.stderr)
+        for _cycle in range(2):
+            self.plan()
+        (campaign,) = self.store.campaigns.list_live_campaigns()
+        self.assertIn(f'host1: locked: instance {self.servers[0]["id"]}', campaign.waits)
+        self.assertEqual(('enabled', None), self.find_service('host1'))
 
     def test_a_command_that_fails_pauses_the_campaign_and_can_be_repeated(self) -> None:
         self.conf.set_override('command', self.write_program('echo no power', 'exit 3'),
