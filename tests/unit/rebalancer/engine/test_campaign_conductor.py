@@ -309,6 +309,41 @@ def test_a_search_that_was_cut_off_takes_fewer_hosts_and_others_first(monkeypatc
     assert bench.campaign.waits.startswith('the search for the next hosts was cut off after 10 s')
 
 
+def test_a_host_that_is_left_out_is_watched_until_no_request_can_come_late():
+    bench = make_bench()
+    bench.start('a')
+    bench.run_cycles(2)
+    assert bench.order('a', campaign_orders.SKIP)
+    for _cycle in range(3):
+        bench.run_cycle(39.0)
+        assert bench.states() == {'a': 'withdrawn'} and bench.services['a'].enabled
+    assert bench.campaign.hosts[0].detail == 'it is enabled; a late request may still disable it'
+    bench.run_cycle(4.0)
+    assert bench.states() == {'a': 'skipped'}
+
+
+def test_an_engine_takes_the_end_of_its_own_run_for_no_other():
+    """It may have run the command before, lost the scope, and got it back."""
+    bench = make_bench(command='command')
+    bench.start('a')
+    carry_to(bench, 'a', 'working')
+    (ended,) = bench.running.items()
+    bench.renew_engine()
+    bench.running = dict([ended])
+    bench.run_cycle()
+    assert bench.states() == {'a': 'in-doubt'} and bench.reboots == {'a': 1}
+
+
+@pytest.mark.parametrize('draining, begun', [((), 'ab'), (('c',), 'a')])
+def test_no_more_hosts_begin_than_max_drain_fraction_leaves(draining, begun):
+    bench = make_bench()
+    for host in draining:
+        bench.set_service(host, status='disabled', disabled_reason='burnt')
+    bench.start('ab', together=2)
+    bench.run_cycle()
+    assert [host for host, state in bench.states().items() if state == 'emptying'] == list(begun)
+
+
 def test_a_defect_of_a_campaign_does_not_end_the_cycle(monkeypatch, caplog):
     bench = make_bench()
     bench.start('a')
