@@ -166,7 +166,7 @@ class LoadView:
 
         An instance counts at the alternate hosts of our task, except in their levels.
         """
-        for uuid, to_host, _, alternates in self._placement.list_departures():
+        for uuid, to_host, _, alternates in placement_overlay.list_departures(self._cluster):
             if to_host is None:
                 continue
             self.add_instance(uuid, to_host, 1)

@@ -39,6 +39,26 @@ class Departure(NamedTuple):
     alternates: tuple[str, ...]
 
 
+def list_departures(cluster: model.Cluster) -> Iterator[Departure]:
+    """Yield the instances whose migrations the cluster shows as under way."""
+    scheduled = {f.instance_uuid: f.to_host for f in cluster.flights
+                 if f.source == 'nova' and f.to_host is not None}
+    planned = {f.instance_uuid: f.to_host for f in cluster.flights
+               if f.to_host is not None}
+    alternates = {f.instance_uuid: f.alternates for f in cluster.flights
+                  if f.alternates}
+    for uuid in dict.fromkeys(f.instance_uuid for f in cluster.flights):
+        if uuid not in cluster.instances:
+            continue
+        home = cluster.instances[uuid].host
+        to_host = scheduled.get(uuid, planned.get(uuid))
+        if to_host == home:
+            to_host = None  # the instance has arrived, its record is still open
+        yield Departure(uuid, to_host, uuid in scheduled, () if to_host is None else tuple(
+            host for host in alternates.get(uuid, ())
+            if host not in (to_host, home) and host in cluster.hosts))
+
+
 class PlacementOverlay:
     """Where each instance is, may come to be, and which providers it takes room from. Mutable.
 
@@ -69,7 +89,7 @@ class PlacementOverlay:
         self._tallies: dict[str, spread_tally.SpreadTally] = {}
         #: Hosts where instances in flight may end, alternates of tasks too.
         self._ends: dict[str, set[str]] = defaultdict(set)
-        for departure in self.list_departures():
+        for departure in list_departures(cluster):
             self._lay_departure(departure)
 
     # Queries.
@@ -190,25 +210,6 @@ class PlacementOverlay:
                 self._tally_member(tally, uuid)
 
     # Moves that were under way at first.
-
-    def list_departures(self) -> Iterator[Departure]:
-        """Yield the instances whose migrations the cluster shows as under way."""
-        scheduled = {f.instance_uuid: f.to_host for f in self.cluster.flights
-                     if f.source == 'nova' and f.to_host is not None}
-        planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
-                   if f.to_host is not None}
-        alternates = {f.instance_uuid: f.alternates for f in self.cluster.flights
-                      if f.alternates}
-        for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
-            if uuid not in self.cluster.instances:
-                continue
-            home = self.cluster.instances[uuid].host
-            to_host = scheduled.get(uuid, planned.get(uuid))
-            if to_host == home:
-                to_host = None  # the instance has arrived, its record is still open
-            yield Departure(uuid, to_host, uuid in scheduled, () if to_host is None else tuple(
-                host for host in alternates.get(uuid, ())
-                if host not in (to_host, home) and host in self.cluster.hosts))
 
     def _lay_departure(self, departure: Departure) -> None:
         """Count an instance at each host where it may end.

@@ -27,6 +27,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import evacuation
+from kronos_nova.constraints import placement_overlay
 
 #: Most faults that a text names.
 NAMED = 5
@@ -55,7 +56,7 @@ def check_places(places: Mapping[tuple[str, ...], Mapping[str, str]], cluster: m
     view = cluster_view.ClusterView(stopped, options, history, scores, ceilings,
                                     draining=history.draining)
     arrivals: dict[str, set[str]] = defaultdict(set)
-    for departure in view.placement.list_departures():
+    for departure in placement_overlay.list_departures(cluster):
         for end in (departure.to_host, *departure.alternates):
             if end is not None:
                 arrivals[end].add(departure.uuid)

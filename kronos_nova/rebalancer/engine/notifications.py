@@ -269,7 +269,8 @@ class SchedulerPublisher:
             if outcome.request.options.failover is model.FailoverMode.ENFORCE:
                 if outcome.certificate is None or outcome.certificate.hold is not None:
                     continue
-                limits = failover_reserve.compute_boot_limits(outcome.certificate)
+                limits = failover_reserve.compute_boot_limits(outcome.certificate,
+                                                              outcome.plan.moves)
             self._publish_limits(outcome.plan.scope, limits, self._clock())
 
     def publish_moves(self, cluster: model.Cluster, scopes: frozenset[str]) -> None:

@@ -41,6 +41,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import evacuation
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import placement_overlay
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import failover_changes
 from kronos_nova.rebalancer.planning import planner
@@ -277,7 +278,7 @@ def _build_simulation(request: planner.PlanningInput,
 def _map_arrivals(simulation: sim.Simulation) -> dict[str, frozenset[str]]:
     """Return the instances that may still arrive, by the hosts where they may."""
     arrivals: dict[str, set[str]] = {}
-    for departure in simulation.view.placement.list_departures():
+    for departure in placement_overlay.list_departures(simulation.view.placement.cluster):
         for host in (departure.to_host, *departure.alternates):
             if host is not None:
                 arrivals.setdefault(host, set()).add(departure.uuid)

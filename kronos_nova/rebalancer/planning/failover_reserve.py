@@ -19,6 +19,8 @@ host take no place away:
 * A case brings the claims of its instances to the survivors, and frees nothing anywhere: a failed
   host keeps its allocations. So each survivor needs room for the sum of this case alone, and this
   sum is at most its reserve. Cases happen one at a time, so that they share the reserve.
+* Migrations that Placement does not charge at their destination yet take room there later, and so
+  do the moves of the plan. Their claims stay free beside the reserve.
 * A boot changes no claim and no place of any other instance. It takes room on its own host alone,
   where the reserve stays free.
 
@@ -35,11 +37,13 @@ places, and reserves nothing.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Mapping
 import math
 
 from kronos_nova import model
 from kronos_nova.constraints import occupancy
+from kronos_nova.constraints import placement_overlay
 from kronos_nova.rebalancer.planning import failover
 
 VCPU, MEMORY = 'VCPU', 'MEMORY_MB'
@@ -71,16 +75,36 @@ def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict
     return reserve
 
 
-def compute_boot_limits(certificate: failover.FailoverCertificate) -> dict[str, model.BootLimit]:
-    """Return the limits that keep the reserve, by host; hosts without any are missing."""
-    hosts = certificate.request.cluster.hosts
-    limits = {host: model.BootLimit(*(_compute_limit(hosts[host], name, amounts)
-                                      for name in CLASSES))
-              for host, amounts in compute_reserve(certificate).items()}
+def compute_boot_limits(certificate: failover.FailoverCertificate,
+                        moves: Iterable[model.Move] = ()) -> dict[str, model.BootLimit]:
+    """Return the limits that keep the reserve, by host; hosts without any are missing.
+
+    :param moves: of the plan.
+    """
+    cluster = certificate.request.cluster
+    awaited = _sum_awaited(cluster, moves)
+    limits = {host: model.BootLimit(*(
+        _compute_limit(cluster.hosts[host], name, amounts, awaited[host, name])
+        for name in CLASSES)) for host, amounts in compute_reserve(certificate).items()}
     return {host: limit for host, limit in limits.items() if limit != model.BootLimit()}
 
 
-def _compute_limit(host: model.Host, name: str, reserve: Mapping[str, int]) -> float:
+def _sum_awaited(cluster: model.Cluster, moves: Iterable[model.Move]) -> Counter[tuple[str, str]]:
+    """Return the claims of instances that will come to a host, by host and resource class."""
+    coming = {(move.instance_uuid, move.to_host) for move in moves}
+    for departure in placement_overlay.list_departures(cluster):
+        if departure.to_host is not None and not departure.charged:
+            coming |= {(departure.uuid, host)
+                       for host in (departure.to_host, *departure.alternates)}
+    awaited: Counter[tuple[str, str]] = Counter()
+    for uuid, host in coming:
+        for name, amount in cluster.instances[uuid].claims.items():
+            awaited[host, name] += amount
+    return awaited
+
+
+def _compute_limit(host: model.Host, name: str, reserve: Mapping[str, int],
+                   awaited: int) -> float:
     """Return the limit of one class; infinite where the root alone does not serve it.
 
     nova-compute counts the reserved amount of an inventory as used, and shared and dedicated CPUs
@@ -92,4 +116,4 @@ def _compute_limit(host: model.Host, name: str, reserve: Mapping[str, int]) -> f
             or name == VCPU and any(DEDICATED in provider.inventories for provider in host.tree)):
         return math.inf
     # Overcommitted hosts have less room than their reserve.
-    return max(0, inventory.reserved + inventory.capacity - reserve[name])
+    return max(0, inventory.reserved + inventory.capacity - reserve[name] - awaited)

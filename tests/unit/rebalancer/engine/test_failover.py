@@ -23,9 +23,11 @@ from kronos_nova import model
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import periodic
 from kronos_nova.feed import raw_cache
+from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.monitoring import stats
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import failover
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.scheduler import runtime
 from kronos_nova.wiring import daemons
 from tests.unit.rebalancer.engine import test_engine
@@ -75,6 +77,21 @@ def test_limits_are_published_where_plans_keep_the_certificate(tmp_path, mode):
     assert limits.keys() == {model.UNASSIGNED} and named == [frozenset(limits)]
     # The instance of each host has its place on the other; else an empty record ends the limits.
     assert bool(limits[model.UNASSIGNED]) == (mode == 'enforce')
+
+
+def test_limits_leave_room_for_the_moves_of_the_plan():
+    request = test_failover.small(3, [('a', 'h0', 1), ('b', 'h1', 1)],
+                                  failover=model.FailoverMode.ENFORCE)
+    certificate = test_failover.certify(request)
+    place = certificate.verdicts['h0',].places['a']
+    published = []
+    publisher = notifications.SchedulerPublisher(
+        None, None, None, lambda _scope, limits, _now: published.append(limits), lambda: 1.0)
+    for moves in ((), (model.Move('b', 'h1', place, model.Phase.SPREAD),)):
+        publisher.publish_limits([planning_pipeline.PassOutcome(
+            request.cluster, request.scores, model.Plan(scope='scope', moves=moves), {}, request,
+            certificate=certificate)])
+    assert [limits[place].vcpus for limits in published] == [3.0, 2.0]
 
 
 def test_dry_run_limits_no_boot(tmp_path):

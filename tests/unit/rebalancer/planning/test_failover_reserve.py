@@ -208,9 +208,32 @@ def find_lost_places(certificate, cluster):
             *(v.unplaced for v in certificate.verdicts.values())))
 
 
+@pytest.mark.parametrize('source, alternates, h2, h3', [
+    ('task', (), 1, 3), ('task', ('h3',), 1, 2), ('nova', (), 2, 3)])
+def test_migrations_that_placement_does_not_charge_yet_keep_their_room(source, alternates, h2, h3):
+    request = test_failover.small(4, [('a', 'h0', 2), ('b', 'h0', 1), ('c', 'h1', 1)])
+    flight = model.InFlightMove('c', 'h1', 'h2', source=source, alternates=alternates)
+    certificate = certificate_of(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(flight,))), verdict_of({'a': 'h2', 'b': 'h3'}, 'h0'))
+    assert failover_reserve.compute_boot_limits(certificate) == {
+        'h2': model.BootLimit(vcpus=h2), 'h3': model.BootLimit(vcpus=h3)}
+
+
+def test_moves_of_the_plan_keep_their_room_once():
+    request = test_failover.small(3, [('a', 'h0', 1), ('b', 'h1', 1), ('c', 'h1', 1)])
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(model.InFlightMove('c', 'h1', 'h2', source='task'),)))
+    certificate = certificate_of(request, verdict_of({'a': 'h2'}, 'h0'))
+    moves = [model.Move(name, 'h1', 'h2', model.Phase.SPREAD) for name in ('b', 'c')]
+    assert failover_reserve.compute_boot_limits(certificate, moves) == {
+        'h2': model.BootLimit(vcpus=1)}
+
+
 @clouds.examples(100)
 @hypothesis.given(st.one_of(clouds.knobs(), clouds.knobs(trees=True)), st.integers(1, 2),
                   st.integers(0, 2**20))
+@hypothesis.example(clouds.Knobs(0, hosts=2, instances=11, budget=7, hard_repairs=True,
+                                clean=False, tight=True), 1, 0)
 def test_boots_within_the_limits_take_no_place_away(knobs, count, seed):
     request = test_failover.enforce(clouds.request(knobs))
     certificate = test_failover.certify(request, count)
