@@ -211,9 +211,7 @@ class Lab:
         for program in ('kronos-migfra', 'kronos-engine', 'kronos-executor'):
             if self.is_running(program):
                 self.stop(program)
-        for server in self.cloud.servers():
-            self.cloud.delete(server['id'])
-        self.wait(lambda: not self.cloud.servers(), 'every server is deleted')
+        self.clear_guests()
         groups = self.cloud.call('GET', 'nova', '/v2.1/os-server-groups?all_projects=True')
         for group in groups['server_groups']:
             self.cloud.call('DELETE', 'nova', f'/v2.1/os-server-groups/{group["id"]}')
@@ -226,6 +224,12 @@ class Lab:
         self.run_program('kronos-manage', 'db', 'sync')
 
     # -- guests ----------------------------------------------------------------
+
+    def clear_guests(self) -> None:
+        """Delete all guests."""
+        for server in self.cloud.servers():
+            self.cloud.delete(server['id'])
+        self.wait(lambda: not self.cloud.servers(), 'every server is deleted')
 
     def boot(self, name: str, host: str | None = None, **extra: Any) -> Guest:
         """Boot a guest, by Nova's scheduler or on a host, and wait for its heartbeat."""

@@ -29,6 +29,7 @@ import collections
 from collections.abc import Sequence
 import dataclasses
 import math
+import statistics
 
 from kronos_nova import model
 
@@ -54,7 +55,11 @@ _REQUEST = 2.0
 #: guest has written all again.
 _EARLY = 5.0
 #: Seconds beside the copying of a pause: the buffers of the connection, and the handover.
-_HANDOVER = 2.5
+HANDOVER = 2.5
+#: Number of arrivals from which an executor learns these seconds, the newest; and for how long:
+#: compute nodes may have been busy.
+_KEPT_HANDOVERS = 9
+_LEARNT_SECONDS = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,10 +152,9 @@ class CopyRates:
     counted_seconds: float
     round_seconds: float
 
-    @property
-    def pause_seconds(self) -> float:
-        """Seconds to send all that may remain while the guest writes nothing."""
-        return self.longest / self.sent if self.sent > 0 else math.inf
+    def bound_pause(self, handover: float) -> float:
+        """Return the seconds of a pause in which all is sent that may remain."""
+        return handover + (self.longest / self.sent if self.sent > 0 else math.inf)
 
     @property
     def arrival_seconds(self) -> float:
@@ -166,18 +170,42 @@ class CopyRates:
         return max(0.0, self.counted / self.speed + left), -left
 
     def expect_pause(self, seconds: float) -> float:
-        """Return the expected seconds of a pause that begins so long after the newest sample.
+        """Return the seconds of sending in a pause that begins so long after the newest sample.
 
         At the end of a round the guest has written as much as was counted last. Before, it has
         written at least the part of the elapsed time, and at most all: the mean of both.
         """
         left, since = self.find_round(seconds)
         part = min(1.0, since / self.round_seconds) if self.round_seconds > 0 else 1.0
-        return left + self.counted / self.speed * (1.0 + part) / 2 + _HANDOVER
+        return left + self.counted / self.speed * (1.0 + part) / 2
 
     def __str__(self) -> str:
         return (f'its guest writes {self.written / MIB:.1f} MiB/s, {self.sent / MIB:.1f} MiB/s are '
                 f'sent, and {self.remaining / MIB:.0f} to {self.longest / MIB:.0f} MiB remain')
+
+
+class HandoverHistory:
+    """The seconds that arrivals after a pause took beside the copying, as one executor saw them.
+
+    They depend on storage, the network and the load of the compute nodes.
+    """
+
+    def __init__(self) -> None:
+        self._seen: collections.deque[tuple[float, float]] = collections.deque(
+            maxlen=_KEPT_HANDOVERS)
+
+    def record_arrival(self, seconds: float, copying: float, monotonic: float) -> None:
+        """Record an arrival at a monotonic time.
+
+        :param seconds: from the request until the arrival.
+        :param copying: the part that was expected for the request and the sending.
+        """
+        self._seen.append((monotonic, max(0.0, seconds - copying)))
+
+    def expect_handover(self, monotonic: float) -> float:
+        """Return the median of the seconds of a quiet compute node and of all seen of late."""
+        return statistics.median((HANDOVER, *(
+            seconds for at, seconds in self._seen if monotonic - at <= _LEARNT_SECONDS)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -201,6 +229,7 @@ class CopyObservation:
     """A live migration under way: when its copying began, its rates and the steps of its task.
 
     ``age``: seconds since Nova wrote new amounts. ``look_interval``: seconds between two choices.
+    ``handover``: expected seconds of a pause beside the copying.
     """
 
     began_at: float
@@ -208,6 +237,7 @@ class CopyObservation:
     age: float
     look_interval: float
     steps: tuple[model.EscalationStep, ...] = ()
+    handover: float = HANDOVER
 
 
 def measure_rates(history: CopyHistory) -> CopyRates | None:
@@ -270,18 +300,21 @@ def choose_step(seen: CopyObservation, limits: EscalationLimits,
     """
     kind, rates = model.EscalationKind.FORCE_COMPLETE, seen.rates
     if (kind not in limits.allowed or any(step.kind is kind for step in seen.steps)
-            or rates is None or seen.age > 2 * seen.look_interval + _DELAY
-            or rates.pause_seconds > limits.longest_pause):
+            or rates is None or seen.age > 2 * seen.look_interval + _DELAY):
+        return None
+    longest = rates.bound_pause(seen.handover)
+    if longest > limits.longest_pause:
         return None
     left = seen.began_at + limits.arrival_seconds - now
     if (rates.arrival_seconds <= max(left, limits.longest_pause)
-            or rates.pause_seconds * _MARGIN + 2 * seen.look_interval < left
+            or longest * _MARGIN + 2 * seen.look_interval < left
             or _has_better_moment(rates, seen, limits, left)):
         return None
     return model.EscalationStep(
         kind, now, f'it does not arrive within {limits.arrival_seconds:.0f} s: {rates}; a pause of '
-                   f'at most {rates.pause_seconds:.0f} s lets it arrive',
-        expected_seconds=round(_REQUEST + rates.expect_pause(_find_pause(seen)), 1))
+                   f'at most {longest:.0f} s lets it arrive',
+        expected_seconds=round(_REQUEST + rates.expect_pause(_find_pause(seen)) + seen.handover,
+                               1))
 
 
 def _find_pause(seen: CopyObservation) -> float:
@@ -301,5 +334,5 @@ def _has_better_moment(rates: CopyRates, seen: CopyObservation, limits: Escalati
     pause = _find_pause(seen)
     wait, _ = rates.find_round(pause)
     return (wait > seen.look_interval + _EARLY
-            and rates.longest_at_end <= limits.longest_pause * rates.sent
-            and wait + _REQUEST + rates.expect_pause(pause + wait) < left)
+            and seen.handover + rates.longest_at_end / rates.sent <= limits.longest_pause
+            and wait + _REQUEST + rates.expect_pause(pause + wait) + seen.handover < left)

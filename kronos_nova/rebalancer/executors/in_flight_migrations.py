@@ -35,7 +35,8 @@ class InFlightMigration:
     by monotonic time. ``has_been_aborted``: Nova has accepted our abort. ``seen``: the version of
     Nova's record. ``doubt``: the latest one of the row; ``doubt_began``: its begin by monotonic
     time. ``copies``: the amounts that Nova wrote. ``forced_at``: since when a step against the
-    migration may be at work, by monotonic time. ``obstacle``: why the last step was not taken.
+    migration may be at work, by monotonic time; ``expected_handover``: the part of its expected
+    seconds beside the request and the sending. ``obstacle``: why the last step was not taken.
     """
 
     next_look: float | None = None
@@ -46,6 +47,7 @@ class InFlightMigration:
     doubt_began: float = 0.0
     copies: escalation.CopyHistory = dataclasses.field(default_factory=escalation.CopyHistory)
     forced_at: float | None = None
+    expected_handover: float | None = None
     obstacle: str | None = None
 
     def is_due(self, now: float) -> bool:

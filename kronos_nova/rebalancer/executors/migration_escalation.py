@@ -47,6 +47,7 @@ class MigrationEscalation:
         self._outcomes, self._clock = shared.outcomes, shared.clock
         self._monotonic = shared.monotonic
         self._store, self._keeper, self._deadlines = store, keeper, deadlines
+        self._handovers = escalation.HandoverHistory()
 
     def follow_step(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,
                     progress: base.MigrationProgress) -> rows.TaskRow:
@@ -99,14 +100,16 @@ class MigrationEscalation:
             return
         if sample is not None:
             flight.copies.record_sample(sample, self._monotonic())
+        handover = self._handovers.expect_handover(self._monotonic())
         step = escalation.choose_step(escalation.CopyObservation(
             began_at, escalation.measure_rates(flight.copies),
             flight.copies.measure_age(self._monotonic()), self._settings.look_interval,
-            row.escalation), limits, self._clock())
+            row.escalation, handover), limits, self._clock())
         if sample is None or sample.is_postcopy or step is None:
             return
         obstacle = self._find_obstacle(row, step)
         if obstacle is None:
+            flight.expected_handover = handover
             self._force_completion(row, flight, dataclasses.replace(
                 step, migration_uuid=row.reference))
         elif obstacle != flight.obstacle:
@@ -170,8 +173,12 @@ class MigrationEscalation:
         self._record_steps(row, *steps)
         return dataclasses.replace(row, escalation=steps)
 
-    def measure_step(self, row: rows.TaskRow) -> None:
-        """Record how long the completion by force took, once the instance has arrived."""
+    def measure_step(self, row: rows.TaskRow,
+                     flight: in_flight_migrations.InFlightMigration) -> None:
+        """Record how long the completion by force took, once the instance has arrived.
+
+        Learn from it unless Nova chose post-copy, or a predecessor expected the seconds.
+        """
         step = _find_own_step(row)
         if step is None or step.answer is None:
             return
@@ -185,6 +192,11 @@ class MigrationEscalation:
         if seconds is not None:
             self._record_steps(row, *row.escalation[:-1],
                                dataclasses.replace(step, seconds=seconds))
+            if (step.answer == model.ACCEPTED and step.expected_seconds is not None
+                    and flight.expected_handover is not None):
+                self._handovers.record_arrival(
+                    seconds, step.expected_seconds - flight.expected_handover,
+                    self._monotonic())
 
     def _bind_marker(self, row: rows.TaskRow) -> str:
         return self._driver.bind_marker(row.marker or '', row.reference)

@@ -121,7 +121,7 @@ class MigrationWatch:
         """
         match progress.stage:
             case base.MigrationStage.COMPLETED:
-                self._escalation.measure_step(row)
+                self._escalation.measure_step(row, flight)
                 self._outcomes.end_task(row, TaskState.COMPLETED)
             case base.MigrationStage.FAILED | base.MigrationStage.CANCELLED if (
                     self._deadlines.is_own_abort(row, progress, flight)):

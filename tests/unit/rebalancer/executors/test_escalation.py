@@ -40,9 +40,9 @@ def record(*amounts):
     return history
 
 
-def choose(rates, now=1000.0 + 590, limits=LIMITS, steps=(), age=0.0, look=10.0):
-    return escalation.choose_step(
-        escalation.CopyObservation(1000.0, rates, age, look, tuple(steps)), limits, now)
+def choose(rates, now=1000.0 + 590, limits=LIMITS, steps=(), age=0.0, look=10.0, handover=2.5):
+    return escalation.choose_step(escalation.CopyObservation(
+        1000.0, rates, age, look, tuple(steps), handover), limits, now)
 
 
 def rates(longest=30.0, written=120.0, sent=100.0):
@@ -84,8 +84,7 @@ def test_round_goes_on_after_the_newest_sample(seconds, left, since):
     (20.0, 30.0),  # At the end of the round all is written again, and nothing of it is sent.
     (5.0, 15.0 + 30.0 * (1 + 15 / 30) / 2), (22.0, 28.0 + 30.0 * (1 + 2 / 30) / 2)])
 def test_expected_pause_has_the_rest_and_what_the_guest_writes(seconds, expected):
-    handover = 2.5
-    assert rates().expect_pause(seconds) == pytest.approx(expected + handover)
+    assert rates().expect_pause(seconds) == pytest.approx(expected)
 
 
 def test_earlier_counts_bound_a_round_that_is_longer_than_the_last_one():
@@ -122,13 +121,13 @@ def test_amounts_that_nova_has_not_written_again_grow_old():
 
 
 def test_step_comes_at_the_last_moment():
-    found = rates()  # 30 s, times 1.5, and two looks: 65 s
-    assert choose(found, now=1000 + 534) is None
-    step = choose(found, now=1000 + 536)
-    assert (step.kind, step.at, step.answer) == (FORCE, 1536, None)
+    found = rates()  # 30 s and the handover, times 1.5, and two looks: 68.75 s
+    assert choose(found, now=1000 + 531) is None
+    step = choose(found, now=1000 + 532)
+    assert (step.kind, step.at, step.answer) == (FORCE, 1532, None)
     assert step.reason == (
         'it does not arrive within 600 s: its guest writes 120.0 MiB/s, 100.0 MiB/s are sent, and '
-        '2000 to 3000 MiB remain; a pause of at most 30 s lets it arrive')
+        '2000 to 3000 MiB remain; a pause of at most 32 s lets it arrive')
     assert choose(found, now=1e9) is not None, 'the time is over'
 
 
@@ -147,7 +146,7 @@ def test_step_does_not_wait_where_the_end_of_the_round_is_too_late_or_too_long()
     # It would be expected 15 + 2 + 30 + 2.5 s from now.
     assert choose(found, now=1000 + 550.4, look=6.0) is None
     assert choose(found, now=1000 + 550.5, look=6.0) is not None
-    longer = dataclasses.replace(rates(), longest_at_end=60.1 * 100 * MIB)
+    longer = dataclasses.replace(rates(), longest_at_end=57.6 * 100 * MIB)
     assert choose(longer, now=1000 + 545, look=6.0) is not None
 
 
@@ -158,8 +157,34 @@ def test_migration_that_arrives_soon_goes_on():
 
 
 def test_longer_pause_than_allowed_is_never_chosen():
-    assert choose(rates(longest=60.0), now=1599.0) is not None
-    assert choose(rates(longest=60.1), now=1e9) is None
+    assert choose(rates(longest=57.5), now=1599.0) is not None
+    assert choose(rates(longest=57.6), now=1e9) is None
+    assert choose(rates(longest=40.0), now=1e9, handover=20.0) is not None
+    assert choose(rates(longest=40.0), now=1e9, handover=20.1) is None
+
+
+def test_handover_is_a_part_of_the_expected_seconds_and_of_the_wait_for_the_end_of_a_round():
+    quiet, busy = (choose(rates(), now=1e9, handover=seconds) for seconds in (2.5, 20.0))
+    assert busy.expected_seconds == quiet.expected_seconds + 17.5
+    found = dataclasses.replace(rates(), longest_at_end=40.0 * 100 * MIB)
+    # At the end of the round it would be expected 15 + 2 + 30 + 20 s from now.
+    assert choose(found, now=1000 + 532.9, look=6.0, handover=20.0) is None
+    assert choose(found, now=1000 + 533.1, look=6.0, handover=20.0) is not None
+    longer = dataclasses.replace(rates(), longest_at_end=40.1 * 100 * MIB)
+    assert choose(longer, now=1000 + 532.9, look=6.0, handover=20.0) is not None
+
+
+def test_handover_is_learnt_from_the_newest_arrivals_of_an_hour():
+    history = escalation.HandoverHistory()
+    assert history.expect_handover(0.0) == 2.5
+    history.record_arrival(30.0, 10.0, 1000.0)
+    assert history.expect_handover(1000.0) == (2.5 + 20.0) / 2, 'one alone may be an exception'
+    history.record_arrival(24.0, 10.0, 1001.0)
+    assert history.expect_handover(1001.0) == 14.0
+    for _ in range(9):
+        history.record_arrival(9.0, 10.0, 1002.0)
+    assert history.expect_handover(1002.0) == 0.0
+    assert history.expect_handover(1002.0 + 3601.0) == 2.5
 
 
 @pytest.mark.parametrize('found', [None, rates(sent=0.0)])
@@ -245,7 +270,7 @@ def test_guest_that_does_not_converge_is_forced_in_time(memory, working_set, wri
     (4096.0, 2500.0, 150.0)])
 def test_expected_seconds_are_within_30_percent(memory, working_set, writes, look):
     """Guests that write all pages again at once, and guests that come round once a round."""
-    step, pauses = migrate(copied_guests.Guest(memory, working_set, writes, 100.0), 60.0, look)
+    step, pauses = migrate(copied_guests.Guest(memory, working_set, writes, 100.0), 65.0, look)
     assert step.expected_seconds == pytest.approx(2 + pauses[2] + 2.5, rel=0.3)
     assert pauses[2] < working_set / 100.0 + look + 7, 'the end of a round'
 

@@ -161,6 +161,45 @@ def test_arrival_is_recorded_with_the_seconds_of_the_step(writing):
     assert [step.seconds for step in writing.row().escalation] == [4.0]
 
 
+@pytest.mark.parametrize(('answer', 'seconds', 'learnt'), [
+    (None, 30.0, True), (None, None, False), (None, KeyError('start_time'), False),
+    (model.ACCEPTED_POSTCOPY, 30.0, False)])
+def test_next_step_expects_the_handover_that_this_one_took(writing, answer, seconds, learnt):
+    writing.driver.forced_seconds = seconds
+    writing.driver.answers['force_completion'] = [answer]
+    one = force(writing)
+    expected = writing.row().escalation[0].expected_seconds
+    writing.driver.answers['read_progress'] = [COMPLETED]
+    writing.passes(1, by=one)
+    assert writing.state is TaskState.COMPLETED
+    handover = escalation.HANDOVER
+    if learnt:
+        handover = (handover + 30.0 - (expected - handover)) / 2
+    history = one._watch._escalation._handovers
+    assert history.expect_handover(writing.now) == pytest.approx(handover)
+    assert history.expect_handover(writing.now + 3700.0) == escalation.HANDOVER
+
+
+def test_learnt_handover_reaches_the_choice_of_a_step(writing, monkeypatch):
+    seen, one = [], writing.new_worker('one', FORCES)
+    monkeypatch.setattr(escalation, 'choose_step', lambda found, *_: seen.append(found.handover))
+    writing.passes(3, by=one)
+    one._watch._escalation._handovers.record_arrival(30.0, 10.0, writing.now)
+    writing.passes(1, by=one)
+    assert seen[0] == escalation.HANDOVER and seen[-1] == (20.0 + escalation.HANDOVER) / 2
+
+
+def test_successor_learns_nothing_from_seconds_that_another_expected(writing):
+    force(writing)
+    writing.now += 61
+    writing.driver.forced_seconds = 30.0
+    writing.driver.answers['read_progress'] = [COMPLETED]
+    two = writing.new_worker('two', FORCES)
+    writing.passes(2, by=two)
+    assert [step.seconds for step in writing.row().escalation] == [30.0]
+    assert two._watch._escalation._handovers.expect_handover(writing.now) == escalation.HANDOVER
+
+
 @pytest.mark.parametrize('seconds', [None, KeyError('start_time')])
 def test_unknown_seconds_stay_unknown_and_end_the_task(writing, seconds):
     writing.driver.forced_seconds = seconds
