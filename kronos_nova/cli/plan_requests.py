@@ -40,6 +40,8 @@ class RequestedMoveTable(command.TableCommand):
             request_result = self.request_moves(session, args,
                                                 printable.format_single_line(args.reason))
         # Programs read the table on standard output.
+        for warning in request_result.warnings:
+            sys.stderr.write(f'Warning: {printable.format_single_line(warning)}\n')
         if request_result.plan_id:
             missing = plurals.count_noun(request_result.approvals_missing, 'other person',
                                          'other people')

@@ -60,7 +60,7 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
         needed=session.count_needed_approvals(cluster.scope))
     return plan_requests.RepeatResult(_build_swap_rows(plan, tasks),
                                       tasks[0].plan_id if tasks else '',
-                                      plan_requests.count_missing(tasks))
+                                      plan_requests.count_missing(tasks), plan.warnings)
 
 
 def _build_swap_rows(plan: model.Plan,

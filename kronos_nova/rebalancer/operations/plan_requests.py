@@ -56,11 +56,13 @@ class RepeatResult:
     """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan.
 
     ``approvals_missing``: how many other people must approve the plan before it begins.
+    ``warnings``: those of the plan.
     """
 
     rows: tuple[RepeatRow, ...]
     plan_id: str = ''
     approvals_missing: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def retry_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
@@ -201,7 +203,8 @@ def _build_result(answer: requested_moves.RequestedPlan,
             f'{rejection.rule}: {rejection.detail}' if rejection is not None else
             f'wave {move.wave}' if move is not None else '',
             of[uuid].task_id if uuid in of else ''))
-    return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '', count_missing(tasks))
+    return RepeatResult(tuple(rows), tasks[0].plan_id if tasks else '', count_missing(tasks),
+                        answer.plan.warnings)
 
 
 def count_missing(tasks: Sequence[model.Task]) -> int:

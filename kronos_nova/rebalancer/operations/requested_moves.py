@@ -13,7 +13,7 @@
 """Moves that an operator requests by name: judged, ordered and checked as planned ones are.
 
 They do not wait for cooldowns or scores, and need not lower any imbalance; every rule, ceiling and
-claim holds for them.
+claim holds for them, and so does the failover certificate.
 """
 
 from collections.abc import Iterable
@@ -30,6 +30,7 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import move_gains
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import policy_reports
 from kronos_nova.rebalancer.planning import waves
 
@@ -98,7 +99,12 @@ class MoveState:
                 refused[move.instance_uuid] = model.Rejection(
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
                                 'safe')
-        return RequestedPlan(self.build_checked_plan(ordered.moves), refused)
+        plan = self.build_checked_plan(ordered.moves)
+        kept, _ = planning_pipeline.keep_failover(self._request, plan)
+        refused |= explain_breaks(plan, kept)
+        if len(kept.moves) < len(plan.moves):
+            planning_pipeline.check_plan(kept, self._request)
+        return RequestedPlan(dataclasses.replace(kept, reason=None), refused)
 
     def build_checked_plan(self, moves: Sequence[model.Move],
                            swaps: Sequence[model.Swap] = ()) -> model.Plan:
@@ -126,6 +132,14 @@ class MoveState:
                 scope=plan.scope,
                 problem='; '.join(f'{problem.rule}: {problem.detail}' for problem in wrong[:5]))
         return plan
+
+
+def explain_breaks(plan: model.Plan, kept: model.Plan) -> dict[str, model.Rejection]:
+    """Return a rejection for each instance whose move the rule ``breaks-failover`` left out."""
+    remaining = {move.instance_uuid for move in kept.moves}
+    return {move.instance_uuid: model.Rejection(
+        'breaks-failover', f'instance {move.instance_uuid}: {kept.warnings[-1]}')
+        for move in plan.moves if move.instance_uuid not in remaining}
 
 
 def refuse_all_moves(request: planner.PlanningInput, hold: str,

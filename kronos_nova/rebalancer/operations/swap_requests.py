@@ -28,6 +28,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 
 Moves = tuple[model.Move, model.Move]
 
@@ -51,8 +52,21 @@ def plan_swap(request: planner.PlanningInput, uuids: tuple[str, str],
     if isinstance(swap_or_rejections, dict):
         return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), swap_or_rejections)
     moves, swap = swap_or_rejections
-    return requested_moves.RequestedPlan(state.build_checked_plan(_apply_swap(state, moves, swap),
-                                                                  [swap]), {})
+    plan = state.build_checked_plan(_apply_swap(state, moves, swap), [swap])
+    return _keep_failover(request, plan, swap)
+
+
+def _keep_failover(request: planner.PlanningInput, plan: model.Plan,
+                   swap: model.Swap) -> requested_moves.RequestedPlan:
+    """Refuse a swap in whose end instances have lost their places; warn by the option."""
+    ends = _map_ends(plan.moves, swap)
+    landed = dataclasses.replace(plan, moves=tuple(
+        dataclasses.replace(move, to_host=ends[move.instance_uuid]) for move in plan.moves))
+    kept, _ = planning_pipeline.keep_failover(request, landed)
+    refused = requested_moves.explain_breaks(landed, kept)
+    if refused:
+        return requested_moves.RequestedPlan(model.Plan(plan.scope), refused)
+    return requested_moves.RequestedPlan(dataclasses.replace(plan, warnings=kept.warnings), {})
 
 
 def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],
@@ -176,6 +190,11 @@ def _reverse_move(move: model.Move) -> model.Move:
     return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)
 
 
+def _map_ends(moves: Sequence[model.Move], swap: model.Swap) -> dict[str, str]:
+    """Return the final host by instance UUID; the first may wait on a parking host before."""
+    return {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
+
+
 def _apply_swap(state: requested_moves.MoveState, moves: Moves,
                 swap: model.Swap) -> list[model.Move]:
     """Apply the swap, and return its moves with the improvement that each brings in the end.
@@ -183,7 +202,7 @@ def _apply_swap(state: requested_moves.MoveState, moves: Moves,
     The simulation then has both instances on their final hosts.
     """
     simulation = state.simulation
-    ends = {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
+    ends = _map_ends(moves, swap)
     swap_moves = []
     for move in moves:
         before = simulation.compute_combined()

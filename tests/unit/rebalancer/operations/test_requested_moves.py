@@ -28,6 +28,8 @@ from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
 from tests.scenarios import loader
 from tests.unit import clouds
+from tests.unit.rebalancer.planning import test_failover
+from tests.unit.rebalancer.planning import test_failover_guard
 
 A0 = loader.uuid_of('a0')
 
@@ -208,3 +210,37 @@ def test_a_missing_instance_is_refused_by_name():
                     requested_moves.RequestedMove(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'
     assert answer.refused[A0].rule == 'no-destination'
+
+
+def request_tight(mode):
+    """If b goes to h2, nothing is left there for the instance of h0."""
+    request = test_failover_guard.with_mode(test_failover.small(4, [
+        ('a', 'h0', 4), ('b', 'h1', 1), ('c', 'h1', 1), ('e', 'h1', 1), ('d', 'h3', 2)]), mode)
+    return requested_moves.plan_requested_moves(request, [
+        requested_moves.RequestedMove('b', 'h1', ('h2',)),
+        requested_moves.RequestedMove('c', 'h1', ('h3',))])
+
+
+def test_requested_move_that_breaks_the_certificate_is_refused_and_the_others_are_not():
+    answer = request_tight(model.FailoverMode.ENFORCE)
+    assert [m.instance_uuid for m in answer.plan.moves] == ['c'] and answer.plan.reason is None
+    assert answer.refused == {'b': model.Rejection(
+        'breaks-failover', f'instance b: {answer.plan.warnings[-1]}')}
+    assert 'the instances of h0 would not all find places' in answer.refused['b'].detail
+
+
+@pytest.mark.parametrize('mode', [model.FailoverMode.WARN, model.FailoverMode.OFF])
+def test_requested_move_that_breaks_the_certificate_is_made_with_a_warning(mode):
+    answer = request_tight(mode)
+    assert [m.instance_uuid for m in answer.plan.moves] == ['b', 'c'] and not answer.refused
+    assert ['h0' in warning for warning in answer.plan.warnings] == (
+        [True] if mode is model.FailoverMode.WARN else [])
+
+
+def test_plan_of_refused_moves_alone_gives_no_reason_to_ask_again():
+    request = test_failover_guard.with_mode(test_failover.small(3, [
+        ('a', 'h0', 4), ('b', 'h1', 1), ('c', 'h1', 1)]), model.FailoverMode.ENFORCE)
+    answer = requested_moves.plan_requested_moves(
+        request, [requested_moves.RequestedMove('b', 'h1', ('h2',))])
+    assert not answer.plan.moves and answer.plan.reason is None
+    assert answer.refused['b'].rule == 'breaks-failover'

@@ -27,8 +27,11 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.operations import swap_requests
+from kronos_nova.rebalancer.planning import planning_pipeline
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
+from tests.unit.rebalancer.planning import test_failover
+from tests.unit.rebalancer.planning import test_failover_guard
 
 
 def pair(request, rng):
@@ -339,3 +342,34 @@ def test_the_checker_and_enumeration_agree_on_swaps_at_random(seed):
     wrong = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores, brute.ceilings_of(request), 2)
     assert bool(wrong) == (illegal_state(request, plan, swap) is not None), wrong
+
+
+def swap_under(mode):
+    """Swap 3 vCPUs of h0 and 1 of h1; the 4 of h2 have their place beside the latter alone."""
+    return swap_requests.plan_swap(test_failover_guard.with_mode(test_failover.small(3, [
+        ('big', 'h0', 3), ('x', 'h0', 1), ('little', 'h1', 1), ('c', 'h2', 4)], capacity=5), mode),
+        ('big', 'little'))
+
+
+def test_swap_that_breaks_the_certificate_is_refused_for_both_or_warned_of():
+    refused = swap_under(model.FailoverMode.ENFORCE)
+    assert not refused.plan.moves and {
+        uuid: r.rule for uuid, r in refused.refused.items()} == dict.fromkeys(
+            ('big', 'little'), 'breaks-failover')
+    warned = swap_under(model.FailoverMode.WARN)
+    assert len(warned.plan.moves) == 2 and 'breaks-failover' in warned.plan.warnings[-1]
+    unjudged = swap_under(model.FailoverMode.OFF)
+    assert unjudged.plan == dataclasses.replace(warned.plan, warnings=())
+
+
+def test_certificate_of_a_parked_swap_is_about_its_end(monkeypatch):
+    judged = []
+
+    def keep_failover(_request, plan):
+        judged.extend((m.instance_uuid, m.from_host, m.to_host) for m in plan.moves)
+        return plan, None
+
+    monkeypatch.setattr(planning_pipeline, 'keep_failover', keep_failover)
+    answer = swap_requests.plan_swap(cloud({'a': 4, 'b': 4, 'c': 8}, [4, 3], 'ab'), ('i0', 'i1'))
+    assert answer.plan.moves[0].to_host == 'c'
+    assert judged == [('i1', 'b', 'a'), ('i0', 'a', 'b')]
