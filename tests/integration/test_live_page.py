@@ -522,7 +522,50 @@ def test_axe_finds_nothing_on_a_page_with_everything(page, service, axe, large, 
     page.wait(lambda: page.find('#approve').is_displayed())
     assert list_violations(page, axe) == []
     page.press(Keys.ESCAPE)
+    page.find('#drains tbody button').click()
+    page.wait(lambda: page.find('#stop-drain').is_displayed())
+    assert list_violations(page, axe) == []
+    page.press(Keys.ESCAPE)
+    open_start(page, hosts)
+    assert list_violations(page, axe) == []
+    page.press(Keys.ESCAPE)
     page.find('#sign-out').click()
+
+
+def open_start(page, hosts):
+    """Open the dialog that starts a drain, for the first host that can be emptied."""
+    for host in hosts:
+        page.find('#check-form [name=host]').clear()
+        page.find('#check-form [name=host]').send_keys(host, Keys.ENTER)
+        page.wait(lambda name=host: f'Drain of {name} is' in page.read_text('#certificate'))
+        for button in page.list_shown('#certificate button.main'):
+            button.click()
+            page.wait(lambda: page.find('#drain').is_displayed())
+            return
+    raise AssertionError(hosts)
+
+
+def test_dialogs_of_drains_are_reached_and_left_by_keyboard(page, service):
+    page.open(service.tokens['manager'], 'blue')
+    page.wait(lambda: page.list_shown('#drains tbody button'))
+    open_start(page, published.HOSTS)
+    assert page.read_focus('name') == 'reason'
+    page.press('new firmware', Keys.TAB)
+    assert page.read_focus('name') == 'approve'
+    page.press(Keys.SPACE, Keys.TAB)
+    assert page.read_focus('value') == 'start'
+    page.press(Keys.TAB)
+    assert page.read_focus('value') == 'cancel'
+    page.press(Keys.ENTER)
+    page.wait(lambda: not page.find('#drain').is_displayed())
+    assert page.read_focus('innerText') == 'Start drain…'
+    page.driver.execute_script('document.querySelector("#drains tbody button").focus()')
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.find('#stop-drain').is_displayed())
+    assert page.read_focus('value') == 'stop'
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.find('#stop-drain').is_displayed())
+    assert page.read_focus('innerText') == 'Stop…'
 
 
 def list_overhangs(page):
