@@ -19,8 +19,9 @@ host take no place away:
 * A case brings the claims of its instances to the survivors, and frees nothing anywhere: a failed
   host keeps its allocations. So each survivor needs room for the sum of this case alone, and this
   sum is at most its reserve. Cases happen one at a time, so that they share the reserve.
-* Migrations that Placement does not charge at their destination yet take room there later, and so
-  do the moves of the plan. Their claims stay free beside the reserve.
+* Migrations that Placement does not charge at their destination yet take room there later, at an
+  alternate of a task also while Nova migrates to its destination, and so do the moves of the
+  plan. Their claims stay free beside the reserve.
 * A boot changes no claim and no place of any other instance. It takes room on its own host alone,
   where the reserve stays free.
 
@@ -93,9 +94,9 @@ def _sum_awaited(cluster: model.Cluster, moves: Iterable[model.Move]) -> Counter
     """Return the claims of instances that will come to a host, by host and resource class."""
     coming = {(move.instance_uuid, move.to_host) for move in moves}
     for departure in placement_overlay.list_departures(cluster):
+        coming |= {(departure.uuid, host) for host in departure.alternates}
         if departure.to_host is not None and not departure.charged:
-            coming |= {(departure.uuid, host)
-                       for host in (departure.to_host, *departure.alternates)}
+            coming.add((departure.uuid, departure.to_host))
     awaited: Counter[tuple[str, str]] = Counter()
     for uuid, host in coming:
         for name, amount in cluster.instances[uuid].claims.items():

@@ -219,6 +219,17 @@ def test_migrations_that_placement_does_not_charge_yet_keep_their_room(source, a
         'h2': model.BootLimit(vcpus=h2), 'h3': model.BootLimit(vcpus=h3)}
 
 
+def test_alternates_of_a_task_keep_their_room_while_nova_migrates_to_its_destination():
+    """Nova charges the destination alone; if the migration fails, the task tries an alternate."""
+    request = test_failover.small(4, [('a', 'h0', 2), ('b', 'h0', 1), ('c', 'h1', 1)])
+    flights = (model.InFlightMove('c', 'h1', 'h2'),
+               model.InFlightMove('c', 'h1', 'h2', source='task', alternates=('h3',)))
+    certificate = certificate_of(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=flights)), verdict_of({'a': 'h2', 'b': 'h3'}, 'h0'))
+    assert failover_reserve.compute_boot_limits(certificate) == {
+        'h2': model.BootLimit(vcpus=2), 'h3': model.BootLimit(vcpus=2)}
+
+
 def test_moves_of_the_plan_keep_their_room_once():
     request = test_failover.small(3, [('a', 'h0', 1), ('b', 'h1', 1), ('c', 'h1', 1)])
     request = dataclasses.replace(request, cluster=dataclasses.replace(
