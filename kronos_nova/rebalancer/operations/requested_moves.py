@@ -100,6 +100,8 @@ class MoveState:
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
                                 'safe')
         plan = self.build_checked_plan(ordered.moves)
+        if not plan.moves:
+            return RequestedPlan(plan, refused)  # a certificate takes long
         kept, _ = planning_pipeline.keep_failover(self._request, plan)
         refused |= explain_breaks(plan, kept)
         if len(kept.moves) < len(plan.moves):
