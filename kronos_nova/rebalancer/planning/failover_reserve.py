@@ -22,6 +22,7 @@ host take no place away:
 * Migrations that Placement does not charge at their destination yet take room there later, at an
   alternate of a task also while Nova migrates to its destination, and so do the moves of the
   plan. Their claims stay free beside the reserve.
+* The places after the plan may be others than today's: the reserve has room for both.
 * A boot changes no claim and no place of any other instance. It takes room on its own host alone,
   where the reserve stays free.
 
@@ -55,7 +56,7 @@ DEDICATED = 'PCPU'
 
 
 def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict[str, int]]:
-    """Return the amounts that hosts must keep free, by host and resource class.
+    """Return the amounts that hosts must keep free today and after the plan, by host and class.
 
     Classes of which a host needs nothing are missing, and so is DISK_GB where it is not enforced.
     """
@@ -63,7 +64,8 @@ def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict
     judged = [name for name in CLASSES if name != occupancy.DISK
               or request.options.enforce_placement_disk is not False]
     reserve: dict[str, dict[str, int]] = {}
-    for verdict in certificate.verdicts.values():
+    later = certificate.after_plan
+    for verdict in (*certificate.verdicts.values(), *(later.verdicts.values() if later else ())):
         needed: Counter[tuple[str, str]] = Counter()
         for uuid, host in verdict.places.items():
             claims = request.cluster.instances[uuid].claims

@@ -25,10 +25,12 @@ from kronos_nova.rebalancer import failover_checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import failover_reserve
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.search import failure_places
 from tests.unit import clouds
 from tests.unit import nova_fakes
 from tests.unit.rebalancer.planning import test_failover
+from tests.unit.rebalancer.planning import test_failover_guard
 
 VCPU, MEMORY, DISK = failover_reserve.CLASSES
 
@@ -238,6 +240,19 @@ def test_moves_of_the_plan_keep_their_room_once():
     moves = [model.Move(name, 'h1', 'h2', model.Phase.SPREAD) for name in ('b', 'c')]
     assert failover_reserve.compute_boot_limits(certificate, moves) == {
         'h2': model.BootLimit(vcpus=1)}
+
+
+def test_places_after_the_plan_keep_their_room_before_the_next_cycle():
+    """Once b has left the drained h0, h2 must take b and d if h1 fails; today d alone."""
+    request = test_failover_guard.with_mode(test_failover.small(3, [
+        ('b', 'h0', 2), ('d', 'h1', 2)]), model.FailoverMode.ENFORCE)
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, draining=frozenset({'h0'})))
+    plan, certificate = planning_pipeline.keep_failover(
+        request, test_failover_guard.plan_of(('b', 'h0', 'h1')))
+    assert len(plan.moves) == 1
+    assert failover_reserve.compute_boot_limits(certificate, plan.moves) == {
+        'h2': model.BootLimit(vcpus=0)}
 
 
 @clouds.examples(100)
