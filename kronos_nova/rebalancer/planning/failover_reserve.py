@@ -93,8 +93,9 @@ def compute_boot_limits(certificate: failover.FailoverCertificate,
 
 
 def _sum_awaited(cluster: model.Cluster, moves: Iterable[model.Move]) -> Counter[tuple[str, str]]:
-    """Return the claims of instances that will come to a host, by host and resource class."""
-    coming = {(move.instance_uuid, move.to_host) for move in moves}
+    """Return the claims of instances that may come to a host, by host and resource class."""
+    coming = {(move.instance_uuid, host) for move in moves
+              for host in (move.to_host, *move.alternates)}
     for departure in placement_overlay.list_departures(cluster):
         coming |= {(departure.uuid, host) for host in departure.alternates}
         if departure.to_host is not None and not departure.charged:

@@ -242,6 +242,17 @@ def test_moves_of_the_plan_keep_their_room_once():
         'h2': model.BootLimit(vcpus=1)}
 
 
+def test_limits_of_a_plan_are_those_of_its_tasks_in_the_next_cycle():
+    request = test_failover.small(4, [('a', 'h0', 2), ('b', 'h0', 1), ('c', 'h1', 1)])
+    verdict = verdict_of({'a': 'h2', 'b': 'h3'}, 'h0')
+    move = model.Move('c', 'h1', 'h2', model.Phase.SPREAD, alternates=('h3',))
+    planned = failover_reserve.compute_boot_limits(certificate_of(request, verdict), [move])
+    under_way = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(model.InFlightMove('c', 'h1', 'h2', 'task', ('h3',)),)))
+    assert planned == failover_reserve.compute_boot_limits(certificate_of(under_way, verdict))
+    assert planned == {'h2': model.BootLimit(vcpus=1), 'h3': model.BootLimit(vcpus=2)}
+
+
 def test_places_after_the_plan_keep_their_room_before_the_next_cycle():
     """Once b has left the drained h0, h2 must take b and d if h1 fails; today d alone."""
     request = test_failover_guard.with_mode(test_failover.small(3, [
