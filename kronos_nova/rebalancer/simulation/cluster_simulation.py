@@ -12,7 +12,7 @@
 
 """The one mutable planning object: scores as arrays, moves applied and undone.
 
-The arrays and all that changes them stay in one module: a move must change every array.
+The arrays and all that changes them stay in one module: a move must change each of them.
 
 Shapes: P policies, H hosts of the scope in order of name, N instances of the scope in order of
 UUID; :func:`host_order.order_hosts` has the order of ``objective = kronos``. ``score`` and
