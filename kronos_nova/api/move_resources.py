@@ -150,10 +150,13 @@ class OrderedPlan(values.Resource):
     approvals_missing: int = pydantic.Field(
         ge=0, description='Number of other people who must approve the plan before it begins.')
     moves: list[OrderedMove]
+    warnings: list[str] = pydantic.Field(
+        description='Of the plan, such as one about the failover certificate.')
 
     @classmethod
     def from_result(cls, result: plan_requests.RepeatResult) -> Self:
         return cls(plan_id=result.plan_id or None, approvals_missing=result.approvals_missing,
                    moves=[OrderedMove(
             instance_id=row.instance_uuid, from_host=row.from_host or None, to_host=row.to_host,
-            verdict=row.verdict, task_id=row.task_id or None) for row in result.rows])
+            verdict=row.verdict, task_id=row.task_id or None) for row in result.rows],
+                   warnings=list(result.warnings))

@@ -259,6 +259,8 @@ class OrderMoves(command.ListResources):
         answer = self.client.send('POST', f'/v1/plans/{plan_id}/{self.verb}', body={
             'instances': find_instances(self.client, plan_id, args.instance),
             'reason': args.reason, 'partly': args.partly, 'dry_run': args.dry_run})
+        for warning in answer['warnings']:
+            self.warn(f'warning: {warning}')
         ordered = answer['plan_id']
         if ordered is not None:
             missing = answer['approvals_missing']

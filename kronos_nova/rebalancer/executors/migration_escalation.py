@@ -177,7 +177,8 @@ class MigrationEscalation:
                      flight: in_flight_migrations.InFlightMigration) -> None:
         """Record how long the completion by force took, once the instance has arrived.
 
-        Learn from it unless Nova chose post-copy, or a predecessor expected the seconds.
+        Learn from it unless Nova chose post-copy, or a predecessor expected the seconds. The clocks
+        of Nova's services may differ: no more is learnt than has passed since our request.
         """
         step = _find_own_step(row)
         if step is None or step.answer is None:
@@ -192,11 +193,12 @@ class MigrationEscalation:
         if seconds is not None:
             self._record_steps(row, *row.escalation[:-1],
                                dataclasses.replace(step, seconds=seconds))
+            now = self._monotonic()
             if (step.answer == model.ACCEPTED and step.expected_seconds is not None
-                    and flight.expected_handover is not None):
+                    and flight.expected_handover is not None and flight.forced_at is not None):
                 self._handovers.record_arrival(
-                    seconds, step.expected_seconds - flight.expected_handover,
-                    self._monotonic())
+                    min(seconds, now - flight.forced_at),
+                    step.expected_seconds - flight.expected_handover, now)
 
     def _bind_marker(self, row: rows.TaskRow) -> str:
         return self._driver.bind_marker(row.marker or '', row.reference)

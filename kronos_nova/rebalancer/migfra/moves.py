@@ -47,6 +47,7 @@ from kronos_nova.rebalancer.operations import evacuations
 from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.operations import swap_requests
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import plan_decisions
@@ -103,6 +104,8 @@ class MoveHandler:
         self._looks = looks
         self._note = note
         self._repin = repin
+        #: The last failover certificates by scope: requests that come in one go share searches.
+        self._certificates: dict[str, failover.FailoverCertificate] = {}
 
     def begin_pass(self, due: Sequence[requests.MigfraRequest]) -> None:
         return None
@@ -135,6 +138,7 @@ class MoveHandler:
 
     def release_pass_data(self) -> None:
         self._looks.drop_old_reading()
+        self._certificates.clear()
 
     def close(self) -> None:
         return None
@@ -208,15 +212,16 @@ class MoveHandler:
                         if request.host in c.scope_hosts), None)
         if cluster is None:
             raise request_handler.MigfraRequestRefusal(
-                f'host {request.host} is in no scope that is '
-                'planned')
+                f'host {request.host} is in no scope that is planned')
         # The host may have come to another scope since that was looked at.
         projects = self._list_permitted_projects(task, cluster.scope, projects)
         planning_input = cloud_state.build_planning_input(self._conf, policies, cloud, cluster)
         request_plan = (self._plan_migration(request, task, projects, planning_input)
                         if isinstance(task, protocol.MigrateVm)
                         else self._plan_evacuation(request, task, projects, planning_input))
-        plan = request_plan.answer.plan
+        plan, certificate = request_plan.answer.plan, request_plan.answer.certificate
+        if certificate is not None:
+            self._certificates[cluster.scope] = certificate
         if plan.reason is not None:
             kind = (_FinalRefusal if plan.reason == planning_input.history.paused
                     else request_handler.MigfraRequestRefusal)
@@ -245,16 +250,15 @@ class MoveHandler:
         self._check_pinnable(task)
         if task.destination not in planning_input.cluster.scope_hosts:
             raise request_handler.MigfraRequestRefusal(
-                f'destination: {task.destination} is no host of '
-                'scope '
-                f'{planning_input.cluster.scope}, which instances do not '
-                'leave')
+                f'destination: {task.destination} is no host of scope '
+                f'{planning_input.cluster.scope}, which instances do not leave')
         self._check_cooldowns(planning_input, [uuid])
         if task.parameter.swap_with is not None:
             return self._plan_swap(task, projects, planning_input, uuid)
         answer = requested_moves.plan_requested_moves(
             planning_input, [requested_moves.RequestedMove(uuid, request.host,
-                                                           (task.destination,))])
+                                                           (task.destination,))],
+            self._certificates.get(planning_input.cluster.scope))
         return MigfraRequestPlan(answer, planning_input.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
@@ -275,7 +279,9 @@ class MoveHandler:
             other = names.resolve_server(self._nova, partner.vm_name, projects, task.destination)
             self._by_rdma(task, other.instance)
             self._check_cooldowns(planning_input, [other.instance.uuid])
-            answer = swap_requests.plan_swap(planning_input, (uuid, other.instance.uuid))
+            answer = swap_requests.plan_swap(
+                planning_input, (uuid, other.instance.uuid),
+                certificate=self._certificates.get(planning_input.cluster.scope))
         except (names.NotMeant, exception.ConfigError) as e:
             raise request_handler.MigfraRequestRefusal(f'swap-with: {e}') from None
         return MigfraRequestPlan(answer, planning_input.cluster, {uuid: task.vm_name},
@@ -316,7 +322,8 @@ class MoveHandler:
             answer = evacuations.plan_evacuation(
                 planning_input, request.host, task.destinations,
                 model.DrainMode(task.parameter.mode.value),
-                overbooking=task.parameter.overbooking)
+                overbooking=task.parameter.overbooking,
+                certificate=self._certificates.get(planning_input.cluster.scope))
         except exception.ConfigError as e:
             raise request_handler.MigfraRequestRefusal(str(e)) from None
         return MigfraRequestPlan(answer, planning_input.cluster,

@@ -29,6 +29,7 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.search import bin_packing
@@ -38,12 +39,15 @@ from kronos_nova.rebalancer.strategies import base
 def plan_evacuation(request: planner.PlanningInput, host: str,
                     destinations: Sequence[str] | None = None,
                     mode: model.DrainMode = model.DrainMode.AUTO, *,
-                    overbooking: bool = False) -> requested_moves.RequestedPlan:
+                    overbooking: bool = False,
+                    certificate: failover.FailoverCertificate | None = None,
+                    ) -> requested_moves.RequestedPlan:
     """Plan the moves of all instances on the host, and refuse those that the rules keep there.
 
     :param request: for the host's scope; its strategies and budget are ignored.
     :param destinations: hosts for the moves and their alternates; None: any host of the scope.
     :param overbooking: the policies' ceilings do not hold; claims and rules do.
+    :param certificate: the last one of the scope, which saves searches.
     :raises ConfigError: the host or a destination is not in the scope.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
@@ -58,7 +62,7 @@ def plan_evacuation(request: planner.PlanningInput, host: str,
     hold = planner.scope_hold(request)
     if hold is not None:
         return requested_moves.refuse_all_moves(request, hold, here)
-    state = requested_moves.MoveState(request)
+    state = requested_moves.MoveState(request, certificate)
     simulation = state.simulation
     closed = host in simulation.view.draining
     simulation.begin_drain(host)  # else no destination may count as better

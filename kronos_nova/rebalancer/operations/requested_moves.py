@@ -28,6 +28,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import relevant_cluster
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import move_gains
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -49,32 +50,41 @@ class RequestedMove:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestedPlan:
-    """A plan of the possible moves, and by instance UUID why the others are ``refused``."""
+    """A plan of the possible moves, and by instance UUID why the others are ``refused``.
+
+    ``certificate``: the failover certificate of today; None: none was made.
+    """
 
     plan: model.Plan
     refused: dict[str, model.Rejection]
+    certificate: failover.FailoverCertificate | None = None
 
 
 def plan_requested_moves(request: planner.PlanningInput,
-                         wishes: Sequence[RequestedMove]) -> RequestedPlan:
+                         wishes: Sequence[RequestedMove],
+                         certificate: failover.FailoverCertificate | None = None,
+                         ) -> RequestedPlan:
     """Plan the wishes that are possible, in waves that stay legal however they end.
 
     :param request: its strategies and budget are ignored.
+    :param certificate: the last one of the scope, which saves searches.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     request = remove_delays(request, len(wishes))
     hold = planner.scope_hold(request)
     if hold is not None:
         return refuse_all_moves(request, hold, [w.instance_uuid for w in wishes])
-    state = MoveState(request)
+    state = MoveState(request, certificate)
     return state.build_answer(*_choose_legal_moves(state.simulation, wishes))
 
 
 class MoveState:
     """The scope while moves are chosen: ``simulation``, and the measures before any move."""
 
-    def __init__(self, request: planner.PlanningInput) -> None:
+    def __init__(self, request: planner.PlanningInput,
+                 certificate: failover.FailoverCertificate | None = None) -> None:
         self._request = request
+        self._certificate = certificate
         self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                          request.history, request.options, seed=request.seed,
                                          now=request.now)
@@ -100,11 +110,13 @@ class MoveState:
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
                                 'safe')
         plan = self.build_checked_plan(ordered.moves)
-        kept, _ = planning_pipeline.keep_failover(self._request, plan)
+        if not plan.moves:
+            return RequestedPlan(plan, refused)  # a certificate takes long
+        kept, certificate = planning_pipeline.keep_failover(self._request, plan, self._certificate)
         refused |= explain_breaks(plan, kept)
         if len(kept.moves) < len(plan.moves):
             planning_pipeline.check_plan(kept, self._request)
-        return RequestedPlan(dataclasses.replace(kept, reason=None), refused)
+        return RequestedPlan(dataclasses.replace(kept, reason=None), refused, certificate)
 
     def build_checked_plan(self, moves: Sequence[model.Move],
                            swaps: Sequence[model.Swap] = ()) -> model.Plan:

@@ -27,6 +27,7 @@ from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -34,11 +35,14 @@ Moves = tuple[model.Move, model.Move]
 
 
 def plan_swap(request: planner.PlanningInput, uuids: tuple[str, str],
-              parking: str | None = None) -> requested_moves.RequestedPlan:
+              parking: str | None = None,
+              certificate: failover.FailoverCertificate | None = None,
+              ) -> requested_moves.RequestedPlan:
     """Plan the swap, or refuse both instances with the reason.
 
     :param request: for the scope of both; its strategies and budget are ignored.
     :param parking: the only host where one may wait; None: any host of the scope.
+    :param certificate: the last one of the scope, which saves searches.
     :raises ConfigError: the instances cannot change places at all, or a host does not exist.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
@@ -53,20 +57,20 @@ def plan_swap(request: planner.PlanningInput, uuids: tuple[str, str],
         return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), swap_or_rejections)
     moves, swap = swap_or_rejections
     plan = state.build_checked_plan(_apply_swap(state, moves, swap), [swap])
-    return _keep_failover(request, plan, swap)
+    return _keep_failover(request, plan, swap, certificate)
 
 
 def _keep_failover(request: planner.PlanningInput, plan: model.Plan,
-                   swap: model.Swap) -> requested_moves.RequestedPlan:
+                   swap: model.Swap, certificate: failover.FailoverCertificate | None,
+                   ) -> requested_moves.RequestedPlan:
     """Refuse a swap in whose end instances have lost their places; warn by the option."""
     ends = _map_ends(plan.moves, swap)
     landed = dataclasses.replace(plan, moves=tuple(
         dataclasses.replace(move, to_host=ends[move.instance_uuid]) for move in plan.moves))
-    kept, _ = planning_pipeline.keep_failover(request, landed)
+    kept, today = planning_pipeline.keep_failover(request, landed, certificate)
     refused = requested_moves.explain_breaks(landed, kept)
-    if refused:
-        return requested_moves.RequestedPlan(model.Plan(plan.scope), refused)
-    return requested_moves.RequestedPlan(dataclasses.replace(plan, warnings=kept.warnings), {})
+    plan = model.Plan(plan.scope) if refused else dataclasses.replace(plan, warnings=kept.warnings)
+    return requested_moves.RequestedPlan(plan, refused, today)
 
 
 def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],

@@ -107,6 +107,7 @@ class FailoverCertificate:
     metrics are not trusted, so that the ceilings of the policies do not count. ``kept``: verdicts
     of the certificate before that still hold. ``turn``: how many certificates came before.
     ``request`` and ``stopped``: the input, and its instances as failed hosts leave them.
+    ``after_plan``: the certificate once the moves of the plan have landed; None: there are none.
     """
 
     verdicts: Mapping[FailedHosts, FailureVerdict]
@@ -116,6 +117,7 @@ class FailoverCertificate:
     kept: int = 0
     turn: int = 0
     stopped: Mapping[str, model.Instance] = dataclasses.field(default_factory=dict)
+    after_plan: 'FailoverCertificate | None' = None
 
     def list_verdicts(self, state: FailureState) -> list[FailureVerdict]:
         return [v for v in self.verdicts.values() if v.state is state]

@@ -19,8 +19,10 @@ host take no place away:
 * A case brings the claims of its instances to the survivors, and frees nothing anywhere: a failed
   host keeps its allocations. So each survivor needs room for the sum of this case alone, and this
   sum is at most its reserve. Cases happen one at a time, so that they share the reserve.
-* Migrations that Placement does not charge at their destination yet take room there later, and so
-  do the moves of the plan. Their claims stay free beside the reserve.
+* Migrations that Placement does not charge at their destination yet take room there later, at an
+  alternate of a task also while Nova migrates to its destination, and so do the moves of the
+  plan. Their claims stay free beside the reserve.
+* The places after the plan may be others than today's: the reserve has room for both.
 * A boot changes no claim and no place of any other instance. It takes room on its own host alone,
   where the reserve stays free.
 
@@ -54,7 +56,7 @@ DEDICATED = 'PCPU'
 
 
 def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict[str, int]]:
-    """Return the amounts that hosts must keep free, by host and resource class.
+    """Return the amounts that hosts must keep free today and after the plan, by host and class.
 
     Classes of which a host needs nothing are missing, and so is DISK_GB where it is not enforced.
     """
@@ -62,7 +64,8 @@ def compute_reserve(certificate: failover.FailoverCertificate) -> dict[str, dict
     judged = [name for name in CLASSES if name != occupancy.DISK
               or request.options.enforce_placement_disk is not False]
     reserve: dict[str, dict[str, int]] = {}
-    for verdict in certificate.verdicts.values():
+    later = certificate.after_plan
+    for verdict in (*certificate.verdicts.values(), *(later.verdicts.values() if later else ())):
         needed: Counter[tuple[str, str]] = Counter()
         for uuid, host in verdict.places.items():
             claims = request.cluster.instances[uuid].claims
@@ -90,12 +93,13 @@ def compute_boot_limits(certificate: failover.FailoverCertificate,
 
 
 def _sum_awaited(cluster: model.Cluster, moves: Iterable[model.Move]) -> Counter[tuple[str, str]]:
-    """Return the claims of instances that will come to a host, by host and resource class."""
-    coming = {(move.instance_uuid, move.to_host) for move in moves}
+    """Return the claims of instances that may come to a host, by host and resource class."""
+    coming = {(move.instance_uuid, host) for move in moves
+              for host in (move.to_host, *move.alternates)}
     for departure in placement_overlay.list_departures(cluster):
+        coming |= {(departure.uuid, host) for host in departure.alternates}
         if departure.to_host is not None and not departure.charged:
-            coming |= {(departure.uuid, host)
-                       for host in (departure.to_host, *departure.alternates)}
+            coming.add((departure.uuid, departure.to_host))
     awaited: Counter[tuple[str, str]] = Counter()
     for uuid, host in coming:
         for name, amount in cluster.instances[uuid].claims.items():

@@ -120,6 +120,8 @@ def keep_failover(request: planner.PlanningInput, plan: model.Plan,
                   ) -> tuple[model.Plan, failover.FailoverCertificate | None]:
     """Return the plan under the rule ``breaks-failover``, and the certificate of today.
 
+    The certificate has the one after the plan.
+
     :param certificate: the last one of the scope.
     :param expired: true ends the searches.
     :raises PlanRefused: the checker found a place after the plan that a rule does not allow.
@@ -135,7 +137,8 @@ def keep_failover(request: planner.PlanningInput, plan: model.Plan,
         if faults:
             raise exception.PlanRefused(scope=plan.scope,
                                         problem=failover_checker.describe_faults(faults))
-    return guarded.plan, guarded.today
+    return guarded.plan, dataclasses.replace(
+        guarded.today, after_plan=guarded.after if guarded.plan.moves else None)
 
 
 def build_planning_input(cluster: model.Cluster, scores: model.ClusterScores,

@@ -159,6 +159,20 @@ def test_completed_move_is_reverted(client, store, publisher):
     assert answer['approvals_missing'] == 0
 
 
+def test_ordered_moves_have_the_warnings_of_their_plan(client, conf, store, publisher):
+    for of in (conf, publisher.conf):
+        of.set_override('failover', 'warn', group='engine')
+        of.set_override('enforce_placement_claims', False, group='engine')
+    publisher.run_cycle()
+    plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
+    for dry_run in (True, False):
+        status, answer = client.send('POST', f'/v1/plans/{plan_id}/revert',
+                                     json={'reason': 'worse', 'dry_run': dry_run})
+        (warning,) = answer['warnings']
+        assert status == 200 and warning.startswith('no failover certificate: ')
+    assert client.send('GET', f'/v1/plans/{answer["plan_id"]}')[1]['warnings'] == [warning]
+
+
 def test_ordered_plan_waits_for_the_other_people_who_must_approve(client, conf, store, publisher):
     for of in (conf, publisher.conf):
         of.set_override('mode', 'approve', group='engine')

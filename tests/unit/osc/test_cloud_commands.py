@@ -258,6 +258,18 @@ def test_retry_orders_moves_and_says_when_it_orders_none(openstack, store, publi
     assert openstack.fail(*arguments, '--dry-run', '--wait').startswith('--dry-run: ')
 
 
+def test_revert_has_the_warnings_of_its_plan_on_standard_error(openstack, conf, store, publisher):
+    for of in (conf, publisher.conf):
+        of.set_override('failover', 'warn', group='engine')
+        of.set_override('enforce_placement_claims', False, group='engine')
+    publisher.run_cycle()
+    plan_id = published.end_move(store, A1, 'c', 'a', TaskState.COMPLETED)
+    status, _output, error = openstack.run('plan', 'revert', plan_id, '--reason', 'worse')
+    *_, warning, stored = error.splitlines()
+    assert status == 0 and warning.startswith('warning: no failover certificate: ')
+    assert stored.endswith(' is stored.')
+
+
 def test_revert_says_who_must_approve_the_plan(openstack, conf, store, publisher):
     for of in (conf, publisher.conf):
         of.set_override('mode', 'approve', group='engine')

@@ -169,6 +169,7 @@ def test_next_step_expects_the_handover_that_this_one_took(writing, answer, seco
     writing.driver.answers['force_completion'] = [answer]
     one = force(writing)
     expected = writing.row().escalation[0].expected_seconds
+    writing.now += 30
     writing.driver.answers['read_progress'] = [COMPLETED]
     writing.passes(1, by=one)
     assert writing.state is TaskState.COMPLETED
@@ -178,6 +179,20 @@ def test_next_step_expects_the_handover_that_this_one_took(writing, answer, seco
     history = one._watch._escalation._handovers
     assert history.expect_handover(writing.now) == pytest.approx(handover)
     assert history.expect_handover(writing.now + 3700.0) == escalation.HANDOVER
+
+
+def test_times_of_clocks_that_differ_teach_no_more_seconds_than_have_passed(writing):
+    """Nova's API writes the begin, and a compute node the end."""
+    one, forced_at = force(writing), writing.now
+    writing.driver.forced_seconds = 3000.0
+    writing.now += 40
+    writing.driver.answers['read_progress'] = [COMPLETED]
+    writing.passes(1, by=one)
+    (step,) = writing.row().escalation
+    assert (writing.state, step.seconds) == (TaskState.COMPLETED, 3000.0)
+    seconds = writing.now - forced_at - (step.expected_seconds - escalation.HANDOVER)
+    assert one._watch._escalation._handovers.expect_handover(writing.now) == pytest.approx(
+        (escalation.HANDOVER + seconds) / 2, abs=2)
 
 
 def test_learnt_handover_reaches_the_choice_of_a_step(writing, monkeypatch):

@@ -13,6 +13,7 @@
 
 """From ended tasks to a result: the handler reads Nova first and then renders the result."""
 
+import json
 import types
 
 from oslo_config import cfg
@@ -22,11 +23,14 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.migfra import move_results
 from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
+from tests.unit.rebalancer.planning import test_failover
+from tests.unit.rebalancer.planning import test_failover_guard
 
 DOCUMENT = ('{"id": "r", "task": "migrate vm", "vm-name": "vm-1", "destination": "node2", '
             '"parameter": {"vcpu-map": [[4]]}}')
@@ -83,6 +87,36 @@ def test_a_failed_pinning_is_reported_in_the_result(answer, problem):
     found = yaml.safe_load(ended.reply)
     assert found['status'] == 'error' and problem in found['details']
     assert found['details'].startswith('it was migrated; vcpu-map: ')
+
+
+@pytest.mark.parametrize('document', [
+    {'task': 'migrate vm', 'vm-name': 'b', 'destination': 'h2'},
+    {'task': 'migrate vm', 'vm-name': 'b', 'destination': 'h3',
+     'parameter': {'swap-with': {'vm-name': 'd'}}},
+    {'task': 'evacuate node', 'destinations': ['h2', 'h3']}])
+def test_requests_share_their_searches_for_a_certificate_while_any_is_open(monkeypatch, document):
+    handler = made(None, None)
+    handler._conf.set_override('allow', [permits.PermitType()('*:*:*')], 'migfra')
+    handler._looks = types.SimpleNamespace(drop_old_reading=lambda: None)
+    planning_input = test_failover_guard.with_mode(test_failover.small(4, [
+        ('a', 'h0', 2), ('b', 'h1', 1), ('d', 'h3', 2)]), model.FailoverMode.ENFORCE)
+    instances = planning_input.cluster.instances
+    monkeypatch.setattr(moves.names, 'resolve_server', lambda _nova, name, *_: (
+        types.SimpleNamespace(instance=instances[name])))
+    monkeypatch.setattr(moves.cloud_state, 'build_planning_input', lambda *_: planning_input)
+    cloud = types.SimpleNamespace(map_clusters=lambda: {'scope': planning_input.cluster})
+    request = requests.MigfraRequest('h1/r', 'h1', document['task'],
+                                     json.dumps({'id': 'r', **document}), '', 0.0)
+    task = moves.request_handler.parse_task(request)
+
+    def count_kept():
+        answer = handler._judge_by_cloud(request, task, None, None, cloud).answer
+        assert answer.plan.moves
+        return answer.certificate.kept
+
+    assert [count_kept(), count_kept()] == [0, 4]
+    handler.release_pass_data()
+    assert count_kept() == 0
 
 
 def test_a_result_is_rendered_without_asking_anything():

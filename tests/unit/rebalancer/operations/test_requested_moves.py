@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import failover_guard
 from kronos_nova.rebalancer.planning import planner
 from tests.scenarios import loader
 from tests.unit import clouds
@@ -235,6 +236,16 @@ def test_requested_move_that_breaks_the_certificate_is_made_with_a_warning(mode)
     assert [m.instance_uuid for m in answer.plan.moves] == ['b', 'c'] and not answer.refused
     assert ['h0' in warning for warning in answer.plan.warnings] == (
         [True] if mode is model.FailoverMode.WARN else [])
+
+
+def test_moves_that_the_rules_refuse_cost_no_certificate(monkeypatch):
+    """A first certificate of a large cloud takes half a minute."""
+    monkeypatch.setattr(failover_guard, 'guard_plan', lambda *_: pytest.fail('a certificate'))
+    request = test_failover_guard.with_mode(test_failover.small(2, [
+        ('a', 'h0', 2), ('b', 'h1', 4)]), model.FailoverMode.ENFORCE)
+    answer = requested_moves.plan_requested_moves(
+        request, [requested_moves.RequestedMove('a', 'h0', ('h1',))])
+    assert answer.refused['a'].rule == 'no-room'
 
 
 def test_plan_of_refused_moves_alone_gives_no_reason_to_ask_again():

@@ -365,7 +365,7 @@ def test_swap_that_breaks_the_certificate_is_refused_for_both_or_warned_of():
 def test_certificate_of_a_parked_swap_is_about_its_end(monkeypatch):
     judged = []
 
-    def keep_failover(_request, plan):
+    def keep_failover(_request, plan, _certificate):
         judged.extend((m.instance_uuid, m.from_host, m.to_host) for m in plan.moves)
         return plan, None
 

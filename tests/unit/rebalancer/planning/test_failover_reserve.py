@@ -25,10 +25,12 @@ from kronos_nova.rebalancer import failover_checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import failover_reserve
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.search import failure_places
 from tests.unit import clouds
 from tests.unit import nova_fakes
 from tests.unit.rebalancer.planning import test_failover
+from tests.unit.rebalancer.planning import test_failover_guard
 
 VCPU, MEMORY, DISK = failover_reserve.CLASSES
 
@@ -219,6 +221,17 @@ def test_migrations_that_placement_does_not_charge_yet_keep_their_room(source, a
         'h2': model.BootLimit(vcpus=h2), 'h3': model.BootLimit(vcpus=h3)}
 
 
+def test_alternates_of_a_task_keep_their_room_while_nova_migrates_to_its_destination():
+    """Nova charges the destination alone; if the migration fails, the task tries an alternate."""
+    request = test_failover.small(4, [('a', 'h0', 2), ('b', 'h0', 1), ('c', 'h1', 1)])
+    flights = (model.InFlightMove('c', 'h1', 'h2'),
+               model.InFlightMove('c', 'h1', 'h2', source='task', alternates=('h3',)))
+    certificate = certificate_of(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=flights)), verdict_of({'a': 'h2', 'b': 'h3'}, 'h0'))
+    assert failover_reserve.compute_boot_limits(certificate) == {
+        'h2': model.BootLimit(vcpus=2), 'h3': model.BootLimit(vcpus=2)}
+
+
 def test_moves_of_the_plan_keep_their_room_once():
     request = test_failover.small(3, [('a', 'h0', 1), ('b', 'h1', 1), ('c', 'h1', 1)])
     request = dataclasses.replace(request, cluster=dataclasses.replace(
@@ -227,6 +240,30 @@ def test_moves_of_the_plan_keep_their_room_once():
     moves = [model.Move(name, 'h1', 'h2', model.Phase.SPREAD) for name in ('b', 'c')]
     assert failover_reserve.compute_boot_limits(certificate, moves) == {
         'h2': model.BootLimit(vcpus=1)}
+
+
+def test_limits_of_a_plan_are_those_of_its_tasks_in_the_next_cycle():
+    request = test_failover.small(4, [('a', 'h0', 2), ('b', 'h0', 1), ('c', 'h1', 1)])
+    verdict = verdict_of({'a': 'h2', 'b': 'h3'}, 'h0')
+    move = model.Move('c', 'h1', 'h2', model.Phase.SPREAD, alternates=('h3',))
+    planned = failover_reserve.compute_boot_limits(certificate_of(request, verdict), [move])
+    under_way = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(model.InFlightMove('c', 'h1', 'h2', 'task', ('h3',)),)))
+    assert planned == failover_reserve.compute_boot_limits(certificate_of(under_way, verdict))
+    assert planned == {'h2': model.BootLimit(vcpus=1), 'h3': model.BootLimit(vcpus=2)}
+
+
+def test_places_after_the_plan_keep_their_room_before_the_next_cycle():
+    """Once b has left the drained h0, h2 must take b and d if h1 fails; today d alone."""
+    request = test_failover_guard.with_mode(test_failover.small(3, [
+        ('b', 'h0', 2), ('d', 'h1', 2)]), model.FailoverMode.ENFORCE)
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, draining=frozenset({'h0'})))
+    plan, certificate = planning_pipeline.keep_failover(
+        request, test_failover_guard.plan_of(('b', 'h0', 'h1')))
+    assert len(plan.moves) == 1
+    assert failover_reserve.compute_boot_limits(certificate, plan.moves) == {
+        'h2': model.BootLimit(vcpus=0)}
 
 
 @clouds.examples(100)
