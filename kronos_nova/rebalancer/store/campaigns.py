@@ -107,6 +107,27 @@ class CampaignRepository(transactions.Repository):
             c, sa.select(_campaign).order_by(
                 _campaign.c.created_at.desc(), _campaign.c.campaign_id).limit(limit)))
 
+    def list_ended_campaigns(self, since: float, limit: int,
+                             scope: str | None = None) -> list[model.Campaign]:
+        """Return the campaigns that ended at a time or later, the last to end first.
+
+        :param scope: only those of this scope; None: all.
+        """
+        ended = sa.select(_campaign).where(_campaign.c.ended_at >= since).order_by(
+            _campaign.c.ended_at.desc(), _campaign.c.campaign_id).limit(limit)
+        return self._runner.run_read(lambda c: _read_campaigns(
+            c, ended if scope is None else ended.where(_campaign.c.scope == scope)))
+
+    def count_migrations(self, campaign_ids: Collection[str]) -> dict[str, int]:
+        """Count the migrations off the hosts of campaigns while these went on, by campaign.
+
+        Purged tasks are not counted.
+        """
+        return self._runner.run_read(lambda c: {
+            row.campaign_id: row.number for row in c.execute(
+                _select_migrations().where(_campaign.c.campaign_id.in_(sorted(campaign_ids))))
+        } if campaign_ids else {})
+
     def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[model.Campaign, str]]:
         """Return the hosts that a campaign is over for, with the campaign, by host.
 
@@ -288,6 +309,21 @@ def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
     connection.execute(sa.delete(_host).where(_host.c.campaign_id.in_(ended)))
     connection.execute(sa.delete(_campaign).where(_campaign.c.campaign_id.in_(ended)))
     return len(ended) == statements.BATCH // 10
+
+
+def _select_migrations() -> sa.Select[Any]:
+    task = tables.task
+    return (
+        sa.select(_campaign.c.campaign_id, sa.func.count().label('number'))
+        .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
+        .join(task, task.c.from_host == _host.c.host)
+        .where(task.c.scope == _campaign.c.scope,
+               task.c.phase == model.Phase.EVACUATE.value,
+               task.c.state == model.TaskState.COMPLETED.value,
+               task.c.completed_at >= _campaign.c.created_at,
+               sa.or_(_campaign.c.ended_at.is_(None),
+                      task.c.completed_at <= _campaign.c.ended_at))
+        .group_by(_campaign.c.campaign_id))
 
 
 @statements.build_once
