@@ -13,11 +13,17 @@
 """Campaigns as operators see them."""
 
 from collections import Counter
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
 
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.report import values
+from kronos_nova.rebalancer.store import pages
 
 #: Campaigns that a list has at most, beside those that go on.
 MOST = 20
@@ -34,6 +40,52 @@ def list_campaigns(session: sessions.DatabaseSession, scope: str | None = None, 
     newest = session.store.campaigns.list_newest_campaigns(MOST + len(live)) if ended else []
     return [campaign for campaign in (*live, *(c for c in newest if c.state.is_terminal))
             if scope in (None, campaign.scope)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignPage:
+    """A page of campaigns, with the migrations off the hosts of each by its ID.
+
+    ``marker``: that of the next page, None: it is the last page.
+    """
+
+    campaigns: Sequence[model.Campaign]
+    migrations: Mapping[str, int]
+    marker: str | None
+
+
+def list_campaign_page(session: sessions.DatabaseSession, page: pages.PageRequest,
+                       states: Collection[model.CampaignState] = ()) -> CampaignPage:
+    """List a page of campaigns, newest first.
+
+    :raises NotFoundError: no campaign has the UUID of the marker.
+    """
+    with stored_views.explain_marker(page):
+        found = session.store.campaigns.list_campaign_page(page.ask_one_more(), states)
+    shown = found[:page.limit]
+    return CampaignPage(
+        shown, session.store.campaigns.count_migrations([c.campaign_id for c in shown]),
+        shown[-1].campaign_id if len(found) > page.limit else None)
+
+
+def read_campaign(session: sessions.DatabaseSession, campaign_id: str) -> model.Campaign:
+    """Read a campaign.
+
+    :raises NotFoundError: it does not exist.
+    """
+    campaign = session.store.campaigns.find_campaign(campaign_id)
+    if campaign is None:
+        raise stored_views.make_not_found_error(
+            campaign_id, 'no such campaign', 'kronos campaign status --all shows the newest; '
+            '[engine] keep_days is how long they are kept')
+    return campaign
+
+
+def read_progress(session: sessions.DatabaseSession,
+                  campaign: model.Campaign) -> values.CampaignProgress:
+    """Read the progress of a campaign."""
+    migrations = session.store.campaigns.count_migrations([campaign.campaign_id])
+    return build_progress(campaign, migrations.get(campaign.campaign_id, 0))
 
 
 def list_progress(session: sessions.DatabaseSession, scope: str | None = None, *,

@@ -21,7 +21,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_orders
-from kronos_nova.rebalancer.store import campaigns
+from kronos_nova.rebalancer.store import campaign_stats
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import end
@@ -345,8 +345,8 @@ def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
     assert store.campaigns.end_campaign(lease, first, NOW)
     second = start(store, created_at=NOW - 9)
     with store.engine.begin() as connection:
-        assert not campaigns.purge_ended_campaigns(connection, NOW)
+        assert not campaign_stats.purge_ended_campaigns(connection, NOW)
     assert len(store.campaigns.list_newest_campaigns(9)) == 2
     with store.engine.begin() as connection:
-        assert not campaigns.purge_ended_campaigns(connection, NOW + 1)
+        assert not campaign_stats.purge_ended_campaigns(connection, NOW + 1)
     assert store.campaigns.list_newest_campaigns(9) == [second] == [read(store)]
