@@ -13,10 +13,12 @@
 """Campaigns: list, start and direct the maintenance of many hosts."""
 
 from collections.abc import Callable
+import time
 from typing import Annotated
 
 import pydantic
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.api import calls
 from kronos_nova.api import campaign_resources
@@ -32,6 +34,8 @@ from kronos_nova.rebalancer.operations import published_views
 #: Name of all nova-computes, in errors.
 SERVICES = 'compute services'
 MOST_HOSTS = 10000
+#: Clients and proxies wait 60 s for an answer.
+FORECAST_SECONDS = 45.0
 
 
 class CampaignQuery(paging.PageQuery):
@@ -113,7 +117,8 @@ def start_campaign(call: calls.Call, body: CampaignOrder) -> campaign_resources.
 
     The API asks Nova with the token of the user whether this user may update compute services
     (os_compute_api:os-services:update), as engines will: a refusal of Nova is 403. Refused while
-    the last reading of the cloud is older than [kronos_api] max_reading_age.
+    the last reading of the cloud is older than [kronos_api] max_reading_age, and where the forecast
+    takes so long that clients and proxies no longer wait for the answer.
     """
     session = published_views.find_campaign_session(call.session, call.cloud, body.hosts,
                                                     body.aggregate)
@@ -121,7 +126,7 @@ def start_campaign(call: calls.Call, body: CampaignOrder) -> campaign_resources.
         return campaign_resources.StartedCampaign.from_model(*campaign_orders.start_campaign(
             session, campaign_orders.CampaignRequest(
                 body.hosts, body.aggregate, ' '.join(body.reason.split()), body.together,
-                body.windows, body.force),
+                body.windows, body.force), _make_time_limit(),
             service=service, take_turn=call.calculations.take_turn))
 
 
@@ -193,6 +198,23 @@ def skip_host(call: calls.Call, campaign_id: str, body: HostOrder) -> campaign_r
     Nova must let the user update compute services.
     """
     return _order_host(call, campaign_id, body, campaign_orders.SKIP)
+
+
+def _make_time_limit() -> Callable[[str, float], None]:
+    """Return a function that ends a forecast for which no client waits any more.
+
+    A campaign must not start after its client has heard of a failure.
+    """
+    end = time.monotonic() + FORECAST_SECONDS
+
+    def check_time(what: str, part: float) -> None:
+        if time.monotonic() > end:
+            raise exception.ConflictError(
+                path='kronos-api', field='hosts',
+                problem=f'the forecast takes longer than {FORECAST_SECONDS:.0f} s',
+                remedy='Start a campaign over fewer hosts, or start it on a controller')
+
+    return check_time
 
 
 def _order_host(call: calls.Call, campaign_id: str, body: HostOrder,

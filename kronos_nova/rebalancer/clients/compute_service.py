@@ -82,7 +82,7 @@ class ComputeService:
     def check_update_right(self) -> None:
         """Check that Nova lets the user update compute services; nothing is changed.
 
-        Nova judges the user before it looks for the service, and none has this UUID.
+        Nova judges the user before it looks for the service, and no service has this UUID.
 
         :raises ApiError: Nova refuses the user, or cannot be asked.
         """

@@ -149,7 +149,7 @@ class CampaignConductor:
             self._go_on(lease, campaign, outcome, settings, now)
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
-        """Return the live campaign of the scope; None: there is none that engines may carry on."""
+        """Return the live campaign of the scope; None: engines may carry no campaign on."""
         campaign, problem = self._verifier.find_campaign(lease)
         if campaign is not None and problem is not None:
             self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')

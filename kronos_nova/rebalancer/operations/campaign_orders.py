@@ -84,6 +84,8 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                    ) -> tuple[model.Campaign, campaign_forecasts.CampaignForecast]:
     """Forecast a campaign and order it; engines begin in their next cycle.
 
+    :param report_progress: see :func:`campaigns.plan_campaign`; an error that it raises ends the
+        forecast, and nothing is changed.
     :param service: a nova-compute for the person who asks: Nova must let this person update compute
         services, as engines will. None: the person is an operator of this machine.
     :param take_turn: returns a context in which the campaign is calculated.
@@ -113,6 +115,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     with take_turn():
         forecast = campaigns.plan_campaign(session, request.hosts, request.aggregate,
                                            request.together, report_progress)
+    report_progress('hosts', 1.0)
     if not request.force:
         _refuse_without_force(forecast)
     ordered = [host for step in forecast.steps for host in step.hosts]

@@ -280,7 +280,7 @@ def find_campaign_session(session: Any, cache: published_cloud.ReadingCache,
                           aggregate: str | None) -> published_cloud.PublishedSession:
     """Return the session for the reading of a scope that has hosts of a campaign.
 
-    Without such a reading the latest one tells what is wrong.
+    Without such a reading the latest one serves: its errors name the wrong input.
 
     :param aggregate: its hosts belong to the campaign, too.
     :raises KronosException: no engine has published a reading.

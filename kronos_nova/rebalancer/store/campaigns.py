@@ -101,7 +101,7 @@ class CampaignRepository(transactions.Repository):
                            states: Collection[model.CampaignState]) -> list[model.Campaign]:
         """Return campaigns, newest first.
 
-        :param states: only those in one of these; empty: all.
+        :param states: only campaigns in such a state; empty: all.
         :raises UnknownMarker: no campaign has the UUID of the marker.
         """
         return self._runner.run_read(lambda c: _read_campaigns(

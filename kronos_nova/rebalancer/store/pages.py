@@ -148,7 +148,7 @@ def select_campaigns(connection: sa.Connection, page: PageRequest,
                      states: Collection[CampaignState]) -> sa.Select[Any]:
     """Return the query of a page of campaigns, newest first.
 
-    :param states: only those in one of these; empty: all.
+    :param states: only campaigns in such a state; empty: all.
     :raises UnknownMarker: no campaign has the UUID.
     """
     campaign = tables.campaign

@@ -17,6 +17,7 @@ import datetime
 import pytest
 
 from kronos_nova import model
+from kronos_nova.api.handlers import campaigns as handler
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.operations import campaign_orders
@@ -140,6 +141,15 @@ def test_bad_order_names_its_field_and_changes_nothing(person, nova, store, publ
     (error,) = document['errors']
     assert answered == status and said in error['detail'], error
     assert 'kronos campaign' not in error['detail']
+    assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+
+
+def test_forecast_for_which_no_client_waits_starts_nothing(person, nova, store, publisher,
+                                                           monkeypatch):
+    monkeypatch.setattr(handler, 'FORECAST_SECONDS', -1.0)
+    status, document = start(person)
+    assert status == 409 and 'hosts: the forecast takes longer than' in (
+        document['errors'][0]['detail'])
     assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
 
 

@@ -97,7 +97,7 @@ def test_no_host_is_added_to_a_signed_campaign(bench):
     assert 'its row differs from the campaign that was signed' in bench.campaign.held_because
 
 
-def test_the_signature_of_another_campaign_is_none(bench):
+def test_the_signature_of_another_campaign_does_not_count(bench):
     bench.start('a')
     sign(bench)
     stolen = bench.campaign.authorization
@@ -123,7 +123,7 @@ def test_a_forged_abort_neither_disables_a_host_nor_runs_a_command(bench):
     assert bench.reboots == {}
 
 
-def test_a_foreign_disabled_reason_is_none_of_a_campaign(bench):
+def test_a_campaign_does_not_enable_a_host_with_a_foreign_disabled_reason(bench):
     """A row with the reason of an operator must not enable the host that this one disabled."""
     bench.start('ab')
     bench.set_service('a', status='disabled', disabled_reason='broken board')
