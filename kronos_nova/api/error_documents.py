@@ -28,6 +28,8 @@ _CODES = {
     405: 'kronos.api.method_not_allowed', 406: 'kronos.api.microversion_unsupported',
     413: 'kronos.api.body_too_large', 415: 'kronos.api.media_type',
     503: 'kronos.api.unavailable'}
+#: Names of fields of requests, by the arguments of commands that errors name.
+_FIELDS = {'HOST': 'host', 'window': 'windows'}
 UNEXPECTED = 'kronos.api.unexpected'
 UNANSWERED = 'The service cannot answer now; its log has the reason.'
 
@@ -92,6 +94,7 @@ def describe_error(error: exception.KronosException) -> str:
     """
     if isinstance(error, exception.ConfigError) and error.kwargs:
         field, problem = str(error.kwargs['field']).lstrip('-'), error.kwargs['problem']
+        field = _FIELDS.get(field, field)
         text = exception.format_sentence(f'{field}: {problem}')
         remedy = str(error.kwargs['remedy'])
         return text if not remedy or 'kronos ' in remedy \

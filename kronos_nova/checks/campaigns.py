@@ -23,6 +23,12 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         path = context.conf.campaign[option]
         if path:
             yield _check_program(option, path)
+    if context.conf.campaign.command and not context.conf.signing.key_repository:
+        yield base.report_warning(
+            'campaign: signatures', 'campaigns are not signed: a row that is written into the '
+            'database by hand lets engines run [campaign] command',
+            'Make keys with kronos-manage signing-key create, and set [signing] key_repository '
+            'on all hosts of daemons.')
 
 
 def _check_program(option: str, path: str) -> base.CheckItem:

@@ -97,7 +97,8 @@ class Campaign:
     hosts that are emptied at a time. ``opened``: drains of the present step may use hosts that are
     to come, because no other host has room. ``held_by`` and ``held_because``: who has paused or
     aborted it, and why; ``waits``: why no further host begins at the moment. ``migrations`` and
-    ``seconds``: as forecast at its start; None: not known.
+    ``seconds``: as forecast at its start; None: not known. ``authorization``: its signature, empty
+    without keys. ``changed_at``: when its row or one of its hosts changed last.
     """
 
     campaign_id: str
@@ -116,6 +117,8 @@ class Campaign:
     seconds: float | None = None
     ended_at: float | None = None
     hosts: tuple[CampaignHost, ...] = ()
+    authorization: str = dataclasses.field(default='', repr=False)
+    changed_at: float | None = dataclasses.field(default=None, compare=False)
 
     def select_hosts(self, *states: CampaignHostState) -> tuple[str, ...]:
         """Return the names of the hosts in one of the states, in order."""

@@ -114,8 +114,9 @@ class DrainsOfUsersTestCase(test_first_light.RebalancedTestCase):
         conf([], project='kronos', default_config_files=[path])
         return conf
 
-    def send(self, method: str, user: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        answer = self.client.open('/v1/drains', method=method, headers={
+    def send(self, method: str, user: str, path: str = '/v1/drains',
+             **more: Any) -> tuple[int, dict[str, Any]]:
+        answer = self.client.open(path, method=method, headers={
             'X-Auth-Token': self.tokens[user]}, **more)
         return answer.status_code, json.loads(answer.data)
 
@@ -126,6 +127,31 @@ class DrainsOfUsersTestCase(test_first_light.RebalancedTestCase):
         found = next(s for s in self.admin_api.get_services(binary='nova-compute')
                      if s['host'] == 'host1')
         return found['status'], found.get('disabled_reason')
+
+    def test_campaign_needs_the_right_of_the_user_at_nova(self) -> None:
+        def order(user: str, verb: str = '', **body: Any) -> tuple[int, Any]:
+            path = f'/v1/campaigns/{campaign_id}/{verb}' if verb else '/v1/campaigns'
+            status, document = self.send('POST', user, path, json={'reason': 'new memory', **body})
+            return status, document['errors'][0]['detail'] if status >= 400 else document
+
+        campaign_id = ''
+        status, detail = order('mallory', hosts=['host1'])
+        self.assertEqual(403, status, detail)
+        self.assertIn('os_compute_api:os-services:update', detail)
+        self.assertEqual([], self.store.campaigns.list_live_campaigns())
+
+        status, started = order('alice', hosts=['host1'])
+        self.assertEqual(200, status, started)
+        self.assertEqual(1, started['migration_count'])
+        self.assertEqual([], [s for s in self.admin_api.get_services(binary='nova-compute')
+                              if s['status'] != 'enabled'])
+        campaign_id = started['campaign']['id']
+        self.assertEqual(200, order('mallory', 'pause')[0])
+        for verb, body in (('resume', {}), ('skip', {'host': 'host1'}), ('abort', {})):
+            self.assertEqual(403, order('mallory', verb, **body)[0], verb)
+        self.assertEqual('running', order('alice', 'resume')[1]['state'])
+        self.assertEqual('aborting', order('alice', 'abort')[1]['state'])
+        self.assertEqual({None}, {asked[2] for asked in self.asked})
 
     def test_token_of_the_user_decides_what_nova_does(self) -> None:
         status, document = self.start('mallory')

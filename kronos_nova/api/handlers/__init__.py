@@ -16,8 +16,8 @@ import importlib
 
 #: The modules, in the order of the OpenAPI document.
 _MODULES = ('scopes', 'plans', 'tasks', 'pauses', 'quarantines',
-            'hosts', 'instances', 'policies', 'verdicts', 'drains', 'moves',
-            'events', 'views')
+            'hosts', 'instances', 'policies', 'verdicts', 'drains', 'campaigns',
+            'moves', 'events', 'views')
 
 
 def load_handlers() -> None:

@@ -14,6 +14,8 @@
 
 from typing import Any
 
+from oslo_utils import uuidutils
+
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -76,6 +78,20 @@ class ComputeService:
             '/servers/detail', 'servers', f'servers on {api.format_printable(self.host)}',
             'os_compute_api:servers:detail:get_all_tenants', VERSION,
             {'all_tenants': '1', 'host': self.host}))
+
+    def check_update_right(self) -> None:
+        """Check that Nova lets the user update compute services; nothing is changed.
+
+        Nova judges the user before it looks for the service, and no service has this UUID.
+
+        :raises ApiError: Nova refuses the user, or cannot be asked.
+        """
+        what = 'update compute services'
+        response = self._nova.put(f'/os-services/{uuidutils.generate_uuid()}', what, VERSION,
+                                  {'status': 'enabled'})
+        if response.status_code != 404:
+            raise api.ApiError('Nova', what, self._nova.describe_refusal(response, POLICY),
+                               response.status_code)
 
     def disable(self, uuid: str, reason: str) -> None:
         """Disable the service, so that Nova schedules nothing there and engines see the reason.

@@ -30,6 +30,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.engine import campaign_verifier
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import step_search
 from kronos_nova.rebalancer.operations import drains
@@ -108,6 +109,7 @@ class CampaignConductor:
         self._owner = owner
         self._clock = clock
         self._monotonic = monotonic
+        self._verifier = campaign_verifier.CampaignVerifier(conf, store, clock)
         self._search = step_search.StepSearch(monotonic)
         #: Hosts whose check succeeded since they began to return.
         self._checked: dict[str, float] = {}
@@ -129,7 +131,7 @@ class CampaignConductor:
     def _conduct_campaign(self, lease: store_rows.ScopeLease,
                           outcome: planning_pipeline.PassOutcome) -> None:
         self._enable_left_hosts(outcome.cluster)
-        campaign = self._store.campaigns.find_live_campaign(lease.scope)
+        campaign = self._find_campaign(lease)
         if campaign is None:
             return
         now = self._store.now()
@@ -142,9 +144,17 @@ class CampaignConductor:
                 step = campaign_steps.judge_host(campaign, host, reading, now, settings)
                 host = self._take_step(lease, campaign, host, step, now)
         # A step may have paused it, or the last host may be over.
-        campaign = self._store.campaigns.find_live_campaign(lease.scope)
+        campaign = self._find_campaign(lease)
         if campaign is not None and not campaign.begun_hosts:
             self._go_on(lease, campaign, outcome, settings, now)
+
+    def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
+        """Return the live campaign of the scope; None: engines may carry no campaign on."""
+        campaign, problem = self._verifier.find_campaign(lease)
+        if campaign is not None and problem is not None:
+            self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
+            return None
+        return campaign
 
     # The hosts that have begun.
 

@@ -15,7 +15,9 @@
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+from typing import TYPE_CHECKING
 
 from oslo_utils import uuidutils
 
@@ -25,24 +27,32 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_starts
+from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import campaigns as stored_campaigns
+
+if TYPE_CHECKING:
+    from kronos_nova.rebalancer.clients import compute_service
 
 #: Characters of a reason: Nova's disabled_reason takes 255, and has the campaign's ID as well.
 REASON_LENGTH = 200
 _STATES = model.CampaignHostState
 _BEGUN = frozenset(state for state in _STATES if state.is_begun)
 
-DONE = stored_campaigns.HostOrder(
+HostOrder = stored_campaigns.HostOrder
+
+DONE = HostOrder(
     'campaign done', frozenset({_STATES.HELD, _STATES.IN_DOUBT, _STATES.FAILED}),
     _STATES.RETURNING)
-REPEAT = stored_campaigns.HostOrder(
+REPEAT = HostOrder(
     'campaign repeat', frozenset({_STATES.IN_DOUBT, _STATES.FAILED}), _STATES.HELD)
-SKIP = stored_campaigns.HostOrder(
+SKIP = HostOrder(
     'campaign skip', (_BEGUN | {_STATES.TO_COME}) - {_STATES.WORKING, _STATES.WITHDRAWN},
     _STATES.WITHDRAWN)
 #: What an order needs, in words.
@@ -68,19 +78,28 @@ class CampaignRequest:
 
 
 def start_campaign(session: cloud_state.Session, request: CampaignRequest,
-                   report_progress: Callable[[str, float], None] = lambda what, part: None,
+                   report_progress: Callable[[str, float], None] = lambda what, part: None, *,
+                   service: 'compute_service.ComputeService | None' = None,
+                   take_turn: drain_approvals.TakeTurn = contextlib.nullcontext,
                    ) -> tuple[model.Campaign, campaign_forecasts.CampaignForecast]:
     """Forecast a campaign and order it; engines begin in their next cycle.
 
+    :param report_progress: see :func:`campaigns.plan_campaign`; an error that it raises ends the
+        forecast, and nothing is changed.
+    :param service: a nova-compute for the person who asks: Nova must let this person update compute
+        services, as engines will. None: the person is an operator of this machine.
+    :param take_turn: returns a context in which the campaign is calculated.
     :raises KronosException: an input cannot be read, a host cannot be emptied, engines would not
-        carry the campaign out, another one has the scope or a host, or the database cannot be
-        written. Nothing is changed then.
+        carry the campaign out, another one has the scope or a host, the database cannot be
+        written, or Nova refuses the person. Nothing is changed then.
     """
     session.forget_cloud()
     store = session.existing_store
     windows = _parse_windows(request.windows)
     campaign_id = uuidutils.generate_uuid()
     reason = f'{request.reason[:REASON_LENGTH]} {model.CAMPAIGN_MARK}{campaign_id}]'
+    if service is not None:
+        session.present_services = nova_users.list_updatable_services(service)
     cloud = session.cloud_for_requests
     options = cloud.options or engine_conf.build_options(session.conf)
     drain_starts.require_draining_engines(options, reason)
@@ -93,8 +112,10 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                         + drain_starts.format_disabled_reason(cluster.services[host]),
                 remedy='Enable it, or leave it out: a campaign enables each host that it has '
                        'disabled, and no other')
-    forecast = campaigns.plan_campaign(session, request.hosts, request.aggregate,
-                                       request.together, report_progress)
+    with take_turn():
+        forecast = campaigns.plan_campaign(session, request.hosts, request.aggregate,
+                                           request.together, report_progress)
+    report_progress('hosts', 1.0)
     if not request.force:
         _refuse_without_force(forecast)
     ordered = [host for step in forecast.steps for host in step.hosts]
@@ -108,48 +129,65 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
             model.CampaignHost(host, position, since=now) for position, host in enumerate(
                 [*ordered, *(host for host in names if host not in ordered)])))
     store.campaigns.create_campaign(
-        campaign, audits.append_flags(request.reason, force=request.force))
+        dataclasses.replace(campaign, authorization=session.campaign_signer.sign_campaign(
+            campaign, session.person, now)),
+        audits.append_flags(request.reason, force=request.force))
     return campaign, forecast
 
 
-def pause_campaign(session: sessions.DatabaseSession, scope: str | None,
-                   reason: str) -> model.Campaign:
+def pause_campaign(session: sessions.DatabaseSession, scope: str | None, reason: str,
+                   campaign_id: str | None = None) -> model.Campaign:
     """Pause a campaign that runs: no further host begins, and no work does.
 
     :param scope: its scope; None: that of the only campaign.
+    :param campaign_id: the campaign, in place of a scope.
     :raises KronosException: the scope has no campaign, or it does not run.
     """
-    return _order_state(session, scope, (model.CampaignState.RUNNING,),
+    campaign = _choose_campaign(session, scope, campaign_id)
+    return _order_state(session, campaign, (model.CampaignState.RUNNING,),
                         model.CampaignState.PAUSED, 'campaign paused', reason)
 
 
-def resume_campaign(session: sessions.DatabaseSession, scope: str | None,
-                    reason: str = '') -> model.Campaign:
-    """Let a campaign that pauses go on; see :func:`pause_campaign`."""
-    return _order_state(session, scope, (model.CampaignState.PAUSED,),
-                        model.CampaignState.RUNNING, 'campaign resumed', reason)
+def resume_campaign(session: sessions.DatabaseSession, scope: str | None, reason: str = '',
+                    campaign_id: str | None = None) -> model.Campaign:
+    """Let a campaign that pauses go on; see :func:`pause_campaign`.
+
+    The person signs the campaign.
+
+    :raises KronosException: also: no key has signed the campaign before.
+    """
+    campaign = _choose_campaign(session, scope, campaign_id)
+    return _order_state(
+        session, campaign, (model.CampaignState.PAUSED,), model.CampaignState.RUNNING,
+        'campaign resumed', reason, session.campaign_signer.sign_again(
+            campaign, session.person, session.existing_store.now())
+        if campaign.state is model.CampaignState.PAUSED else None)
 
 
-def abort_campaign(session: sessions.DatabaseSession, scope: str | None,
-                   reason: str) -> model.Campaign:
+def abort_campaign(session: sessions.DatabaseSession, scope: str | None, reason: str,
+                   campaign_id: str | None = None) -> model.Campaign:
     """End a campaign; see :func:`pause_campaign`.
 
     Hosts that are being emptied are enabled. Hosts where the work may have begun are enabled when
     it is done.
     """
+    campaign = _choose_campaign(session, scope, campaign_id)
     return _order_state(
-        session, scope, (model.CampaignState.RUNNING, model.CampaignState.PAUSED),
+        session, campaign, (model.CampaignState.RUNNING, model.CampaignState.PAUSED),
         model.CampaignState.ABORTING, 'campaign aborted', reason)
 
 
-def order_host(session: sessions.DatabaseSession, host: str, order: stored_campaigns.HostOrder,
-               reason: str = '') -> model.Campaign:
+def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
+               reason: str = '', campaign_id: str | None = None) -> model.Campaign:
     """Give an order for a host of a campaign: DONE, REPEAT or SKIP.
 
+    :param campaign_id: the campaign; None: the one that has the host.
     :raises KronosException: no live campaign has the host, or its state does not admit the order.
     """
     store = session.existing_store
-    for campaign in store.campaigns.list_live_campaigns():
+    live = (store.campaigns.list_live_campaigns() if campaign_id is None
+            else [_choose_campaign(session, None, campaign_id)])
+    for campaign in live:
         found = next((h for h in campaign.hosts
                       if h.host == host and not h.state.is_over), None)
         if found is None:
@@ -162,21 +200,38 @@ def order_host(session: sessions.DatabaseSession, host: str, order: stored_campa
             f'{campaign.campaign_id}, and the order needs a host that {_NEEDS[order.command]}',
             remedy='kronos campaign status shows the hosts')
     raise exception.ConfigError(
-        path='command line', field='HOST', problem=f'{host}: no campaign that goes on has it',
+        path='command line', field='HOST', problem=f'{host}: no campaign that goes on has it'
+        if campaign_id is None else f'{host}: campaign {campaign_id} does not have it, or it is '
+                                    'over there',
         remedy='kronos campaign status shows the hosts')
 
 
-def _order_state(session: sessions.DatabaseSession, scope: str | None,
+def _order_state(session: sessions.DatabaseSession, campaign: model.Campaign,
                  before: Collection[model.CampaignState], after: model.CampaignState,
-                 command: str, reason: str) -> model.Campaign:
-    store = session.existing_store
-    campaign = find_live_campaign(store.campaigns.list_live_campaigns(), scope)
-    if not store.campaigns.order_state(campaign.campaign_id, before, after, command=command,
-                                       by=session.operator, reason=reason):
+                 command: str, reason: str, authorization: str | None = None) -> model.Campaign:
+    if not session.existing_store.campaigns.order_state(
+            campaign.campaign_id, before, after, command=command, by=session.operator,
+            reason=reason, authorization=authorization):
         raise exception.ConflictError(
             path='request', field=f'campaign {campaign.campaign_id}',
             problem=f'it is {campaign.state}, and not {" or ".join(before)}',
             remedy='Nothing is changed')
+    return campaign
+
+
+def _choose_campaign(session: sessions.DatabaseSession, scope: str | None,
+                     campaign_id: str | None) -> model.Campaign:
+    """Return the campaign that a person means.
+
+    :raises KronosException: none goes on, or several do.
+    """
+    if campaign_id is None:
+        return find_live_campaign(session.existing_store.campaigns.list_live_campaigns(), scope)
+    campaign = campaign_views.read_campaign(session, campaign_id)
+    if campaign.state.is_terminal:
+        raise exception.ConflictError(path='request', field=f'campaign {campaign_id}',
+                                      problem=f'it is {campaign.state}',
+                                      remedy='Nothing is changed')
     return campaign
 
 

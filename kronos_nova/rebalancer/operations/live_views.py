@@ -18,9 +18,9 @@ import time
 import typing
 
 from kronos_nova import exception
-from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import plan_sections
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import sessions
@@ -106,16 +106,7 @@ def read_overview(session: sessions.DatabaseSession) -> live_values.Overview:
         tuple(live_values.FailedMove(
             live_section.build_failed_line(row), row.task.aggregate, row.task.plan_id,
             row.completed_at or row.updated_at, stored_views.describe_next_step(row))
-            for row in failed), FAILED_HOURS, tuple(
-                _build_campaign_line(campaign)
-                for campaign in store.campaigns.list_live_campaigns()))
-
-
-def _build_campaign_line(campaign: model.Campaign) -> live_values.CampaignLine:
-    return live_values.CampaignLine(
-        campaign.campaign_id, campaign.scope, campaign.state,
-        sum(host.state.is_over for host in campaign.hosts), len(campaign.hosts),
-        campaign.held_because or campaign.waits, campaign.begun_hosts)
+            for row in failed), FAILED_HOURS, campaign_views.list_progress(session))
 
 
 def _build_card(state: stored_views.ScopeState) -> live_values.ScopeCard:

@@ -13,12 +13,14 @@
 """Requests to Nova for one person: by the login of [nova], or with the person's own token."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
 from kronos_nova import exception
+from kronos_nova import model
 
 if TYPE_CHECKING:
     from keystoneauth1 import access as ks_access
@@ -50,6 +52,36 @@ def open_service(conf: cfg.ConfigOpts, access: 'ks_access.AccessInfo | None',
             remedy='See that keystonemiddleware checks the tokens')
     with contextlib.closing(connection.make_user_connection(conf, access)) as nova:
         yield compute_service.ComputeService(nova, host, PERSON)
+
+
+def list_updatable_services(
+        service: 'compute_service.ComputeService') -> Mapping[str, model.Service]:
+    """Return all nova-computes by host, if Nova lets the user update them.
+
+    :raises ConfigError: Nova refuses the user, or cannot be read.
+    """
+    with _explain_refusal(service):
+        service.check_update_right()
+        return service.list_services()
+
+
+def require_update_right(service: 'compute_service.ComputeService') -> None:
+    """Check that Nova lets the user update compute services.
+
+    :raises ConfigError: Nova refuses the user, or cannot be asked.
+    """
+    with _explain_refusal(service):
+        service.check_update_right()
+
+
+@contextlib.contextmanager
+def _explain_refusal(service: 'compute_service.ComputeService') -> Iterator[None]:
+    from kronos_nova.rebalancer.clients import api  # noqa: PLC0415
+
+    try:
+        yield
+    except api.ApiError as e:
+        raise make_error(e, service.host, 'Nothing is changed') from None
 
 
 def make_error(error: 'api.ApiError', host: str, remedy: str) -> exception.ConfigError:

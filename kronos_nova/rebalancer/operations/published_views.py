@@ -275,6 +275,25 @@ def find_host_session(session: Any, cache: published_cloud.ReadingCache,
         remedy='See the list of hosts')
 
 
+def find_campaign_session(session: Any, cache: published_cloud.ReadingCache,
+                          hosts: Sequence[str],
+                          aggregate: str | None) -> published_cloud.PublishedSession:
+    """Return the session for the reading of a scope that has hosts of a campaign.
+
+    Without such a reading the latest one serves: its errors name the wrong input.
+
+    :param aggregate: its hosts belong to the campaign, too.
+    :raises KronosException: no engine has published a reading.
+    """
+    readings = cache.list_readings(session.store)
+    for reading in readings:
+        aggregates = reading.content.cluster.aggregates
+        wanted = {*hosts, *(() if aggregate is None else aggregates.get(aggregate, ()))}
+        if not wanted.isdisjoint(reading.scope_by_host):
+            return cache.make_session(session, reading)
+    return cache.make_session(session, readings[0])
+
+
 def make_instance_error(uuid: str) -> exception.NotFoundError:
     """Return the error for an instance that is not in the reading."""
     return exception.NotFoundError(

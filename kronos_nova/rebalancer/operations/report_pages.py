@@ -22,6 +22,7 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
+from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_sections
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -46,8 +47,17 @@ def render_report(session: cloud_state.Session, *, plan: str | None = None,
     """
     source, at, sections = (_build_cloud_sections(session, scope) if plan is None
                             else _build_stored_section(session, plan, scope))
+    campaigns = () if session.snapshot is not None and plan is None else _read_campaigns(
+        session, sections, scope if plan is None else sections[0].scope, at)
     return page.render_page(values.WholeReport(source, at, time.time(), version.read_release(),
-                                               sections))
+                                               sections, campaigns))
+
+
+def _read_campaigns(session: cloud_state.Session, sections: tuple[values.ScopeSection, ...],
+                    scope: str | None, at: float) -> tuple[values.CampaignProgress, ...]:
+    """Read the campaigns that go on, and those that ended since the first plan of the page."""
+    since = min((point.at for section in sections for point in section.points), default=at)
+    return campaign_views.list_progress(session, scope, ended_since=since)
 
 
 def _build_stored_section(session: cloud_state.Session, plan_id: str,

@@ -22,6 +22,7 @@ from oslo_log import log as logging
 
 from kronos_nova.conf import config_sessions
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
@@ -96,6 +97,11 @@ class DatabaseSession(config_sessions.ConfigSession):
     def signer(self) -> task_authorization.TaskSigner:
         """The signer of tasks and approvals."""
         return task_authorization.make_signer(self.conf)
+
+    @property
+    def campaign_signer(self) -> campaign_authorization.CampaignAuthorization:
+        """The signer of campaigns."""
+        return campaign_authorization.make_authorization(self.conf)
 
     def _notify_of_missing_file(self, path: str) -> None:
         """Say that an empty table comes from a database that is not there."""

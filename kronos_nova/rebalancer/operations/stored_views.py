@@ -88,7 +88,7 @@ def list_plan_page(session: sessions.DatabaseSession, page: pages.PageRequest) -
     :raises NotFoundError: no plan has the UUID of the marker.
     """
     store = session.store
-    with _explain_marker(page):
+    with explain_marker(page):
         plans = store.pages.list_plan_page(page.ask_one_more())
     return PlanPage(_list_plans_with_tasks(store, plans[:page.limit]),
                     plans[page.limit - 1].plan_id if len(plans) > page.limit else None)
@@ -108,14 +108,15 @@ def list_task_page(session: sessions.DatabaseSession, page: pages.PageRequest,
 
     :raises NotFoundError: no task has the UUID of the marker.
     """
-    with _explain_marker(page):
+    with explain_marker(page):
         tasks = session.store.pages.list_task_page(page.ask_one_more(), task_filter)
     return TaskPage(tasks[:page.limit],
                     tasks[page.limit - 1].task.task_id if len(tasks) > page.limit else None)
 
 
 @contextlib.contextmanager
-def _explain_marker(page: pages.PageRequest) -> Iterator[None]:
+def explain_marker(page: pages.PageRequest) -> Iterator[None]:
+    """Raise NotFoundError for a marker that no row has."""
     try:
         yield
     except pages.UnknownMarker:

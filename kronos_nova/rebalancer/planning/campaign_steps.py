@@ -141,6 +141,8 @@ def find_work_hold(campaign: model.Campaign, settings: StepSettings) -> str | No
 
 def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
                     reading: HostReading, settings: StepSettings) -> HostStep:
+    if campaign.state is model.CampaignState.ABORTING:
+        return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
     if service.enabled:
         if host.disabled_at is None:
             return HostStep(deed=Deed.DISABLE)

@@ -14,7 +14,6 @@
 import dataclasses
 import math
 
-from kronos_nova import model
 from kronos_nova.rebalancer.report import values
 
 
@@ -74,22 +73,6 @@ class PauseLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CampaignLine:
-    """A campaign that goes on: how many of its hosts are over, and those that have begun.
-
-    ``why``: why no further host begins; empty: nothing holds it.
-    """
-
-    campaign_id: str
-    scope: str
-    state: str
-    over: int
-    total: int
-    why: str
-    begun: tuple[model.CampaignHost, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class ScopeCard:
     """A scope in few words.
 
@@ -118,7 +101,7 @@ class Overview:
     pauses: tuple[PauseLine, ...]
     failures: tuple[FailedMove, ...]
     failed_hours: int
-    campaigns: tuple[CampaignLine, ...] = ()
+    campaigns: tuple[values.CampaignProgress, ...] = ()
 
     def find_worst_scope(self) -> str | None:
         """Return the scope with an imbalance farthest above its threshold; None: no scope."""

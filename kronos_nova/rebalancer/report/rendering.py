@@ -43,6 +43,7 @@ def build_environment() -> jinja2.Environment:
         'meaning': meanings.explain_rule, 'moment': words.format_moment,
         'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.format_number, 'offset': words.format_offset,
+        'span': words.format_span,
         'stamp': words.format_timestamp}
     environment.globals.update(helpers)
     return environment

@@ -14,6 +14,8 @@
 
 import dataclasses
 
+from kronos_nova import model
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostLevel:
@@ -180,11 +182,41 @@ class ScopeSection:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CampaignProgress:
+    """The progress of a campaign.
+
+    ``states``: the number of its hosts by state, in the order of the states. ``next_host``: the
+    first host to come; None: no further host begins. ``held``: who has paused or aborted it, and
+    why; ``waits``: why no further host begins; both are empty if nothing holds it. ``migrations``:
+    those that have left its hosts. ``migrations_left`` and ``seconds_left``: what the forecast at
+    its start has beyond these; None: not known, or over.
+    """
+
+    campaign_id: str
+    scope: str
+    state: model.CampaignState
+    created_at: float
+    created_by: str
+    ended_at: float | None
+    over: int
+    total: int
+    states: tuple[tuple[str, int], ...]
+    next_host: str | None
+    held: str
+    waits: str
+    begun: tuple[model.CampaignHost, ...]
+    migrations: int
+    migrations_left: int | None
+    seconds_left: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WholeReport:
     """The whole report.
 
     ``source`` is a sentence about its origin, ``at`` the time that it describes, ``made_at`` the
-    time at which it was written.
+    time at which it was written. ``campaigns``: those that go on, and those that have ended in its
+    period.
     """
 
     source: str
@@ -192,3 +224,4 @@ class WholeReport:
     made_at: float
     version: str
     sections: tuple[ScopeSection, ...]
+    campaigns: tuple[CampaignProgress, ...] = ()

@@ -14,6 +14,8 @@
 
 import datetime
 
+from kronos_nova import plurals
+
 #: Longest name in a report, in characters; a host's name may have 255.
 LONGEST = 80
 _LAST = 253402214400.0
@@ -67,6 +69,13 @@ def format_offset(seconds: float) -> str:
         return f'+{seconds:.0f} s'
     minutes, rest = divmod(round(seconds), 60)
     return f'+{minutes} min' + (f' {rest} s' if rest else '')
+
+
+def format_span(seconds: float) -> str:
+    """Format an expected time in whole minutes or hours."""
+    if seconds >= 7200:
+        return f'{seconds / 3600:.1f} hours'
+    return plurals.count_noun(max(1, round(seconds / 60)), 'minute')
 
 
 def _convert_to_utc(at: float) -> datetime.datetime:

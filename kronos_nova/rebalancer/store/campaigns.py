@@ -29,15 +29,13 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import campaign_stats
+from kronos_nova.rebalancer.store import pages
 from kronos_nova.rebalancer.store import rows
-from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import transactions
 
 _campaign, _host = tables.campaign, tables.campaign_host
-#: States in which the hosts that are to come take no instances.
-_CLOSING = (model.CampaignState.RUNNING.value, model.CampaignState.PAUSED.value)
-_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 #: Hosts that an abort leaves out at once, and the state that each gets.
 _ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
             model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
@@ -53,14 +51,6 @@ class HostOrder:
     command: str
     before: frozenset[model.CampaignHostState]
     after: model.CampaignHostState
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CampaignNumbers:
-    """Whether the campaign of a scope pauses, and the number of its hosts by state."""
-
-    is_paused: bool
-    hosts: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 class CampaignRepository(transactions.Repository):
@@ -80,7 +70,8 @@ class CampaignRepository(transactions.Repository):
                 created_at=campaign.created_at, created_by=_cut_name(campaign.created_by),
                 state=campaign.state.value, opened=False, held_by='', held_because='', waits='',
                 windows=json.dumps([window.text for window in campaign.windows]),
-                migrations=campaign.migrations, seconds=campaign.seconds))
+                migrations=campaign.migrations, seconds=campaign.seconds,
+                authorization=campaign.authorization or None, changed_at=campaign.created_at))
             connection.execute(sa.insert(_host), [{
                 'campaign_id': campaign.campaign_id, 'host': host.host,
                 'position': host.position, 'state': host.state.value, 'since': host.since,
@@ -101,11 +92,47 @@ class CampaignRepository(transactions.Repository):
         return self._runner.run_read(lambda c: next(iter(_read_campaigns(
             c, sa.select(_campaign).where(_campaign.c.live_scope == scope))), None))
 
+    def find_campaign(self, campaign_id: str) -> model.Campaign | None:
+        """Return a campaign; None: it does not exist."""
+        return self._runner.run_read(lambda c: next(iter(_read_campaigns(
+            c, sa.select(_campaign).where(_campaign.c.campaign_id == campaign_id))), None))
+
+    def list_campaign_page(self, page: pages.PageRequest,
+                           states: Collection[model.CampaignState]) -> list[model.Campaign]:
+        """Return campaigns, newest first.
+
+        :param states: only campaigns in such a state; empty: all.
+        :raises UnknownMarker: no campaign has the UUID of the marker.
+        """
+        return self._runner.run_read(lambda c: _read_campaigns(
+            c, pages.select_campaigns(c, page, states)))
+
     def list_newest_campaigns(self, limit: int) -> list[model.Campaign]:
         """Return the campaigns that began last, the newest first."""
         return self._runner.run_read(lambda c: _read_campaigns(
             c, sa.select(_campaign).order_by(
                 _campaign.c.created_at.desc(), _campaign.c.campaign_id).limit(limit)))
+
+    def list_ended_campaigns(self, since: float, limit: int,
+                             scope: str | None = None) -> list[model.Campaign]:
+        """Return the campaigns that ended at a time or later, the last to end first.
+
+        :param scope: only those of this scope; None: all.
+        """
+        ended = sa.select(_campaign).where(_campaign.c.ended_at >= since).order_by(
+            _campaign.c.ended_at.desc(), _campaign.c.campaign_id).limit(limit)
+        return self._runner.run_read(lambda c: _read_campaigns(
+            c, ended if scope is None else ended.where(_campaign.c.scope == scope)))
+
+    def count_migrations(self, campaign_ids: Collection[str]) -> dict[str, int]:
+        """Count the migrations off the hosts of campaigns while these went on, by campaign.
+
+        Purged tasks are not counted.
+        """
+        return self._runner.run_read(lambda c: {
+            row.campaign_id: row.number for row in c.execute(
+                campaign_stats.select_migrations().where(_campaign.c.campaign_id.in_(sorted(campaign_ids))))
+        } if campaign_ids else {})
 
     def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[model.Campaign, str]]:
         """Return the hosts that a campaign is over for, with the campaign, by host.
@@ -130,7 +157,8 @@ class CampaignRepository(transactions.Repository):
         :raises LeaseLost: nothing was written.
         """
         def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
-            if not _hold_running(connection, campaign_id, opened=opened, waits=''):
+            if not _hold_running(connection, campaign_id, opened=opened, waits='',
+                                 changed_at=now):
                 return []
             _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
                           state=model.CampaignHostState.EMPTYING.value, since=now,
@@ -150,7 +178,7 @@ class CampaignRepository(transactions.Repository):
         :raises LeaseLost: nothing was written.
         """
         return self._runner.run_under_lease(lease, lambda c: (
-            _hold_running(c, campaign_id) and _update_host(
+            _hold_running(c, campaign_id, changed_at=now) and _update_host(
                 c, campaign_id, host, (model.CampaignHostState.HELD,),
                 state=model.CampaignHostState.WORKING.value, since=now, worker=worker, detail='')))
 
@@ -161,8 +189,10 @@ class CampaignRepository(transactions.Repository):
         :param host: as the engine has read it.
         :raises LeaseLost: nothing was written.
         """
-        return self._runner.run_under_lease(lease, lambda c: _update_host(
-            c, campaign_id, host.host, (host.state,), **values))
+        def write_host(connection: sa.Connection) -> bool:
+            self._mark_changed(connection, campaign_id)
+            return _update_host(connection, campaign_id, host.host, (host.state,), **values)
+        return self._runner.run_under_lease(lease, write_host)
 
     def pause_campaign(self, lease: rows.ScopeLease, campaign_id: str, by: str,
                        because: str) -> bool:
@@ -172,7 +202,7 @@ class CampaignRepository(transactions.Repository):
         """
         return self._runner.run_under_lease(lease, lambda c: _hold_running(
             c, campaign_id, state=model.CampaignState.PAUSED.value, held_by=_cut_name(by),
-            held_because=because))
+            held_because=because, changed_at=self._runner.build_now_clause()))
 
     def record_waits(self, lease: rows.ScopeLease, campaign_id: str, waits: str) -> None:
         """Write why no further host begins at the moment.
@@ -181,7 +211,19 @@ class CampaignRepository(transactions.Repository):
         """
         self._runner.run_under_lease(lease, lambda c: c.execute(
             sa.update(_campaign).where(_campaign.c.campaign_id == campaign_id)
-            .values(waits=waits)))
+            .values(waits=waits, changed_at=self._runner.build_now_clause())))
+
+    def renew_authorization(self, lease: rows.ScopeLease, campaign: model.Campaign,
+                            authorization: str) -> bool:
+        """Write a new signature of a campaign; return False if another one came meanwhile.
+
+        :raises LeaseLost: nothing was written.
+        """
+        return self._runner.run_under_lease(lease, lambda c: c.execute(
+            sa.update(_campaign).where(
+                _campaign.c.campaign_id == campaign.campaign_id,
+                _campaign.c.authorization == campaign.authorization)
+            .values(authorization=authorization)).rowcount == 1)
 
     def end_campaign(self, lease: rows.ScopeLease, campaign: model.Campaign, now: float) -> bool:
         """End a campaign whose hosts are all over; return False if it has changed meanwhile.
@@ -199,25 +241,29 @@ class CampaignRepository(transactions.Repository):
                     state.value for state in model.CampaignHostState if state.is_over])))
             return not left and _update_campaign(
                 connection, campaign.campaign_id, (campaign.state,), state=ending.value,
-                ended_at=now, live_scope=None)
+                ended_at=now, changed_at=now, live_scope=None)
         return self._runner.run_under_lease(lease, write_end)
 
     # Orders of operators.
 
     def order_state(self, campaign_id: str, before: Collection[model.CampaignState],
-                    after: model.CampaignState, *, command: str, by: str, reason: str) -> bool:
+                    after: model.CampaignState, *, command: str, by: str, reason: str,
+                    authorization: str | None = None) -> bool:
         """Change the state of a campaign; return False if it is in none of the states ``before``.
 
         An abort leaves out the hosts that have not begun, and those that are being emptied. A
         campaign that runs again disables those that another user has enabled.
 
         :param command: of the audit row, ``reason``: its reason.
+        :param authorization: the new signature; None: the present one stays.
         """
+        signed = {} if authorization is None else {'authorization': authorization}
+
         def write_state(connection: sa.Connection) -> bool:
             now = self._read_now(connection)
             held = after is not model.CampaignState.RUNNING
             if not _update_campaign(
-                    connection, campaign_id, before, state=after.value,
+                    connection, campaign_id, before, state=after.value, changed_at=now, **signed,
                     held_by=_cut_name(by) if held else '', held_because=reason if held else ''):
                 return False
             if after is model.CampaignState.ABORTING:
@@ -240,6 +286,7 @@ class CampaignRepository(transactions.Repository):
         """Change the state of a host; return False if it is in none of the states of the order."""
         def write_host(connection: sa.Connection) -> bool:
             now = self._read_now(connection)
+            self._mark_changed(connection, campaign_id)
             values = {'since': now, 'worker': None, 'announced_at': None,
                       'detail': ' '.join(filter(None, (f'{order.command} by {by}', reason)))}
             to_come = model.CampaignHostState.TO_COME
@@ -255,50 +302,13 @@ class CampaignRepository(transactions.Repository):
             return True
         return self._runner.run_transaction(write_host)
 
+    def _mark_changed(self, connection: sa.Connection, campaign_id: str) -> None:
+        """Note the time, and hold the row, before rows of hosts: so no two changes deadlock."""
+        connection.execute(sa.update(_campaign).where(_campaign.c.campaign_id == campaign_id)
+                           .values(changed_at=self._runner.build_now_clause()))
+
     def _read_now(self, connection: sa.Connection) -> float:
         return float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
-
-
-def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
-    """Return the hosts to come of a scope's campaign while others have begun.
-
-    None while a step is opened: then they take instances.
-    """
-    return frozenset(connection.scalars(*_select_closed_hosts(scope)))
-
-
-def count_campaign_hosts(connection: sa.Connection) -> dict[str, CampaignNumbers]:
-    """Count the hosts of campaigns that go on, by scope."""
-    found: dict[str, CampaignNumbers] = {}
-    for row in connection.execute(
-            sa.select(_campaign.c.scope, _campaign.c.state.label('campaign_state'), _host.c.state,
-                      sa.func.count().label('number'))
-            .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
-            .where(_campaign.c.live_scope.is_not(None))
-            .group_by(_campaign.c.scope, _campaign.c.state, _host.c.state)):
-        found.setdefault(row.scope, CampaignNumbers(
-            row.campaign_state == model.CampaignState.PAUSED.value)).hosts[row.state] = row.number
-    return found
-
-
-def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
-    """Delete a batch of campaigns that ended before ``limit``; return whether more are left."""
-    ended = list(connection.scalars(sa.select(_campaign.c.campaign_id).where(
-        _campaign.c.ended_at < limit).limit(statements.BATCH // 10)))
-    connection.execute(sa.delete(_host).where(_host.c.campaign_id.in_(ended)))
-    connection.execute(sa.delete(_campaign).where(_campaign.c.campaign_id.in_(ended)))
-    return len(ended) == statements.BATCH // 10
-
-
-@statements.build_once
-def _select_closed_hosts(scope: str) -> sa.Select[Any]:
-    begun = _host.alias('begun')
-    return sa.select(_host.c.host).join(
-        _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
-        _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
-        _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value,
-        sa.exists().where(begun.c.campaign_id == _campaign.c.campaign_id,
-                          begun.c.state.in_(_BEGUN)))
 
 
 def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:
@@ -332,7 +342,8 @@ def _read_campaigns(connection: sa.Connection, query: sa.Select[Any]) -> list[mo
         model.CampaignState(row.state),
         tuple(maintenance_windows.parse_window(text) for text in json.loads(row.windows)),
         bool(row.opened), row.held_by, row.held_because, row.waits, row.migrations, row.seconds,
-        row.ended_at, tuple(hosts[row.campaign_id])) for row in found]
+        row.ended_at, tuple(hosts[row.campaign_id]), row.authorization or '',
+        row.created_at if row.changed_at is None else row.changed_at) for row in found]
 
 
 def _build_host(row: Any) -> model.CampaignHost:

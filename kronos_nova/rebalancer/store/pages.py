@@ -20,6 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from kronos_nova.model import CampaignState
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
@@ -141,6 +142,33 @@ def list_task_page(connection: sa.Connection, page: PageRequest,
         .order_by(_plan.c.created_at.desc(), _plan.c.plan_id.desc(), _task.c.wave,
                   _task.c.task_id)
         .limit(page.limit)).mappings()]
+
+
+def select_campaigns(connection: sa.Connection, page: PageRequest,
+                     states: Collection[CampaignState]) -> sa.Select[Any]:
+    """Return the query of a page of campaigns, newest first.
+
+    :param states: only campaigns in such a state; empty: all.
+    :raises UnknownMarker: no campaign has the UUID.
+    """
+    campaign = tables.campaign
+    wanted: list[ColumnElement[bool]] = []
+    if page.scope is not None:
+        wanted.append(campaign.c.scope == page.scope)
+    if page.id_prefix is not None:
+        wanted.append(match_id_prefix(campaign.c.campaign_id, page.id_prefix))
+    if page.changed_since is not None:
+        wanted.append(sa.func.coalesce(campaign.c.changed_at, campaign.c.created_at)
+                      >= page.changed_since)
+    if states:
+        wanted.append(campaign.c.state.in_(sorted(state.value for state in states)))
+    if page.marker is not None:
+        marker = _find_marker(connection, sa.select(campaign.c.created_at).where(
+            campaign.c.campaign_id == page.marker))
+        wanted.append(_match_after(((campaign.c.created_at, marker.created_at, False),
+                                    (campaign.c.campaign_id, page.marker, False))))
+    return sa.select(campaign).where(*wanted).order_by(
+        campaign.c.created_at.desc(), campaign.c.campaign_id.desc()).limit(page.limit)
 
 
 def _find_marker(connection: sa.Connection, query: sa.Select[Any]) -> sa.Row[Any]:

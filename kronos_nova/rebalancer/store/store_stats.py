@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer.planning import breakers
-from kronos_nova.rebalancer.store import campaigns as stored_campaigns
+from kronos_nova.rebalancer.store import campaign_stats
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
@@ -71,7 +71,7 @@ class RowCensus:
     quarantined: Mapping[str, int]
     executors: Mapping[str, frozenset[str] | None]
     requests: Mapping[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
-    campaigns: Mapping[str, stored_campaigns.CampaignNumbers] = dataclasses.field(
+    campaigns: Mapping[str, campaign_stats.CampaignNumbers] = dataclasses.field(
         default_factory=dict)
 
 
@@ -87,7 +87,7 @@ def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> RowCe
         executors=executor_heartbeats.list_running_executors(connection, now),
         requests={kind: (number, max(0.0, now - since))
                   for kind, number, since in requests.count_open_requests(connection)},
-        campaigns=stored_campaigns.count_campaign_hosts(connection))
+        campaigns=campaign_stats.count_campaign_hosts(connection))
 
 
 def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str,

@@ -396,6 +396,9 @@ campaign = make_table(
     sa.Column('migrations', sa.Integer, nullable=False),
     sa.Column('seconds', sa.Double),
     sa.Column('ended_at', sa.Double),
+    # A token of authorization.campaign_authorization; NULL: none.
+    sa.Column('authorization', make_text_type()),
+    sa.Column('changed_at', sa.Double),
     sa.UniqueConstraint('live_scope', name='campaign_live_scope'),
     sa.Index('campaign_created', 'created_at'),
 )

@@ -19,6 +19,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.rebalancer.engine import campaign_conductor
 from kronos_nova.rebalancer.planning import campaign_steps
+from kronos_nova.rebalancer.store import campaign_stats
 from kronos_nova.rebalancer.store import campaigns
 from tests.simulation.world import bugs
 from tests.simulation.world import campaign_faults
@@ -114,7 +115,7 @@ def campaign_without_fence(patch: Patch) -> None:
 @bug()
 def hosts_to_come_are_open(patch: Patch) -> None:
     """Instances move onto hosts that are to come."""
-    patch.setattr(campaigns, 'list_closed_hosts', lambda connection, scope: frozenset())
+    patch.setattr(campaign_stats, 'list_closed_hosts', lambda connection, scope: frozenset())
 
 
 @bug('command fails before the reboot', 'command fails after the reboot')

@@ -22,7 +22,8 @@ from kronos_nova.api import endpoints
 from kronos_nova.api import policies
 from tests.unit.api import conftest
 
-ADDRESS = {'plan_id': '00000000-0000-4000-8000-000000000000',
+ADDRESS = {'campaign_id': '00000000-0000-4000-8000-000000000003',
+           'plan_id': '00000000-0000-4000-8000-000000000000',
            'task_id': '00000000-0000-4000-8000-000000000001',
            'instance_id': '00000000-0000-4000-8000-000000000002'}
 #: Roles as Keystone sends them, with the implied ones.
@@ -120,7 +121,7 @@ def test_policy_file_that_breaks_later_admits_no_request_until_it_is_read_again(
 def test_every_endpoint_has_a_rule_of_its_own_with_a_description():
     rules = {rule.name: rule for rule in policies.list_rules()}
     named = [endpoint.rule for endpoint in endpoints.ENDPOINTS]
-    assert len(named) == len(set(named)) == 32
+    assert len(named) == len(set(named)) == 41
     for endpoint in endpoints.ENDPOINTS:
         rule = rules[endpoint.rule]
         assert rule.operations == [{'path': endpoint.path, 'method': endpoint.method}]

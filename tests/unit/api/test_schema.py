@@ -29,17 +29,19 @@ from kronos_nova.model import TaskState
 from tests.fixtures import stores
 from tests.scenarios import loader
 from tests.unit.api import published
+from tests.unit.api import test_campaigns
 from tests.unit.api import test_requests
 from tests.unit.rebalancer.store import cases
 
 HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
            'X-Project-Id': 'p', 'X-Roles': 'admin'}
-OPERATIONS = 33
-#: These ask Nova with the token of the user; test_drains has one.
-NEED_NOVA = {'start_drain', 'stop_drain'}
+OPERATIONS = 42
+#: These ask Nova with the token of the user; test_drains and test_campaigns have one.
+NEED_NOVA = {'abort_campaign', 'end_work', 'repeat_work', 'resume_campaign', 'skip_host',
+             'start_campaign', 'start_drain', 'stop_drain'}
 #: Operations that succeed only in some states of tasks, which depend on the requests before.
-RARE = {'approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine', 'reject_plan',
-        'resolve_task', 'resume_scope', 'retry_plan', 'revert_plan'}
+RARE = {'approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine', 'pause_campaign',
+        'reject_plan', 'resolve_task', 'resume_scope', 'retry_plan', 'revert_plan'}
 
 
 @pytest.fixture(scope='module')
@@ -63,6 +65,7 @@ def known(tmp_path_factory):
         tasks += [task.task_id for task in of_plan]
     store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='me', reason='x')
     store.quarantine.count_refusal('h1', store.now(), limit=1, seconds=600, reason='full')
+    campaign_id = test_campaigns.save(store, a='held', b='to-come')
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])
@@ -70,7 +73,8 @@ def known(tmp_path_factory):
     conf.set_override('max_waiting', 0, group='kronos_api')
     conf.set_override('connection', f'sqlite:///{path}', group='database')
     yield application.make_routes(conf), {
-        'plan_id': plans, 'task_id': tasks, 'host': published.HOSTS, 'scope': ['blue'],
+        'campaign_id': [campaign_id], 'plan_id': plans, 'task_id': tasks,
+        'host': published.HOSTS, 'scope': ['blue'],
         'retry_plan.plan_id': retried, 'revert_plan.plan_id': reverted,
         'instance_id': [*published.TWINS, published.PINNED]}
     store.close()

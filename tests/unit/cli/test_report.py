@@ -24,6 +24,7 @@ from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_decisions
+from kronos_nova.rebalancer.store import tables
 from tests import commands
 from tests.unit.rebalancer.report import parsed
 from tests.unit.rebalancer.store import cases
@@ -202,6 +203,66 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
         assert number in found.text
     dots = [a.get('class') for a in found.of('circle')] + [a.get('class') for a in found.of('rect')]
     assert dots.count('realised') == 1
+
+
+def start_campaign(store, scope, at):
+    campaign = model.Campaign(
+        cases.new_id(), scope, f'<b>firmware</b> [campaign of {scope} {at}]', 1, at, 'anna@ops',
+        migrations=4, seconds=1200.0, hosts=(
+            model.CampaignHost('h1' if scope == 'blue' else 'g1', 0,
+                               model.CampaignHostState.EMPTYING, since=at),
+            model.CampaignHost(f'<i>{scope}</i>', 1, since=at)))
+    store.campaigns.create_campaign(campaign, 'firmware')
+    return campaign.campaign_id
+
+
+def end_campaign(store, scope, at):
+    campaign = store.campaigns.find_live_campaign(scope)
+    running = model.CampaignState.RUNNING
+    store.campaigns.order_state(campaign.campaign_id, (running,), model.CampaignState.ABORTING,
+                                command='campaign aborted', by='ben', reason='a <b>storm</b>')
+    lease = cases.lease_of(store, scope)
+    for host in store.campaigns.find_live_campaign(scope).hosts:
+        store.campaigns.change_host(lease, campaign.campaign_id, host, state='skipped')
+    assert store.campaigns.end_campaign(lease, store.campaigns.find_live_campaign(scope), at)
+
+
+def test_campaigns_of_the_scope_and_period_are_shown_with_their_progress(store, of_plan):
+    earlier = start_campaign(store, 'blue', NOW - 9000)
+    end_campaign(store, 'blue', NOW - 7200)
+    ended = start_campaign(store, 'blue', NOW - 3600)
+    end_campaign(store, 'blue', NOW - 1800)
+    live = start_campaign(store, 'blue', NOW - 900)
+    other = start_campaign(store, 'green', NOW - 900)
+    store.campaigns.record_waits(cases.lease_of(store), live, 'a window opens at <b>X</b>')
+    first, _tasks = saved(store, NOW - 3000, moves=1, phase=model.Phase.EVACUATE)
+    cases.end(store, cases.claim(store, now=NOW - 600), now=NOW - 500)
+    found = parsed.parse(of_plan('--plan', first).stdout)
+    assert found.wrong == []
+    text = re.sub(' ([;.,:])', r'\1', ' '.join(found.text.split()))
+    assert live in text and ended in text and earlier not in text and other not in text
+    assert text.index(live) < text.index(ended)
+    assert ('0 of 2 hosts of scope blue; running. 1 to-come, 1 emptying. 1 migration so far; the '
+            'forecast has 3 more, about 15 minutes. Waits: a window opens at <b>X</b> h1: emptying '
+            'since') in text, text[:2000]
+    assert 'Next: <i>blue</i>' in text and 'by anna@ops' in text
+    assert ('2 of 2 hosts of scope blue; aborted. aborted by ben: a <b>storm</b> 2 skipped. '
+            '0 migrations so far.') in text
+    assert [(bar['value'], bar['max']) for bar in found.of('progress')] == [('0', '2'), ('2', '2')]
+
+
+def test_a_report_of_campaigns_needs_no_right_to_write(store, of_plan):
+    campaign_id = start_campaign(store, 'blue', NOW - 900)
+    plan_id, _tasks = saved(store, NOW, moves=1)
+    with store.engine.begin() as connection:
+        for table in tables.metadata.tables:
+            for verb in ('INSERT', 'UPDATE', 'DELETE'):
+                connection.exec_driver_sql(
+                    f'CREATE TRIGGER no_{verb}_{table} BEFORE {verb} ON "{table}" BEGIN '
+                    "SELECT RAISE(ABORT, 'no right'); END")
+    done = of_plan('--plan', plan_id)
+    assert done.returncode == 0, done.stderr
+    assert campaign_id in done.stdout
 
 
 def test_decisions_about_a_stored_plan_are_shown(store, of_plan):

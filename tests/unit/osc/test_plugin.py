@@ -144,7 +144,7 @@ def test_shell_completes_the_commands():
     done = run('from openstackclient import shell; import sys; sys.exit(shell.main(sys.argv[1:]))',
                'complete')
     assert done.returncode == 0, done.stderr
-    things = 'drain event host instance pause plan policy quarantine scope task what why'
+    things = 'campaign drain event host instance pause plan policy quarantine scope task what why'
     assert f"cmds_rebalance='{things}'" in done.stdout
     assert "cmds_rebalance_plan='approve cancel list reject retry revert show'" in done.stdout
     assert '--watch' in done.stdout

@@ -60,13 +60,20 @@ def crowded(store):
     store.pauses.pause_scope(LONG['scope'], now, seconds=3600, paused_by='o' * 255,
                              reason='because ' * 30)
     store.quarantine.count_refusal(LONG['host'], now, limit=1, seconds=60, reason='full ' * 40)
+    campaign_id = cases.new_id()
+    store.campaigns.create_campaign(model.Campaign(
+        campaign_id, LONG['scope'], f'{"r" * 190} [campaign {campaign_id}]', 1, now, 'o' * 255,
+        hosts=tuple(model.CampaignHost(name, n, since=now)
+                    for n, name in enumerate((LONG['host'], LONG['wide'])))), 'x')
+    store.campaigns.pause_campaign(lease, campaign_id, 'o' * 255, 'because ' * 60)
     return plan_id, claimed.task.task_id
 
 
 def list_commands(plan_id, task_id):
     yield from (('scope', 'list'), ('scope', 'show', LONG['scope']), ('plan', 'list'),
                 ('plan', 'show', plan_id), ('task', 'list'), ('task', 'show', task_id),
-                ('pause', 'list'), ('quarantine', 'list'),
+                ('pause', 'list'), ('quarantine', 'list'), ('campaign', 'list'),
+                ('campaign', 'show'),
                 ('pause', 'create', '--scope', LONG['scope'], '--reason', 'x ' * 400),
                 ('plan', 'approve', plan_id), ('task', 'cancel', task_id, '--reason', 'x'))
 

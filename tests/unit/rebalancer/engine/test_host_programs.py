@@ -143,3 +143,19 @@ def test_the_check_of_the_configuration_runs_no_program(write, tmp_path, name, p
         return
     assert (problem or 'can be run; it was not run') in found['campaign: command']
     assert found['campaign: check_command'] == 'relative is no absolute path'
+
+
+def test_the_check_warns_of_a_command_without_signing_keys():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+
+    def find_warnings():
+        return [item.name for item in campaign_check.check(base.CheckContext(conf))
+                if item.status is base.CheckStatus.WARNING]
+
+    assert find_warnings() == []
+    conf.set_override('command', '/bin/true', 'campaign')
+    assert find_warnings() == ['campaign: signatures']
+    conf.set_override('key_repository', '/keys', 'signing')
+    assert find_warnings() == []

@@ -12,6 +12,7 @@
 
 """Reports that have everything in them, with names that tenants or others have chosen."""
 
+from kronos_nova import model
 from kronos_nova.rebalancer.report import heat
 from kronos_nova.rebalancer.report import values
 
@@ -98,13 +99,28 @@ def of_plan(names=plain):
         points=points(names, 4))
 
 
+def campaigns(names=plain):
+    """A campaign that pauses, with a host that failed, and one that has ended."""
+    paused = values.CampaignProgress(
+        UUID.format(0), names('scope'), model.CampaignState.PAUSED, NOW - 3600, names('person'),
+        None, over=2, total=5, states=(('to-come', 2), ('failed', 1), ('done', 2)),
+        next_host=names('next'), held=names('reason'), waits=names('waits'),
+        begun=(model.CampaignHost(names('host'), 0, model.CampaignHostState.FAILED, NOW,
+                                  detail=names('problem')),),
+        migrations=7, migrations_left=5, seconds_left=1500.0)
+    return paused, values.CampaignProgress(
+        UUID.format(1), names('scope'), model.CampaignState.DONE, NOW - 7200, names('person'),
+        NOW - 60, over=3, total=3, states=(('done', 3),), next_host=None, held='', waits='',
+        begun=(), migrations=1, migrations_left=None, seconds_left=None)
+
+
 def report(names=plain, large=heat.FEW + 240):
     """A small and a large scope, a stored plan, one without moves and one without a plan."""
     return values.WholeReport(names('source'), NOW, NOW + 1, names('version'), (
         of_cloud(names), of_cloud(names, large), of_plan(names),
         values.ScopeSection(names('idle'), NOW, reason=names('reason'), hosts=0, instances=0,
                             points=points(names, 1)),
-        values.ScopeSection(names('broken'), NOW, failed=names('failure'))))
+        values.ScopeSection(names('broken'), NOW, failed=names('failure'))), campaigns(names))
 
 
 def nasty():

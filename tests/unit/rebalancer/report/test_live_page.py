@@ -23,6 +23,7 @@ from kronos_nova.rebalancer.report import heat
 from kronos_nova.rebalancer.report import live_page
 from kronos_nova.rebalancer.report import live_section
 from kronos_nova.rebalancer.report import live_values
+from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import rendering
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import rows
@@ -60,10 +61,7 @@ def make_overview(names=made.plain):
         (live_values.PauseLine(None, NOW, None, names('person'), names('reason')),
          live_values.PauseLine(names('scope'), NOW, NOW + 60, names('person'), names('reason'))),
         (live_values.FailedMove(line, names('scope'), made.UUID.format(0), NOW, names('remedy')),),
-        24, (live_values.CampaignLine(
-            made.UUID.format(0), names('scope'), 'paused', 2, 5, names('reason'),
-            (model.CampaignHost(names('host'), 0, model.CampaignHostState.FAILED, NOW,
-                                detail=names('problem')),)),))
+        24, made.campaigns(names))
 
 
 def make_nasty(role):
@@ -81,10 +79,20 @@ def render_all(names, hosts=80):
 
 def test_a_campaign_shows_its_progress_and_each_host_that_has_begun():
     document = parsed.parse(live_page.render_overview(make_overview()))
-    (bar,) = document.of('progress')
-    assert (bar['value'], bar['max']) == ('2', '5')
+    assert [(bar['value'], bar['max']) for bar in document.of('progress')] == [
+        ('2', '5'), ('3', '3')]
     text = ' '.join(' '.join(document.texts).split())
     assert 'failed since' in text and '2 of 5 hosts' in text, text
+
+
+def test_the_live_page_and_the_report_draw_a_campaign_alike():
+    context = {'campaigns': made.campaigns()}
+    environment = rendering.build_environment()
+    drawn = environment.from_string(
+        "{% import 'parts.html' as parts %}{% include 'campaigns.html' %}").render(context)
+    assert 'Hosts of campaign' in drawn
+    report = page.render_page(made.report())
+    assert drawn in live_page.render_overview(make_overview()) and drawn in report
 
 
 @pytest.mark.parametrize('place', range(4))

@@ -38,7 +38,7 @@ TAGS = {
     'h1', 'h2', 'h3', 'h4', 'p', 'a', 'ul', 'li', 'time', 'span', 'bdi', 'br', 'div', 'dl', 'dt',
     'dd', 'table', 'caption', 'thead', 'tbody', 'tr', 'th', 'td', 'details', 'summary', 'figure',
     'figcaption', 'svg', 'desc', 'defs', 'marker', 'pattern', 'path', 'rect', 'line', 'circle',
-    'polyline', 'text', 'tspan'}
+    'polyline', 'text', 'tspan', 'progress', 'strong'}
 
 
 @pytest.fixture(scope='module')
@@ -72,6 +72,17 @@ def test_names_of_tenants_are_text_and_nothing_else(nasty):
     safe(nasty)
     assert '<script>document.title = "owned"</script>' in nasty.text
     assert '{{ 7 * 7 }}{% raw %}' in nasty.text
+
+
+def test_a_campaign_shows_its_progress_its_holds_and_its_next_host(good):
+    text = re.sub(' ([;.,:])', r'\1', good.text)
+    for part in ('2 of 5 hosts of scope scope; paused. reason', '2 to-come, 1 failed, 2 done. '
+                 '7 migrations so far; the forecast has 5 more, about 25 minutes.',
+                 'Waits: waits', 'host: failed since 2023-11-14 22:13:20 UTC: problem',
+                 'Next: next', 'begun 2023-11-14 21:13:20 UTC by person.',
+                 '3 of 3 hosts of scope scope; done. 3 done. 1 migration so far.',
+                 'by person, ended 2023-11-14 22:12:20 UTC.'):
+        assert part in text, (part, text[:3000])
 
 
 def test_controls_and_marks_that_turn_text_are_not_written(nasty):

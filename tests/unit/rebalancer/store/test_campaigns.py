@@ -13,6 +13,7 @@
 """What every backend must do about campaigns; see :mod:`cases`."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -20,11 +21,15 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_orders
-from kronos_nova.rebalancer.store import campaigns
+from kronos_nova.rebalancer.store import campaign_stats
 from tests.unit.rebalancer.store.cases import at_once
+from tests.unit.rebalancer.store.cases import claim
+from tests.unit.rebalancer.store.cases import end
 from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
+from tests.unit.rebalancer.store.cases import save
 
 STATES, HOSTS = model.CampaignState, model.CampaignHostState
 LIVE = (STATES.RUNNING, STATES.PAUSED)
@@ -84,6 +89,39 @@ def test_a_campaign_is_read_as_it_was_created(store):
     assert store.campaigns.list_live_campaigns() == [campaign]
     assert store.campaigns.list_newest_campaigns(5) == [campaign]
     assert read(store, 'green') is None
+
+
+def test_migrations_off_the_hosts_of_a_campaign_are_counted(store):
+    campaign = start(store, hosts=('a', 'b'))
+    other = start(store, scope='green', hosts=('c',))
+    done, failed = model.TaskState.COMPLETED, model.TaskState.FAILED
+    for host, phase, at, state in (
+            ('a', model.Phase.EVACUATE, NOW + 5, done),
+            ('b', model.Phase.EVACUATE, NOW + 6, done),
+            ('a', model.Phase.EVACUATE, NOW - 5, done),
+            ('a', model.Phase.EVACUATE, NOW + 7, failed),
+            ('a', model.Phase.SPREAD, NOW + 8, done),
+            ('d', model.Phase.EVACUATE, NOW + 9, done)):
+        save(store, [functools.partial(make_task, from_host=host, to_host='z', phase=phase)])
+        end(store, claim(store), state, at)
+    ids = [campaign.campaign_id, other.campaign_id]
+    assert store.campaigns.count_migrations(ids) == {campaign.campaign_id: 2}
+    assert store.campaigns.count_migrations(ids[1:]) == store.campaigns.count_migrations([]) == {}
+
+
+def test_campaigns_that_ended_since_a_time_come_last_end_first(store):
+    lease = lease_of(store)
+    ended = []
+    for at in (NOW + 10, NOW + 20, NOW + 30):
+        campaign = start(store)
+        assert order(store, campaign, STATES.ABORTING, STATES.RUNNING)
+        assert store.campaigns.end_campaign(lease, read(store), at)
+        ended.append(campaign.campaign_id)
+    start(store)
+    found = [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW + 20, 5)]
+    assert found == [ended[2], ended[1]]
+    assert [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW, 1)] == [ended[2]]
+    assert store.campaigns.list_ended_campaigns(NOW, 5, 'green') == []
 
 
 def test_a_live_campaign_keeps_its_scope_and_its_hosts(store):
@@ -307,8 +345,8 @@ def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
     assert store.campaigns.end_campaign(lease, first, NOW)
     second = start(store, created_at=NOW - 9)
     with store.engine.begin() as connection:
-        assert not campaigns.purge_ended_campaigns(connection, NOW)
+        assert not campaign_stats.purge_ended_campaigns(connection, NOW)
     assert len(store.campaigns.list_newest_campaigns(9)) == 2
     with store.engine.begin() as connection:
-        assert not campaigns.purge_ended_campaigns(connection, NOW + 1)
+        assert not campaign_stats.purge_ended_campaigns(connection, NOW + 1)
     assert store.campaigns.list_newest_campaigns(9) == [second] == [read(store)]

@@ -303,6 +303,8 @@ UNDER_A_LEASE = {
         lease, CAMPAIGN.campaign_id, 'zombie', 'why'),
     'campaigns.record_waits': lambda store, lease: store.campaigns.record_waits(
         lease, CAMPAIGN.campaign_id, 'why'),
+    'campaigns.renew_authorization': lambda store, lease: store.campaigns.renew_authorization(
+        lease, CAMPAIGN, 'token'),
     'campaigns.end_campaign': lambda store, lease: store.campaigns.end_campaign(
         lease, CAMPAIGN, NOW),
     'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),

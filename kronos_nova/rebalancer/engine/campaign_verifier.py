@@ -1,0 +1,61 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The campaign of a scope, if its signature lets engines carry it on."""
+
+from collections.abc import Callable
+import dataclasses
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova.rebalancer.authorization import campaign_authorization
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import rows as store_rows
+
+
+class CampaignVerifier:
+    """Verifies the signatures of campaigns, and renews those of campaigns that go on.
+
+    :param clock: epoch seconds.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 clock: Callable[[], float]) -> None:
+        self._campaigns = store.campaigns
+        self._authorization = campaign_authorization.make_authorization(conf)
+        self._clock = clock
+
+    def find_campaign(self,
+                      lease: store_rows.ScopeLease) -> tuple[model.Campaign | None, str | None]:
+        """Return the live campaign of a scope, and why engines must not carry it on.
+
+        The problem is None if they may. An aborted campaign needs no signature: engines only enable
+        hosts whose disabled_reason in Nova has the ID of the campaign.
+
+        :raises SigningKeyError: the signature cannot be verified now.
+        """
+        campaign = self._campaigns.find_live_campaign(lease.scope)
+        if campaign is None:
+            return None, None
+        if not campaign.reason.endswith(f'{model.CAMPAIGN_MARK}{campaign.campaign_id}]'):
+            return campaign, 'its reason does not end with its ID'
+        if campaign.state is model.CampaignState.ABORTING:
+            return campaign, None
+        now = self._clock()
+        problem = self._authorization.find_problem(campaign, now)
+        if problem is not None:
+            return campaign, problem
+        renewed = self._authorization.renew_signature(campaign, now)
+        if renewed is not None and self._campaigns.renew_authorization(lease, campaign, renewed):
+            campaign = dataclasses.replace(campaign, authorization=renewed)
+        return campaign, None

@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Numbers of campaigns, the hosts that they close, and the end of old ones."""
+
+import dataclasses
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import tables
+
+_campaign, _host = tables.campaign, tables.campaign_host
+#: States in which the hosts that are to come take no instances.
+_CLOSING = (model.CampaignState.RUNNING.value, model.CampaignState.PAUSED.value)
+_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignNumbers:
+    """Whether the campaign of a scope pauses, and the number of its hosts by state."""
+
+    is_paused: bool
+    hosts: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
+    """Return the hosts to come of a scope's campaign while others have begun.
+
+    None while a step is opened: then they take instances.
+    """
+    return frozenset(connection.scalars(*_select_closed_hosts(scope)))
+
+
+def count_campaign_hosts(connection: sa.Connection) -> dict[str, CampaignNumbers]:
+    """Count the hosts of campaigns that go on, by scope."""
+    found: dict[str, CampaignNumbers] = {}
+    for row in connection.execute(
+            sa.select(_campaign.c.scope, _campaign.c.state.label('campaign_state'), _host.c.state,
+                      sa.func.count().label('number'))
+            .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
+            .where(_campaign.c.live_scope.is_not(None))
+            .group_by(_campaign.c.scope, _campaign.c.state, _host.c.state)):
+        found.setdefault(row.scope, CampaignNumbers(
+            row.campaign_state == model.CampaignState.PAUSED.value)).hosts[row.state] = row.number
+    return found
+
+
+def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
+    """Delete a batch of campaigns that ended before ``limit``; return whether more are left."""
+    ended = list(connection.scalars(sa.select(_campaign.c.campaign_id).where(
+        _campaign.c.ended_at < limit).limit(statements.BATCH // 10)))
+    connection.execute(sa.delete(_host).where(_host.c.campaign_id.in_(ended)))
+    connection.execute(sa.delete(_campaign).where(_campaign.c.campaign_id.in_(ended)))
+    return len(ended) == statements.BATCH // 10
+
+
+def select_migrations() -> sa.Select[Any]:
+    """Return the query of the number of migrations off the hosts of campaigns, by campaign."""
+    task = tables.task
+    return (
+        sa.select(_campaign.c.campaign_id, sa.func.count().label('number'))
+        .join(_host, _host.c.campaign_id == _campaign.c.campaign_id)
+        .join(task, task.c.from_host == _host.c.host)
+        .where(task.c.scope == _campaign.c.scope,
+               task.c.phase == model.Phase.EVACUATE.value,
+               task.c.state == model.TaskState.COMPLETED.value,
+               task.c.completed_at >= _campaign.c.created_at,
+               sa.or_(_campaign.c.ended_at.is_(None),
+                      task.c.completed_at <= _campaign.c.ended_at))
+        .group_by(_campaign.c.campaign_id))
+
+
+@statements.build_once
+def _select_closed_hosts(scope: str) -> sa.Select[Any]:
+    begun = _host.alias('begun')
+    return sa.select(_host.c.host).join(
+        _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
+        _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
+        _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value,
+        sa.exists().where(begun.c.campaign_id == _campaign.c.campaign_id,
+                          begun.c.state.in_(_BEGUN)))
