@@ -70,10 +70,16 @@ PURE_TESTS = (
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
 #: pytest leaves out these tests (pyproject.toml), and tests of both kinds run in the long run.
-LEFT_OUT = ('-m', 'long or mutant')
+#: Tests that take turns all run there, whichever of them a commit leaves out.
+LEFT_OUT = ('-m', 'long or mutant or turns')
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
+#: What the long run selects: these, and all that take turns.
+LEFT_OUT_FUNCTIONAL = r'\[(long|turn)\]$'
+#: How many turns there are of tests that take turns (tests/marks.py); the shares of each mark
+#: divide it.
+TURNS = 12
 #: Series of kolla-ansible before the one of deploy-constraints.txt: 2026.1 and 2025.1.
 OLDER_KOLLAS = ('22', '20')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
@@ -273,6 +279,7 @@ def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
     """A pytest run, counted by its own report; an empty or broken one is a failure."""
     report = RESULTS / f'{name}.xml'
     report.unlink(missing_ok=True)
+    variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, _ = execute([python, '-m', 'pytest', '-q', '--no-header', f'--junitxml={report}',
                          *arguments], minutes, **variables)
     passed, failed, skipped = junit_counts(report)
@@ -394,6 +401,11 @@ def choose_first_seed(commit: str) -> int:
     return WORLD_SEEDS * (int(commit, 16) % WORLD_RANGES)
 
 
+def choose_turn(commit: str) -> str:
+    """Return the turn of the tests that take turns; ``KRONOS_TURN`` repeats one."""
+    return os.environ.get('KRONOS_TURN') or str(int(commit, 16) // 64 % TURNS)
+
+
 def choose_python(commit: str, versions: list[str]) -> str | None:
     """Return the other Python that a commit runs the pure tests on.
 
@@ -421,6 +433,7 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
     """
+    variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, output = execute(
         [str(binaries / 'stestr'), 'run', '--concurrency', '4', *arguments], minutes,
         OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
@@ -643,7 +656,7 @@ def pass_compressed_day(tally: Tally) -> None:
 
 
 def run_long_functional(tally: Tally) -> None:
-    stestr(tally, LONG_FUNCTIONAL, name='long-functional', minutes=60)
+    stestr(tally, LEFT_OUT_FUNCTIONAL, name='long-functional', minutes=60)
 
 
 def fuzz(tally: Tally) -> None:
