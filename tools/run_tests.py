@@ -54,8 +54,8 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
 #: how many ranges of so many it takes turns, commit by commit.
-WORLD_SEEDS = 250
-WORLD_RANGES = 8
+WORLD_SEEDS = 100
+WORLD_RANGES = 20
 OTHER_PYTHONS = ('3.12', '3.13')
 #: What runs on each other Python.
 IMPORT_TEST = ('tests/unit/test_packaging.py::'
@@ -413,7 +413,7 @@ def choose_python(commit: str, versions: list[str]) -> str | None:
     """
     if os.environ.get('KRONOS_PYTHON') in versions:
         return os.environ['KRONOS_PYTHON']
-    return versions[int(commit, 16) // WORLD_RANGES % len(versions)] if versions else None
+    return versions[int(commit, 16) // 8 % len(versions)] if versions else None
 
 
 def functional(tally: Tally) -> None:
