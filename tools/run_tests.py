@@ -57,11 +57,12 @@ UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 WORLD_SEEDS = 100
 WORLD_RANGES = 20
 OTHER_PYTHONS = ('3.12', '3.13')
-#: What runs on each other Python.
+#: An interpreter that cannot import a module needs no other test.
 IMPORT_TEST = ('tests/unit/test_packaging.py::'
                'test_every_module_can_be_imported_and_entry_points_lead_to_attributes')
-#: What runs on one other Python, another one commit by commit: tests of code that computes
-#: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
+#: What runs on one other Python, another one commit by commit: to make its virtual environment
+#: takes longer than they do. All but the first are tests of code that computes without a clock, a
+#: thread or a network. `tools/test long` and a gate's jobs run all.
 PURE_TESTS = (
     IMPORT_TEST, 'tests/scenarios',
     *(f'tests/unit/{name}' for name in (
@@ -504,21 +505,20 @@ def containers(tally: Tally) -> None:
 
 
 def pythons(tally: Tally, whole: bool = False) -> None:
-    """an import of all on the other Pythons that are here; pure unit tests on one"""
+    """an import of all and pure unit tests on another Python, in turns by the commit"""
     found = other_pythons()
     for version in OTHER_PYTHONS:
         if version not in found and CONTINUOUS_INTEGRATION:
             tally.fail(f'Python {version} is not installed')
         elif version not in found:
             tally.skip(f'Python {version} is not installed')
-    if make_pythons(found):
-        tally.fail(f'no virtual environments for Python {", ".join(found)}')
+    used = found if whole else pick_python(found)
+    if make_pythons(used):
+        tally.fail(f'no virtual environments for Python {", ".join(used)}')
         return
-    chosen = choose_python(read_commit(), list(found))
-    for version, (_, venv) in found.items():
+    for version, (_, venv) in used.items():
         # A quarter of the random examples finds what a Python does differently.
-        tests = ((*EVERY_TEST, *UNIT_TESTS) if whole else
-                 PURE_TESTS if version == chosen else (IMPORT_TEST,))
+        tests = (*EVERY_TEST, *UNIT_TESTS) if whole else PURE_TESTS
         pytest(tally, *WORKERS, *tests,
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')
@@ -529,6 +529,12 @@ def other_pythons() -> dict[str, tuple[str, Path]]:
     found = {version: find_python(version) for version in OTHER_PYTHONS}
     return {version: (python, TOP / '.pythons' / version)
             for version, python in found.items() if python is not None}
+
+
+def pick_python(found: dict[str, tuple[str, Path]]) -> dict[str, tuple[str, Path]]:
+    """Return the one that this commit runs the pure tests on; none: none is installed."""
+    chosen = choose_python(read_commit(), list(found))
+    return {version: both for version, both in found.items() if version == chosen}
 
 
 def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[str]:
@@ -545,11 +551,11 @@ def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[
 
 
 def prepare_pythons() -> None:
-    """Begin to make them while others run, with what these leave of the processors; nothing
+    """Begin to make the one of this commit while others run, with what these leave of the processors; nothing
     of the checkout changes under the tests."""
     with (RESULTS / 'pythons.log').open('wb') as log:
         PREPARING['pythons'] = subprocess.Popen(
-            ['nice', '-n', '19', *making_pythons(other_pythons(), 'prepare')], cwd=TOP,
+            ['nice', '-n', '19', *making_pythons(pick_python(other_pythons()), 'prepare')], cwd=TOP,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
