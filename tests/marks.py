@@ -17,7 +17,8 @@ tests that pytest runs, ``pytest.mark.long`` does the same.
 
 Tests that take turns are dealt out to shares, of which a commit runs one: with ``turns(3)`` a third
 of them. The others are long for this commit, and ``tools/test long`` runs all of them with every
-commit.
+commit. ``pytestmark = pytest.mark.turns(2, 1)`` names the share: the tests of this module, which
+have a costly fixture in common, are all in it.
 """
 
 import collections
@@ -50,9 +51,9 @@ def mark_turns(items: Iterable[pytest.Item]) -> None:
     for item in items:
         mark = item.get_closest_marker('turns')
         if mark is not None:
-            (shares,) = mark.args
+            shares, *named = mark.args
             key = item.nodeid.partition('::')[0], shares
-            if not is_in_turn(dealt[key], shares):
+            if not is_in_turn(named[0] if named else dealt[key], shares):
                 item.add_marker(pytest.mark.long)
             dealt[key] += 1
 

@@ -510,14 +510,15 @@ def test_each_test_that_takes_turns_runs_in_one_of_them_and_in_the_long_run(runn
         'from tests.conftest import pytest_collection_modifyitems\n')
     (tmp_path / 'test_marks.py').write_text('import pytest\ndef test_plain(): pass\n' + ''.join(
         f'@pytest.mark.turns({shares})\ndef test_{name}(): pass\n'
-        for name, shares in (('a', 2), ('b', 2), ('c', 2), ('d', 3), ('e', 3), ('f', 3))))
+        for name, shares in (('a', 2), ('b', 2), ('c', 2), ('d', 3), ('e', 3), ('f', 3),
+                             ('g', '2, 1'))))
     file = 'test_marks.py'
     assert select_turn(tmp_path, '0', file) == ['test_plain', 'test_a', 'test_c', 'test_d']
-    assert select_turn(tmp_path, '5', file) == ['test_plain', 'test_b', 'test_f']
+    assert select_turn(tmp_path, '5', file) == ['test_plain', 'test_b', 'test_f', 'test_g']
     assert select_turn(tmp_path, 'all', file) == [
-        'test_plain', *(f'test_{name}' for name in 'abcdef')]
+        'test_plain', *(f'test_{name}' for name in 'abcdefg')]
     assert select_turn(tmp_path, '5', *runner.LEFT_OUT, file) == [
-        f'test_{name}' for name in 'abcdef']
+        f'test_{name}' for name in 'abcdefg']
     # A run by hand is turn 0, in which one test alone is the first.
     assert select_turn(tmp_path, '0', f'{file}::test_f') == ['test_f']
 
@@ -541,7 +542,7 @@ def test_a_functional_test_takes_turns_by_its_name(runner, monkeypatch, turn):
 def test_the_shares_of_each_mark_divide_the_turns(runner):
     """Else some shares would run with fewer commits than others."""
     marked = [int(shares) for path in sorted((TOP / 'tests').rglob('test_*.py'))
-              for shares in re.findall(r'\b(?:mark|marks)\.turns\((\d+)\)', path.read_text())]
+              for shares in re.findall(r'\b(?:mark|marks)\.turns\((\d+)[,)]', path.read_text())]
     assert marked and not [shares for shares in marked if runner.TURNS % shares]
 
 
