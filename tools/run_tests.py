@@ -56,6 +56,8 @@ UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: how many ranges of so many it takes turns, commit by commit.
 WORLD_SEEDS = 100
 WORLD_RANGES = 20
+#: Of the random examples of unit tests, the fraction that `unit` tries; `tools/test long` tries all.
+UNIT_EXAMPLES = '0.5'
 OTHER_PYTHONS = ('3.12', '3.13')
 #: An interpreter that cannot import a module needs no other test.
 IMPORT_TEST = ('tests/unit/test_packaging.py::'
@@ -387,7 +389,9 @@ def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
     # Printed with the command, so that a failure can be repeated.
     first = os.environ.get('KRONOS_WORLD_FIRST') or str(choose_first_seed(read_commit()))
-    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
+    examples = os.environ.get('KRONOS_TEST_EXAMPLES', UNIT_EXAMPLES)
+    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first,
+           KRONOS_TEST_EXAMPLES=examples)
 
 
 def read_commit() -> str:
@@ -668,6 +672,8 @@ def run_long_functional(tally: Tally) -> None:
 def fuzz(tally: Tally) -> None:
     examples = os.environ.get('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60, KRONOS_TEST_EXAMPLES=examples)
+    pytest(tally, *WORKERS, *UNIT_TESTS, name='long-examples', minutes=60,
+           KRONOS_TEST_EXAMPLES='1')
     stestr(tally, 'test_bursts', name='long-bursts', minutes=60, KRONOS_TEST_EXAMPLES=examples)
 
 

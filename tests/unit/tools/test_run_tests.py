@@ -388,12 +388,26 @@ def test_unit_runs_another_range_of_seeds_with_each_commit(runner, executed, mon
     monkeypatch.delenv('KRONOS_TURN', raising=False)
     monkeypatch.setattr(runner, 'read_commit', lambda: '1e')
     ((_command, variables),) = executed('unit')
-    assert variables == {'KRONOS_WORLD_FIRST': '1000', 'KRONOS_TURN': '0'}
+    assert variables == {'KRONOS_WORLD_FIRST': '1000', 'KRONOS_TURN': '0',
+                         'KRONOS_TEST_EXAMPLES': '1'}
     assert {runner.choose_first_seed(f'{number:040x}') for number in range(40)} == set(
         range(0, 2000, 100))
     monkeypatch.setenv('KRONOS_WORLD_FIRST', '3000')
     ((_command, variables),) = executed('unit')
     assert variables['KRONOS_WORLD_FIRST'] == '3000'
+
+
+def test_unit_tries_half_of_the_random_examples_and_the_long_run_all(
+        runner, executed, monkeypatch):
+    monkeypatch.setenv('KRONOS_LONG', 'fuzz')
+    (examples,) = (variables for command, variables in executed('long')
+                   if command[-2:] == list(runner.UNIT_TESTS))
+    assert examples['KRONOS_TEST_EXAMPLES'] == '1'
+    handed = []
+    monkeypatch.setattr(runner, 'pytest', lambda *_arguments, **variables: handed.append(variables))
+    monkeypatch.delenv('KRONOS_TEST_EXAMPLES')
+    runner.unit(runner.Tally())
+    assert handed[0]['KRONOS_TEST_EXAMPLES'] == runner.UNIT_EXAMPLES == '0.5'
 
 
 def test_another_share_of_the_tests_that_take_turns_runs_with_each_commit(
@@ -471,9 +485,9 @@ def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monke
     assert [[re.search(pattern, f'Case.test{mark}') is not None for mark in (
         '', '[turn]', '[long]')] for pattern in (left_out, selected)] == [
             [False, False, True], [False, True, True]]
-    # On other Pythons: all of the unit tests in the long run.
+    # All of the unit tests on other Pythons, and here with all of their random examples.
     assert len([command for command in long if list(runner.UNIT_TESTS) == command[-2:]]) == len(
-        runner.OTHER_PYTHONS)
+        runner.OTHER_PYTHONS) + 1
 
 
 def test_a_test_of_each_mark_runs_in_the_long_run_alone(runner, tmp_path):
