@@ -15,10 +15,10 @@
 stestr selects tests by their names alone, so the name of a long test ends with ``[long]``. In
 tests that pytest runs, ``pytest.mark.long`` does the same.
 
-Tests that take turns are dealt out to shares, of which a commit runs one: with ``turns(3)`` a third
-of them. The others are long for this commit, and ``tools/test long`` runs all of them with every
-commit. ``pytestmark = pytest.mark.turns(2, 1)`` names the share: the tests of this module, which
-have a costly fixture in common, are all in it.
+Tests that take turns are dealt out to shares, and a commit runs one share: with ``turns(3)`` a
+third of the tests. The others are long for this commit, and ``tools/test long`` runs every share
+with every commit. ``pytestmark = pytest.mark.turns(2, 1)`` names the share: the tests of this
+module, which have a costly fixture in common, are all in it.
 """
 
 import collections

@@ -56,7 +56,7 @@ UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: how many ranges of so many it takes turns, commit by commit.
 WORLD_SEEDS = 100
 WORLD_RANGES = 20
-#: Of the random examples of unit tests, the fraction that `unit` tries; `tools/test long` tries all.
+#: What fraction of the random examples of unit tests `unit` tries; `tools/test long` tries all.
 UNIT_EXAMPLES = '0.5'
 OTHER_PYTHONS = ('3.12', '3.13')
 #: An interpreter that cannot import a module needs no other test.
@@ -73,7 +73,7 @@ PURE_TESTS = (
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
 #: pytest leaves out these tests (pyproject.toml), and tests of both kinds run in the long run.
-#: Tests that take turns all run there, whichever of them a commit leaves out.
+#: Tests that take turns all run there, whichever share a commit runs.
 LEFT_OUT = ('-m', 'long or mutant or turns')
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
@@ -555,8 +555,8 @@ def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[
 
 
 def prepare_pythons() -> None:
-    """Begin to make the one of this commit while others run, with what these leave of the processors; nothing
-    of the checkout changes under the tests."""
+    """Begin to make that of this commit beside earlier parts, with a low priority; nothing of the
+    checkout changes under their tests."""
     with (RESULTS / 'pythons.log').open('wb') as log:
         PREPARING['pythons'] = subprocess.Popen(
             ['nice', '-n', '19', *making_pythons(pick_python(other_pythons()), 'prepare')], cwd=TOP,

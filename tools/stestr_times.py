@@ -37,7 +37,7 @@ def read(text: str) -> dict[str, float]:
 
 
 def write(known: dict[str, float], earlier: dict[str, float]) -> str:
-    """Return the lines of what a run has measured, and of what it left out, as it was."""
+    """Return the times of a run, and the earlier ones of the tests that it left out, as lines."""
     times = {**earlier, **{test.partition('[')[0]: seconds for test, seconds in known.items()}}
     return ''.join(f'{seconds:.1f} {test}\n' for test, seconds in sorted(times.items()))
 

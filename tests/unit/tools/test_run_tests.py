@@ -518,7 +518,7 @@ def select_turn(directory, turn, *arguments):
     return re.findall(r'::(test_\w+)', done.stdout)
 
 
-def test_each_test_that_takes_turns_runs_in_one_of_them_and_in_the_long_run(runner, tmp_path):
+def test_each_test_that_takes_turns_runs_in_one_turn_and_in_the_long_run(runner, tmp_path):
     (tmp_path / 'pyproject.toml').write_text((TOP / 'pyproject.toml').read_text())
     (tmp_path / 'turns_plugin.py').write_text(
         'from tests.conftest import pytest_collection_modifyitems\n')
