@@ -24,9 +24,16 @@ import threading
 
 import pytest
 
+from tests import marks
+
 logging.getLogger('kronos_nova').setLevel(logging.DEBUG)
 #: eventlet puts its own in the place of this, in both modules.
 allocate_native_lock = _thread.allocate_lock
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    marks.mark_turns(items)
 
 
 def pytest_collection_finish():

@@ -54,14 +54,17 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
 #: how many ranges of so many it takes turns, commit by commit.
-WORLD_SEEDS = 250
-WORLD_RANGES = 8
+WORLD_SEEDS = 100
+WORLD_RANGES = 20
+#: What fraction of the random examples of unit tests `unit` tries; `tools/test long` tries all.
+UNIT_EXAMPLES = '0.5'
 OTHER_PYTHONS = ('3.12', '3.13')
-#: What runs on each other Python.
+#: An interpreter that cannot import a module needs no other test.
 IMPORT_TEST = ('tests/unit/test_packaging.py::'
                'test_every_module_can_be_imported_and_entry_points_lead_to_attributes')
-#: What runs on one other Python, another one commit by commit: tests of code that computes
-#: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
+#: What runs on one other Python, another one commit by commit: to make its virtual environment
+#: takes longer than they do. All but the first are tests of code that computes without a clock, a
+#: thread or a network. `tools/test long` and a gate's jobs run all.
 PURE_TESTS = (
     IMPORT_TEST, 'tests/scenarios',
     *(f'tests/unit/{name}' for name in (
@@ -70,10 +73,16 @@ PURE_TESTS = (
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
 #: pytest leaves out these tests (pyproject.toml), and tests of both kinds run in the long run.
-LEFT_OUT = ('-m', 'long or mutant')
+#: Tests that take turns all run there, whichever share a commit runs.
+LEFT_OUT = ('-m', 'long or mutant or turns')
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
+#: What the long run selects: these, and all that take turns.
+LEFT_OUT_FUNCTIONAL = r'\[(long|turn)\]$'
+#: How many turns there are of tests that take turns (tests/marks.py); the shares of each mark
+#: divide it.
+TURNS = 12
 #: Series of kolla-ansible before the one of deploy-constraints.txt: 2026.1 and 2025.1.
 OLDER_KOLLAS = ('22', '20')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
@@ -273,6 +282,7 @@ def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
     """A pytest run, counted by its own report; an empty or broken one is a failure."""
     report = RESULTS / f'{name}.xml'
     report.unlink(missing_ok=True)
+    variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, _ = execute([python, '-m', 'pytest', '-q', '--no-header', f'--junitxml={report}',
                          *arguments], minutes, **variables)
     passed, failed, skipped = junit_counts(report)
@@ -379,7 +389,9 @@ def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
     # Printed with the command, so that a failure can be repeated.
     first = os.environ.get('KRONOS_WORLD_FIRST') or str(choose_first_seed(read_commit()))
-    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
+    examples = os.environ.get('KRONOS_TEST_EXAMPLES', UNIT_EXAMPLES)
+    pytest(tally, *UNIT_WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first,
+           KRONOS_TEST_EXAMPLES=examples)
 
 
 def read_commit() -> str:
@@ -394,6 +406,11 @@ def choose_first_seed(commit: str) -> int:
     return WORLD_SEEDS * (int(commit, 16) % WORLD_RANGES)
 
 
+def choose_turn(commit: str) -> str:
+    """Return the turn of the tests that take turns; ``KRONOS_TURN`` repeats one."""
+    return os.environ.get('KRONOS_TURN') or str(int(commit, 16) // 64 % TURNS)
+
+
 def choose_python(commit: str, versions: list[str]) -> str | None:
     """Return the other Python that a commit runs the pure tests on.
 
@@ -401,7 +418,7 @@ def choose_python(commit: str, versions: list[str]) -> str | None:
     """
     if os.environ.get('KRONOS_PYTHON') in versions:
         return os.environ['KRONOS_PYTHON']
-    return versions[int(commit, 16) // WORLD_RANGES % len(versions)] if versions else None
+    return versions[int(commit, 16) // 8 % len(versions)] if versions else None
 
 
 def functional(tally: Tally) -> None:
@@ -421,6 +438,7 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
     """
+    variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, output = execute(
         [str(binaries / 'stestr'), 'run', '--concurrency', '4', *arguments], minutes,
         OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
@@ -491,21 +509,20 @@ def containers(tally: Tally) -> None:
 
 
 def pythons(tally: Tally, whole: bool = False) -> None:
-    """an import of all on the other Pythons that are here; pure unit tests on one"""
+    """an import of all and pure unit tests on another Python, in turns by the commit"""
     found = other_pythons()
     for version in OTHER_PYTHONS:
         if version not in found and CONTINUOUS_INTEGRATION:
             tally.fail(f'Python {version} is not installed')
         elif version not in found:
             tally.skip(f'Python {version} is not installed')
-    if make_pythons(found):
-        tally.fail(f'no virtual environments for Python {", ".join(found)}')
+    used = found if whole else pick_python(found)
+    if make_pythons(used):
+        tally.fail(f'no virtual environments for Python {", ".join(used)}')
         return
-    chosen = choose_python(read_commit(), list(found))
-    for version, (_, venv) in found.items():
+    for version, (_, venv) in used.items():
         # A quarter of the random examples finds what a Python does differently.
-        tests = ((*EVERY_TEST, *UNIT_TESTS) if whole else
-                 PURE_TESTS if version == chosen else (IMPORT_TEST,))
+        tests = (*EVERY_TEST, *UNIT_TESTS) if whole else PURE_TESTS
         pytest(tally, *WORKERS, *tests,
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')
@@ -516,6 +533,12 @@ def other_pythons() -> dict[str, tuple[str, Path]]:
     found = {version: find_python(version) for version in OTHER_PYTHONS}
     return {version: (python, TOP / '.pythons' / version)
             for version, python in found.items() if python is not None}
+
+
+def pick_python(found: dict[str, tuple[str, Path]]) -> dict[str, tuple[str, Path]]:
+    """Return the one that this commit runs the pure tests on; none: none is installed."""
+    chosen = choose_python(read_commit(), list(found))
+    return {version: both for version, both in found.items() if version == chosen}
 
 
 def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[str]:
@@ -532,11 +555,11 @@ def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[
 
 
 def prepare_pythons() -> None:
-    """Begin to make them while others run, with what these leave of the processors; nothing
-    of the checkout changes under the tests."""
+    """Begin to make that of this commit beside earlier parts, with a low priority; nothing of the
+    checkout changes under their tests."""
     with (RESULTS / 'pythons.log').open('wb') as log:
         PREPARING['pythons'] = subprocess.Popen(
-            ['nice', '-n', '19', *making_pythons(other_pythons(), 'prepare')], cwd=TOP,
+            ['nice', '-n', '19', *making_pythons(pick_python(other_pythons()), 'prepare')], cwd=TOP,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
@@ -643,12 +666,14 @@ def pass_compressed_day(tally: Tally) -> None:
 
 
 def run_long_functional(tally: Tally) -> None:
-    stestr(tally, LONG_FUNCTIONAL, name='long-functional', minutes=60)
+    stestr(tally, LEFT_OUT_FUNCTIONAL, name='long-functional', minutes=60)
 
 
 def fuzz(tally: Tally) -> None:
     examples = os.environ.get('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60, KRONOS_TEST_EXAMPLES=examples)
+    pytest(tally, *WORKERS, *UNIT_TESTS, name='long-examples', minutes=60,
+           KRONOS_TEST_EXAMPLES='1')
     stestr(tally, 'test_bursts', name='long-bursts', minutes=60, KRONOS_TEST_EXAMPLES=examples)
 
 

@@ -21,13 +21,16 @@ import functools
 import os
 from pathlib import Path
 import re
-import subprocess
 import sys
 
 from docutils import nodes
 from docutils.parsers import rst
 
 TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP))
+
+from tests import commands  # noqa: E402 (nothing has put our checkout into the path before)
+
 #: An option in the help of argparse, and the lines that belong to it.
 OPTION = re.compile(r'^  -.*\n(?:    .*\n|\n(?=    ))*', re.MULTILINE)
 USAGE = re.compile(r'^usage: .*\n(?: +.*\n)*', re.MULTILINE)
@@ -49,12 +52,10 @@ def help_of(prog: str, *subcommand: str) -> str:
 
     :raises RuntimeError: it fails.
     """
-    done = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c',
-         f'import sys; sys.argv[0] = {prog!r}; from {programs()[prog]} import main; main()',
-         *subcommand, '--help'],
-        capture_output=True, text=True, check=False, cwd=TOP,
-        env={**os.environ, 'COLUMNS': str(WIDTH), 'PYTHONPATH': str(TOP)})
+    # Each in a fork: ten interpreters of their own would load the same libraries.
+    done = commands.run(
+        f'import sys; sys.argv[0] = {prog!r}; from {programs()[prog]} import main; main()',
+        *subcommand, '--help', env={**os.environ, 'COLUMNS': str(WIDTH), 'PYTHONPATH': str(TOP)})
     if done.returncode or not done.stdout:
         raise RuntimeError(f'{prog} {" ".join(subcommand)} --help failed: {done.stderr}')
     return done.stdout

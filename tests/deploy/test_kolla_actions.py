@@ -136,6 +136,7 @@ def test_disabled_daemons_leave_no_trace(cloud):
     assert status == 0, output
 
 
+@pytest.mark.turns(4)
 def test_prechecks_name_missing_broker(cloud):
     status, output = cloud.act('prechecks', '-e', 'kronos_mqtt_host=')
     assert status != 0
@@ -152,6 +153,7 @@ def test_prechecks_name_each_missing_password(cloud):
                           ' '.join(output.split()))) == set(passwords)
 
 
+@pytest.mark.turns(4)
 def test_prechecks_warn_of_empty_lists_of_the_admitted_and_pass(cloud):
     cloud.run_containers()
     warnings = ('kronos-migfra refuses every request', 'only the role admin may use the API')
@@ -163,6 +165,7 @@ def test_prechecks_warn_of_empty_lists_of_the_admitted_and_pass(cloud):
     assert not any(warning in ' '.join(output.split()) for warning in warnings)
 
 
+@pytest.mark.turns(4)
 def test_prechecks_want_a_certificate_on_each_host_of_the_api(cloud):
     cloud.run_containers()
     whole = (cloud.config / 'kronos.ini').read_text()
@@ -265,6 +268,7 @@ def test_container_comparison_uses_start_arguments(deployed, name):
     assert {**compared, 'action': started['action']} == started
 
 
+@pytest.mark.turns(4)
 def test_stop_gives_our_containers_time_to_end(cloud):
     asked = cloud.asked('stop', '--yes-i-really-really-mean-it')
     assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor',
@@ -272,6 +276,7 @@ def test_stop_gives_our_containers_time_to_end(cloud):
     assert [one.args['graceful_timeout'] for one in asked] == [150] * 4
 
 
+@pytest.mark.turns(4)
 def test_destroy_removes_our_containers_and_their_configuration(cloud, deployed):
     directories = [cloud.node / daemon for daemon in (*IMAGES, *KEYS.values())]
     assert all(directory.exists() for directory in directories)
@@ -292,10 +297,12 @@ def test_destroy_removes_our_containers_and_their_configuration(cloud, deployed)
         saved.rename(cloud.node)
 
 
+@pytest.mark.turns(4)
 def test_pull_pulls_our_images(cloud):
     assert steps(cloud.asked('pull')) == [f'pull_image {image}' for image in IMAGES.values()]
 
 
+@pytest.mark.turns(4)
 def test_validate_config_runs_our_command_on_container_file(cloud, deployed):
     scripts = configparser.ConfigParser()
     scripts.read(kolla_env.TOP / 'setup.cfg')
@@ -310,6 +317,7 @@ def test_validate_config_runs_our_command_on_container_file(cloud, deployed):
             placed['dest'] for placed in cloud.json(f'{daemon}/config.json')['config_files']]
 
 
+@pytest.mark.turns(4)
 def test_check_fails_with_unhealthy_container(cloud):
     cloud.run_containers(kronos_engine='Up 2 hours (healthy)',
                          kronos_executor='Up 2 hours (unhealthy)',
@@ -321,6 +329,7 @@ def test_check_fails_with_unhealthy_container(cloud):
                                   'kronos_migfra kronos_api']
 
 
+@pytest.mark.turns(4)
 def test_prechecks_find_port_taken_by_other_program(cloud):
     cloud.run_containers(kronos_engine='Up 2 hours (healthy)')
     with (socket.create_server(('127.0.0.1', cloud.ports['kronos-engine'])),

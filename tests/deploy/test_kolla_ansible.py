@@ -325,6 +325,7 @@ def test_nova_scheduler_starts_with_rendered_file(cloud):
     assert 'Ran 2 tests' in done.stdout + done.stderr
 
 
+@pytest.mark.turns(2, 1)
 def test_prechecks_name_missing_policies_of_the_scheduler(cloud):
     status, output = cloud.attempt('prechecks', kolla_env.ANSIBLE / 'kronos.yml',
                                    '-e', json.dumps({'nova_scheduler_extra_volumes': []}))

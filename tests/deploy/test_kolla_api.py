@@ -51,6 +51,9 @@ from tests.deploy import rendered_conf
 from tests.fixtures import certificates
 from tests.fixtures import free_ports
 
+#: With every other commit, in which the plain cloud has a rest.
+pytestmark = pytest.mark.turns(2, 1)
+
 PATIENCE = 60
 INTERNAL, EXTERNAL = '192.0.2.10', '192.0.2.11'
 #: Both addresses have TLS.
@@ -98,6 +101,7 @@ def read_uwsgi(cloud: kolla_cloud.Cloud) -> configparser.SectionProxy:
     return parser['uwsgi']
 
 
+@pytest.mark.long
 def test_second_rendering_changes_nothing(cloud):
     output = cloud.genconfig(kolla_env.ANSIBLE / 'kronos.yml')
     ((done, changed, failed),) = re.findall(

@@ -103,6 +103,7 @@ def read_files(cloud):
 
 @pytest.mark.parametrize('action', [
     'genconfig', pytest.param('reconfigure', marks=pytest.mark.long)])
+@pytest.mark.turns(2)
 def test_rotated_keys_reach_running_containers_without_restart(cloud, deployed, action):
     assert f'genconfig $kronos {" ".join(ROTATE)}\n' in kolla_page.PAGE.read_text()
     keys = cloud.config / 'config/kronos/signing-keys'
@@ -129,6 +130,7 @@ def test_rotated_keys_reach_running_containers_without_restart(cloud, deployed, 
             assert find_started(asked, name).args == find_started(deployed, name).args
 
 
+@pytest.mark.turns(2)
 def test_host_of_executors_alone_gets_no_private_key(cloud, deployed):
     inventory = cloud.config / 'kronos.ini'
     whole = text = inventory.read_text()

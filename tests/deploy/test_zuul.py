@@ -67,6 +67,7 @@ def test_zuul_loader_accepts_configuration(loaded):
         'check-requirements', 'publish-openstack-docs-pti', 'release-notes-jobs-python3'}
 
 
+@pytest.mark.turns(3)
 def test_zuul_loader_finds_each_error(tmp_path):
     text = ZUUL.read_text()
     paths, expected = [], []
@@ -245,6 +246,7 @@ def test_playbook_detects_rebalance(cloud, tmp_path):
     ('moved', '', 'not within 0 s: a busy instance is on two'),
     ('tasks', '', 'has not shown a task'),
     ('api', '{"tasks": [{"instance_id": "i2"}]}', 'not within 0 s: kronos-api tells of the task')])
+@pytest.mark.turns(3)
 def test_missing_step_fails_job(cloud, tmp_path, file, text, said):
     (tmp_path / file).write_text(text)
     done = cloud()
@@ -252,6 +254,7 @@ def test_missing_step_fails_job(cloud, tmp_path, file, text, said):
     assert said in done.stdout
 
 
+@pytest.mark.turns(3)
 def test_equally_busy_hosts_fail_job(cloud):
     cloud.scores(0.6, 0.5)
     done = cloud()

@@ -25,6 +25,7 @@ from kronos_nova.rebalancer.engine import host_programs
 from kronos_nova.rebalancer.engine import plan_webhook
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.sources import prometheus
+from tests import marks
 from tests.functional import test_tools
 from tests.unit.rebalancer.hooks import servers
 
@@ -116,6 +117,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         for server in self.servers:
             self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 
+    @marks.turns(4)
     def test_the_start_of_the_documentation_orders_the_hosts_of_an_aggregate(self) -> None:
         # An aggregate that names a domain alone takes no host out of the scope.
         self.aggregate('rack-12', 'host1', 'host2', **{'kronos:domain': 'rack:r12'})
@@ -183,6 +185,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.assertIn(f'host1: locked: instance {self.servers[0]["id"]}', campaign.waits)
         self.assertEqual(('enabled', None), self.find_service('host1'))
 
+    @marks.turns(4)
     def test_a_command_that_fails_pauses_the_campaign_and_can_be_repeated(self) -> None:
         self.conf.set_override('command', self.write_program('echo no power', 'exit 3'),
                                'campaign')
@@ -197,6 +200,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.run_campaign(',host1,done,')
         self.assertEqual(('enabled', None), self.find_service('host1'))
 
+    @marks.turns(4)
     def test_an_abort_enables_a_host_that_is_being_emptied(self) -> None:
         self.kronos('campaign', 'start', 'host1', 'host2', '--together', '1', '--reason', 'x')
         self.plan()

@@ -177,6 +177,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             cluster.replace_scope(scope), model.ClusterScores({}), cast(policies.PolicySet, None),
             (), model.MoveHistory(), model.PlanningOptions(), budget=1))
 
+    @marks.turns(4)
     def test_down_named_cell_stops_only_scopes_with_its_hosts(self) -> None:
         self.name_cells()
         alone, there = self.boot(host='host1'), self.boot(host='host3')

@@ -59,6 +59,7 @@ class DepletionTestCase(OneSampleTestCase):
 
     scores = {'host1': 0.30, 'host2': 0.31, 'host3': 0.32}
 
+    @marks.turns(4)
     def test_instances_of_one_request_spread(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
@@ -106,6 +107,7 @@ class CeilingTestCase(OneSampleTestCase):
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
         self.flags(hard_ceiling=True, group='kronos')
 
+    @marks.turns(4)
     def test_burst_stops_at_ceiling(self):
         for host in self.hosts:
             self.boot(host=host)
@@ -121,6 +123,7 @@ class WindowTestCase(OneSampleTestCase):
     scores = DepletionTestCase.scores
     settle_seconds = 3600
 
+    @marks.turns(4)
     def test_requests_spread_with_new_sample_after_each(self):
         self.wait_for_scores(**self.scores)
         servers = []

@@ -25,6 +25,7 @@ from nova import exception as nova_exception
 from nova.virt import fake
 
 from kronos_nova import model
+from tests import marks
 from tests.functional import test_first_light
 
 LOADS = {'host1': 0.8, 'host2': 0.5, 'host3': 0.1}
@@ -59,6 +60,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.load(LOADS, {server['id']: 0.35})
         return server
 
+    @marks.turns(4)
     def test_planner_remembers_refused_disk_copy(self) -> None:
         server = self.hot()
         self.assertEqual(1, len(self.plan()['moves']))
@@ -91,6 +93,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([None], self.asked)
         self.assertEqual('host3', self.host_of(server))
 
+    @marks.turns(4)
     def test_local_storage_option_plans_no_disk_copy(self) -> None:
         self.hot()
         self.conf.set_override('instance_storage', 'local', 'engine')
@@ -98,6 +101,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([], row['moves'])
         self.assertIn('copies-disk', row['rejections'])
 
+    @marks.turns(4)
     def test_drain_copies_disks(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')

@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
+from tests import marks
 from tests.functional import test_cold_migration
 from tests.unit.rebalancer.executors import copied_guests
 
@@ -108,6 +109,7 @@ class ForceTestCase(EscalationCase):
             f'/servers/{server["id"]}/os-instance-actions').body['instanceActions']]
         self.assertEqual(1, actions.count('live_migration_force_complete'))
 
+    @marks.turns(4)
     def test_postcopy_is_recorded_and_not_aborted(self) -> None:
         """Here the compute node has begun it, as with libvirt, when Nova answers."""
         server, task = self.begin()
@@ -141,6 +143,7 @@ class ForceTestCase(EscalationCase):
         self.assertEqual([], [path for method, path in self.nova_api.door.requests
                               if method == 'DELETE'])
 
+    @marks.turns(4)
     def test_contract_of_the_instance_keeps_it_from_force(self) -> None:
         server, task = self.begin()
         by = self.new_worker(self.executor, 'w1')
@@ -171,6 +174,7 @@ class ForceTestCase(EscalationCase):
 
 class AbortTestCase(EscalationCase):
 
+    @marks.turns(4)
     def test_forced_migration_that_does_not_arrive_is_aborted(self) -> None:
         """The fake compute node ends a migration by force at once: here it loses the request."""
         self.useFixture(test_cold_migration.RaisedAborts())

@@ -25,6 +25,7 @@ from kronos_nova.rebalancer.planning import failover
 from kronos_nova.scheduler import runtime
 from kronos_nova.sources import prometheus
 from kronos_nova.wiring import daemons
+from tests import marks
 from tests.functional import base
 from tests.functional import test_first_light
 
@@ -66,6 +67,7 @@ class TestFailover(FailingTestCase):
             self._evacuate_server(server, {'host': to_host}, expected_host=to_host)
             self.assertEqual(to_host, self.host_of(server))
 
+    @marks.turns(4)
     def test_nova_evacuates_no_member_of_an_affinity_group_that_is_unsafe(self) -> None:
         self.conf.set_override('failover', 'warn', 'engine')
         group = self.server_group('together', 'affinity')
@@ -149,6 +151,7 @@ class TestBootReserve(FailingTestCase):
             self._evacuate_server(server)
             self.assertNotEqual(host, self.host_of(server))
 
+    @marks.turns(4)
     def test_boots_that_ignore_the_reserve_leave_no_room_for_an_evacuation(self) -> None:
         self.flags(failover_reserve='ignore', group='kronos')
         servers = self.fill()
@@ -158,11 +161,13 @@ class TestBootReserve(FailingTestCase):
         self._evacuate_server(lost[0], expected_host=host, expected_state='ERROR',
                               expected_migration_status='error')
 
+    @marks.turns(4)
     def test_boots_take_the_reserve_last_where_it_is_only_preferred(self) -> None:
         servers = self.fill(5)
         self.assertEqual({failover.FailureState.SAFE}, set(self.certify().values()))
         self.assertEqual(9, len(servers) + len(self.fill(4)))
 
+    @marks.turns(4)
     def test_only_boots_leave_the_reserve(self) -> None:
         self.flags(failover_reserve='keep', group='kronos')
         server, stays, lost = (self.boot(host=h) for h in ('host1', 'host2', 'host3'))

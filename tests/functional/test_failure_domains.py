@@ -17,6 +17,7 @@ from kronos_nova.model import spread_requests
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.scheduler import runtime
+from tests import marks
 from tests.functional import api
 from tests.functional import base
 
@@ -57,6 +58,7 @@ class CollectorTestCase(api.ApiTestCase):
         self.assertEqual((request('rack'),), cluster.instances[flavored['id']].spread)
         self.assertEqual((spread_requests.UNREADABLE,), cluster.instances[wrong['id']].spread)
 
+    @marks.turns(4)
     def test_other_members_are_read_before_a_move(self) -> None:
         mover, mate, bare = (self.boot(host=host) for host in ('host1', 'host2', 'host3'))
         for server in (mover, mate):
@@ -101,6 +103,7 @@ class DomainWeigherTestCase(base.NovaTestCase):
         self.assertEqual('host3', self.host_of(second))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
+    @marks.turns(4)
     def test_an_instance_that_does_not_ask_goes_where_nova_likes(self) -> None:
         self.assertEqual('host2', self.host_of(self.boot()))
 

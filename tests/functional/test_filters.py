@@ -22,6 +22,7 @@ from kronos_nova import model
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import worker_records
 from kronos_nova.scheduler import runtime
+from tests import marks
 from tests.functional import base
 from tests.functional import scores
 
@@ -42,6 +43,7 @@ class CeilingTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.8, host2=0.8, host3=0.8)
         self.assertEqual(self.stock_choice, self.chosen())
 
+    @marks.turns(4)
     def test_host_without_score_passes(self):
         self.prometheus.series['cpu'] = {'host1': 0.1, 'host2': 0.9}
         self.occupy()
@@ -79,6 +81,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
 
 class FailClosedTestCase(scores.ScoredTestCase):
 
+    @marks.turns(4)
     def test_fail_closed_refuses_boots_without_scores(self):
         self.prometheus.stop()
         server = self.boot()
@@ -110,6 +113,7 @@ class WorkerRecordTestCase(scores.ScoredTestCase):
 
         self.wait_for(there, f'a record with {what}')
 
+    @marks.turns(4)
     def test_worker_record_has_scores_work_and_faults(self):
         self.boot()
         self.wait_for_scores(**self.scores)
@@ -175,6 +179,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
     def hosts_of_boots(self, count=3, **kwargs):
         return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
 
+    @marks.turns(4)
     def test_draining_and_quarantined_hosts_get_boots_as_last_resort(self):
         self.publish(draining=frozenset({'host1'}), quarantined=frozenset({'host2'}))
         self.assertEqual({'host3'}, self.hosts_of_boots())
@@ -209,6 +214,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.publish(flights=(model.InFlightMove(leaving['id'], 'host1', 'host2', 'kronos'),))
         self.assertEqual({'host2'}, self.hosts_of_boots(hints=hints))
 
+    @marks.turns(4)
     def test_scheduler_hints_consider_migrating_partners(self):
         partner, settled = self.boot(host='host1'), self.boot(host='host2')
         apart = {'different_host': partner['id']}

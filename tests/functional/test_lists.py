@@ -19,6 +19,7 @@ import threading
 from nova import context
 from nova import objects
 
+from tests import marks
 from tests.functional import test_collector
 
 
@@ -61,6 +62,7 @@ class MarkerTestCase(test_collector.CollectorCase):
         self.assertLessEqual(left, set(cluster.instances))
         self.assertGreater(len(asked), 2 + 2, 'the second page failed, and all came again')
 
+    @marks.turns(4)
     def test_constantly_changing_list_stops_cycle(self) -> None:
         """The second reading is the last: nothing partial is planned."""
         for _ in range(4):

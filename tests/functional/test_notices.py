@@ -19,6 +19,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.sources import prometheus
+from tests import marks
 from tests.functional import test_first_light
 
 
@@ -68,6 +69,7 @@ class OwnerNoticesTestCase(test_first_light.RebalancedTestCase):
         with self.disabled('host1'):
             self.assert_moved_after_release(model.NoticeReason.DRAIN, 'evacuate')
 
+    @marks.turns(4)
     def test_balance_waits_for_notice_until_owner_releases_instance(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {self.server['id']: 0.35})
         self.assert_moved_after_release(model.NoticeReason.BALANCE, 'spread')

@@ -63,11 +63,13 @@ class ScarcityTestCase(base.NovaTestCase):
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh_traits()
 
+    @marks.turns(4)
     def test_plain_instance_avoids_scarce_hosts(self):
         self.wait_for_specials()
         self.assertEqual('host1', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
+    @marks.turns(4)
     def test_request_for_scarce_resource_gets_its_host(self):
         self.wait_for_specials()
         trait = self.flavored(trait__CUSTOM_FPGA='required')
@@ -101,6 +103,7 @@ class ScarcityOffTestCase(ScarcityTestCase):
     def wait_for_specials(self):
         pass
 
+    @marks.turns(4)
     def test_plain_instance_avoids_scarce_hosts(self):
         self.assertEqual('host3', self.host_of(self.boot()))
         self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._shared_states)
@@ -157,6 +160,7 @@ class ProjectTestCase(base.NovaTestCase):
         self.assertEqual('host2', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
+    @marks.turns(4)
     def test_project_instances_spread_over_requests(self):
         self.learn()
         self.assertEqual(['host1', 'host2'], self.multi_create(2))

@@ -131,6 +131,7 @@ class AggregatesTestCase(PinsCase):
 
 class HostsAndWishesTestCase(PinsCase):
 
+    @marks.turns(4)
     def test_older_hypervisor_or_missing_trait_is_refused(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1')
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
@@ -170,6 +171,7 @@ class HostsAndWishesTestCase(PinsCase):
         self.assertEqual('cpu-traits', self.ours(plain, 'host2'))
         self.assertIsNone(self.ours(plain, 'host3'))
 
+    @marks.turns(4)
     def test_project_stays_in_tenant_aggregates(self) -> None:
         mine = self.server()
         project = self.collect().instances[mine].project_id

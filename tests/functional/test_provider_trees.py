@@ -33,6 +33,7 @@ from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.planning import provider_tree_digest
+from tests import marks
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -71,7 +72,7 @@ class ReadOnlyTestCase(testtools.TestCase):  # type: ignore[misc]
             self.assertIn(f"[('{method}', '/allocations/x')]", str(error))
 
 
-class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
+class PlacementTestCase(marks.MarkedTestCase, testtools.TestCase):  # type: ignore[misc]
     """Placement alone: a host with two children, and one without."""
 
     #: Whether Placement answers the search for candidates.
@@ -161,6 +162,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     # What may be remembered.
 
+    @marks.turns(4)
     def test_writes_raise_generation_as_cache_assumes(self) -> None:
         """Verify when Placement raises a generation, and that a cached read sees every change."""
         writer, root = self.writer, self.root
@@ -262,6 +264,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     # What it means to a plan.
 
+    @marks.turns(4)
     def test_reshape_is_distinguished_from_other_changes(self) -> None:
         writer = self.writer
         numa = [writer.create(f'host1_numa{n}', self.root) for n in (0, 1)]

@@ -152,6 +152,7 @@ def test_check_of_an_unused_virtual_host_leaves_nothing(broker, vhost, tmp_path)
 
 
 @pytest.mark.parametrize('leftover', ['exchange', 'queue', 'results'])
+@pytest.mark.turns(3)
 def test_check_names_each_leftover_of_the_ancestor(broker, vhost, tmp_path, leftover):
     """A durable exchange hides nothing: queues alone may differ, too."""
     with open_connection(vhost[1]) as connection:
@@ -168,6 +169,7 @@ def test_check_names_each_leftover_of_the_ancestor(broker, vhost, tmp_path, left
     assert list_topology(broker, vhost[0]) == ([name] if name else [], ['openstack'])
 
 
+@pytest.mark.turns(3)
 def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost, tmp_path):
     leave_topology(vhost[1])
     found = test_broker_check.item(tmp_path, vhost[1], CLASSIC)
@@ -195,6 +197,7 @@ def test_check_and_listener_name_the_fanout_exchange(vhost, connect, tmp_path, c
     assert 'Traceback' not in caplog.text and 'could not be declared' not in caplog.text
 
 
+@pytest.mark.turns(3)
 def test_check_looks_for_plan_notifications_where_they_are_sent(vhost, tmp_path):
     name = f'kronos.plans.{SCOPE}.info'
     with open_connection(vhost[1]) as connection:

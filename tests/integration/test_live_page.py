@@ -179,6 +179,7 @@ def test_pasted_token_signs_in(page, service):
 
 
 @pytest.mark.parametrize('while_live', [False, True])
+@pytest.mark.turns(3)
 def test_invalid_token_leads_back_to_the_sign_in(page, service, provoked, while_live):
     provoked.append(UNAUTHORISED)
     if while_live:
@@ -235,6 +236,7 @@ def test_plan_is_approved_by_keyboard_alone(page, service):
     assert page.read_focus('tagName') != 'BODY'
 
 
+@pytest.mark.turns(3)
 def test_dialog_shows_the_error_of_a_plan_that_is_no_longer_there(page, service, provoked):
     provoked.append('status of 4')
     save_plan(service, ('a1', 'a', 'b', 2))
@@ -263,6 +265,7 @@ def test_page_shows_what_comes_later_without_a_reload(page, service):
     assert page.run('return window.kept')
 
 
+@pytest.mark.turns(3)
 def test_details_focus_and_scroll_survive_a_refresh(page, service):
     save_plan(service, *((f'x{number}', 'a', 'b', 2) for number in range(45)))
     page.open(service.tokens['manager'])
@@ -283,6 +286,7 @@ def test_details_focus_and_scroll_survive_a_refresh(page, service):
     assert 0 <= shift < 400
 
 
+@pytest.mark.turns(3)
 def test_typed_text_and_focus_of_forms_survive_a_refresh(page, service):
     page.open(service.tokens['manager'])
     page.find('#check-form [name=host]').send_keys('a')
@@ -294,6 +298,7 @@ def test_typed_text_and_focus_of_forms_survive_a_refresh(page, service):
     assert page.run('return document.activeElement.form.id') == 'filters'
 
 
+@pytest.mark.turns(3)
 def test_hover_over_a_square_lights_its_moves_and_the_other_hosts(page, service):
     save_moves_under_way(service)
     page.open(service.tokens['reader'], 'blue')
@@ -310,6 +315,7 @@ def test_hover_over_a_square_lights_its_moves_and_the_other_hosts(page, service)
     assert not page.find('#tip').is_displayed()
 
 
+@pytest.mark.turns(3)
 def test_hover_over_a_move_or_host_row_lights_both_ends(page, service):
     save_moves_under_way(service)
     page.open(service.tokens['reader'], 'blue')
@@ -323,6 +329,7 @@ def test_hover_over_a_move_or_host_row_lights_both_ends(page, service):
     assert page.list_move_names('.lit') == {'a1'} and page.list_marked_squares() == {A, B}
 
 
+@pytest.mark.turns(3)
 def test_arrow_keys_move_the_cursor_and_say_the_host(page, service):
     save_moves_under_way(service)
     page.open(service.tokens['reader'], 'blue')
@@ -342,6 +349,7 @@ def test_arrow_keys_move_the_cursor_and_say_the_host(page, service):
     assert page.list_marked_squares() == set()
 
 
+@pytest.mark.turns(3)
 def test_filters_by_host_phase_state_and_memory(page, service):
     save_moves_under_way(service)
     page.open(service.tokens['reader'], 'blue')
@@ -381,6 +389,7 @@ def test_pattern_in_a_filter_is_a_text(page, service):
         assert page.find('#matches').text == '0 hosts and 0 moves match.'
 
 
+@pytest.mark.turns(3)
 def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
     page.open(service.tokens['reader'], 'blue')
     page.wait(lambda: page.read_text('#drains tbody th') == 'd')
@@ -506,6 +515,7 @@ def test_axe_finds_a_missing_label(page, axe):
 
 
 @pytest.mark.parametrize('scope', ['blue', live_benchmark.SCOPE])
+@pytest.mark.turns(3)
 def test_axe_finds_nothing_on_a_page_with_everything(page, service, axe, large, scope):
     hosts = published.HOSTS if scope == 'blue' else large
     save_everything(service, hosts, scope)
@@ -576,6 +586,7 @@ def list_overhangs(page):
     return found
 
 
+@pytest.mark.turns(3)
 def test_page_does_not_scroll_sideways(page, service, large):
     """No text or table is wider than the page; a wide table has its own scroll bar."""
     page.open()

@@ -151,6 +151,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize('step', STEPS)
+@pytest.mark.turns(2)
 def test_step_fails_while_database_is_silent_and_then_recovers(store, proxy, step):
     STEPS[step](store)
     proxy.silent = True
@@ -212,6 +213,7 @@ class Engine:
 
 
 @pytest.mark.parametrize('kind', ['engine', 'executor'])
+@pytest.mark.turns(2)
 def test_daemons_serve_health_while_database_is_silent(conf, store, proxy, kind):
     health, tally = healths.DaemonHealth(daemon=f'kronos-{kind}',
                                          dry_run=False), tallies.DaemonTally()

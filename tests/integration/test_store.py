@@ -11,8 +11,12 @@
 # under the License.
 
 
-"""The store on real MariaDB and PostgreSQL: the same tests as on SQLite, and some more."""
+"""The store on real MariaDB and PostgreSQL: the same tests as on SQLite, and some more.
 
+The same tests run on one of the two, in turns by the commit; `tools/test long` runs them on both.
+"""
+
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -47,9 +51,17 @@ def _list_tests():
                     yield name, function
 
 
+def _take_turns(function):
+    """Return a copy of a test that takes turns: as is, it runs on SQLite with each commit."""
+    @functools.wraps(function)
+    def copy(store):
+        function(store)
+    return pytest.mark.turns(2)(copy)
+
+
 for _name, _function in _list_tests():
     assert _name not in globals(), f'two tests are called {_name}'
-    globals()[_name] = _function
+    globals()[_name] = _take_turns(_function)
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -125,6 +137,7 @@ def store(shared, schema):
     return shared
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('seed', range(6))
 def test_invariants_hold_when_executors_crash_and_freeze(store, seed):
     run = executor_world.Run(seed, store)

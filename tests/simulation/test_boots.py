@@ -50,6 +50,7 @@ def hold(seeds):
     return len(found)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
 def test_next_cycles_move_no_just_booted_instance(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0

@@ -27,15 +27,10 @@ from kronos_nova.rebalancer.store import task_claims
 from tests.simulation import executor_world
 
 #: The whole rebalancer is in test_world: here only what a planner does not make.
-SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '20'))
+SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '24'))
 #: What `tools/test long` adds.
 LONG_SEEDS = 2000
 CHUNK = 10
-
-
-@pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
-def test_every_task_ends_once_despite_faults(first):
-    _run_all(range(first, min(first + CHUNK, SEEDS)))
 
 
 @pytest.mark.long
@@ -45,24 +40,23 @@ def test_every_task_ends_once_in_many_more_worlds(first):
 
 
 def _run_all(seeds):
+    """Return how often each fault happened, and each state in which a task ended."""
+    seen = collections.Counter()
     for seed in seeds:
         run = executor_world.Run(seed)
         try:
             run.go()
+            seen.update(run.counts)
+            seen.update(row.task.state.value for row in run.rows())
         except AssertionError as e:
             pytest.fail(f'seed {seed}: {e}')
         finally:
             run.store.close()
+    return seen
 
 
-def test_every_fault_happens():
-    seen = collections.Counter()
-    for seed in range(24):
-        run = executor_world.Run(seed)
-        run.go()
-        seen.update(run.counts)
-        seen.update(row.task.state.value for row in run.rows())
-        run.store.close()
+def test_every_task_ends_once_and_every_fault_happens():
+    seen = _run_all(range(SEEDS))
     for fault in ('network', 'refused', 'lost before', 'lost after', 'delayed', 'freeze',
                   'no room', 'driver bug', 'clock steps', 'clock drifts', 'completed', 'failed',
                   'cancelled'):
@@ -108,7 +102,7 @@ def test_missing_claim_renewal_in_slow_pre_flight_is_caught(monkeypatch):
 
 
 def _caught(seeds):
-    for seed in range(seeds):
+    for seed in seeds:
         run = executor_world.Run(seed)
         try:
             run.go()
@@ -121,24 +115,25 @@ def _caught(seeds):
 
 def test_resubmitting_without_waiting_is_caught(monkeypatch):
     monkeypatch.setattr(retry.RetrySettings, 'absent_seconds', 0.0)
-    assert _caught(60)
+    # The first that catches it; a change of the world changes which.
+    assert _caught([51, *range(60)])
 
 
 def test_uncounted_caps_are_caught(monkeypatch):
     monkeypatch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
-    assert _caught(10)
+    assert _caught(range(10))
 
 
 def test_missing_takeover_of_crashed_executor_is_caught(monkeypatch):
     monkeypatch.setattr(task_claims, 'adopt_tasks', lambda *args: [])
-    assert _caught(10)
+    assert _caught(range(10))
 
 
 def test_executors_using_local_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
-    assert _caught(10)
+    assert _caught(range(10))
 
 
 def test_executors_starting_with_wrong_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
-    assert _caught(20)
+    assert _caught(range(20))

@@ -65,6 +65,7 @@ def hold(seeds):
     return moves
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
 def test_no_instance_returns_and_cloud_comes_to_rest(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0

@@ -13,6 +13,7 @@
 """Swaps among executors that crash, freeze and compete, and a Nova that refuses and fails."""
 
 import collections
+import types
 
 import pytest
 
@@ -77,6 +78,12 @@ class SwapRun(world.Run):
                     assert {member.home, member.target} <= held[member.instance_uuid]
 
     def go(self, steps=60, quiet_steps=900):
+        with pytest.MonkeyPatch.context() as patch:
+            # By the seed, as all else: swaps are settled in the order of their ids.
+            patch.setattr(swaps, 'uuid', types.SimpleNamespace(uuid4=self.uuid))
+            self._go(steps, quiet_steps)
+
+    def _go(self, steps, quiet_steps):
         for scope in world.SCOPES:
             self.plan(scope)
         for _ in range(steps):
@@ -106,19 +113,20 @@ class SwapRun(world.Run):
 
 
 PARTS = 4
+#: Fewer do not show every end.
+SEEDS = max(40, clouds.many(40))
 
 
 @pytest.mark.parametrize('part', [
     0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
 def test_swap_ends_with_both_moves_neither_or_alarm(part):
     ends = collections.Counter()
-    for seed in range(part, clouds.many(40), PARTS):
+    for seed in range(part, SEEDS, PARTS):
         run = SwapRun(seed)
         run.go()
         ends.update(run.counts)
-    if clouds.many(40) >= 40:
-        assert all(ends[state] for state in (swaps.SWAPPED, swaps.UNDONE, swaps.CALLED_OFF))
-        assert sum(n for what, n in ends.items() if what.startswith('crash')) > 10
+    assert all(ends[state] for state in (swaps.SWAPPED, swaps.UNDONE, swaps.CALLED_OFF))
+    assert sum(n for what, n in ends.items() if what.startswith('crash')) > 10
 
 
 def never_undone(patch):

@@ -39,11 +39,13 @@ from tests.simulation.world import settings
 
 #: A seed takes about half a second of processor time. `tools/test unit` takes another range
 #: of them with every commit, and all of these ranges are among those of `tools/test long`.
-DEFAULT_SEEDS = 250
+DEFAULT_SEEDS = 100
 SEEDS = int(os.environ.get('KRONOS_WORLD_SEEDS', DEFAULT_SEEDS))
 #: The first of them; the command tools/simulate_faults.py goes further.
 FIRST = int(os.environ.get('KRONOS_WORLD_FIRST', '0'))
 CHUNK = 25
+#: A seed with a campaign takes more than twice as long.
+CAMPAIGN_CHUNK = 10
 #: What `tools/test long` runs, from seed 0.
 LONG_SEEDS = 12000
 
@@ -114,15 +116,16 @@ def test_run_notices_contracts_that_are_not_judged(monkeypatch):
     assert caught.value.name == 'contract_is_kept'
 
 
-@pytest.mark.parametrize('first', [0, *(
-    pytest.param(first, marks=pytest.mark.long) for first in range(CHUNK, 1000, CHUNK))])
+@pytest.mark.parametrize('first', [
+    pytest.param(first, marks=pytest.mark.turns(12) if number < 12 else pytest.mark.long)
+    for number, first in enumerate(range(0, 1000, CAMPAIGN_CHUNK))])
 def test_no_campaign_harms_a_host_or_an_instance_despite_faults(first):
     """Every other invariant holds as well."""
     counts = collections.Counter()
-    for seed in range(first, first + CHUNK):
+    for seed in range(first, first + CAMPAIGN_CHUNK):
         counts.update(runs.Run(seed, campaign=True).go().counts)
-    assert counts['campaigns'] and counts[campaign_programs.KILLED] >= CHUNK / 5
-    assert counts['reboots of hosts'] >= CHUNK / 5
+    assert counts['campaigns'] and counts[campaign_programs.KILLED] >= CAMPAIGN_CHUNK / 5
+    assert counts['reboots of hosts'] >= CAMPAIGN_CHUNK / 5
 
 
 DEATHS = frozenset(campaign_faults.FAULTS) | {
@@ -142,17 +145,24 @@ def test_no_death_of_an_engine_harms_a_host_of_a_campaign(first):
     assert deaths >= 50
 
 
+#: In these, each fault of campaigns strikes but for one, which is in the way of others where it is
+#: frequent: seed 5 has it then. Others are tried once the world has changed.
+STRUCK = (0, 1, 2, 5, 6, 7, 8, 11, 12, 15, 22, 26, 59)
+DIES = 'engine dies before it begins a command'
+
+
 def test_each_fault_of_campaigns_happens_and_each_invariant_judges(monkeypatch):
     wanted = frozenset(campaign_faults.FAULTS)
     for name, chance in (('engine freezes before it begins a command', 0.3),
                          ('command hangs', 0.3),
-                         ('engine dies before it begins a command', 0.3),
                          ('command is not started', 0.3),
                          ('command fails before the reboot', 0.4)):
         # Few engines come to begin a command while so much else happens.
         monkeypatch.setitem(campaign_faults.FAULTS, name, chance)
     counts, checks = collections.Counter(), collections.Counter()
-    for seed in range(60):
+    for seed, chance in (*((seed, 0.3) for seed in STRUCK),
+                         *((seed, 0.7) for seed in (5, *range(60)))):
+        monkeypatch.setitem(campaign_faults.FAULTS, DIES, chance)
         run = runs.Run(seed, only=wanted, campaign=True).go()
         counts.update(run.counts)
         checks.update(run.checks)
@@ -198,6 +208,7 @@ NEEDED = {'abort': {faults.ABORTS, 'migration never ends'},
     for family in ('confirmation', 'executor crashes', 'operator confirms', 'operator reverts')}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('family', FAMILIES)
 def test_each_fault_happens(family, monkeypatch):
     """Run with all faults of one kind at once, and with no others."""
@@ -214,6 +225,7 @@ def test_each_fault_happens(family, monkeypatch):
     raise AssertionError(f'never: {[name for name in wanted if not seen[name]]}')
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('name', outages.NAMES)
 def test_each_outage_happens_alone(name):
     for seed in range(1, 12):

@@ -13,21 +13,18 @@
 """The start of kronos-api: refused configurations, and answers while Keystone is silent."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from tests import commands
 from tests.fixtures import free_ports
 
 
 def start(tmp_path, text, more=''):
     """Import the module of a WSGI server with a kronos.conf; return the finished process."""
     (tmp_path / 'kronos.conf').write_text(text)
-    return subprocess.run(
-        [sys.executable, '-c', f'from kronos_nova.api import wsgi\n{more}'], capture_output=True,
-        text=True, check=False, env={
-            **os.environ, 'OS_KRONOS_CONFIG_FILES': str(tmp_path / 'kronos.conf')})
+    return commands.run(f'from kronos_nova.api import wsgi\n{more}', env={
+        **os.environ, 'OS_KRONOS_CONFIG_FILES': str(tmp_path / 'kronos.conf')})
 
 
 @pytest.mark.parametrize(('text', 'words'), [

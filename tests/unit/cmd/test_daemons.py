@@ -241,6 +241,7 @@ def test_otherwise_both_call_it(place, broker, name):
 
 @pytest.mark.parametrize('name, loop', [
     ('engine', 'engine/daemon.py'), ('executor', 'executors/worker.py')])
+@pytest.mark.turns(2)
 def test_sigusr2_prints_the_stacks_of_a_running_daemon(place, name, loop):
     """The output has no secret, not even one from an option that is not secret."""
     with place.daemon(name, dry_run=True) as process:
@@ -259,6 +260,7 @@ def test_sigusr2_prints_the_stacks_of_a_running_daemon(place, name, loop):
 
 
 @pytest.mark.parametrize('name', ['engine', 'executor'])
+@pytest.mark.turns(2)
 def test_a_report_that_cannot_be_written_ends_no_daemon(place, name, monkeypatch):
     """Standard error is on a disk that is full."""
     # Else Python tries again at the end of the process, and has 120 for its exit status.

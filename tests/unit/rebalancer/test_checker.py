@@ -600,7 +600,7 @@ def test_no_order_of_events_breaks_a_plan_that_the_checker_accepts():
             assert said or not broken, (seed, broken)
             seen['refused' if said else 'passed'] += 1
             seen[(broken or 'sound').split(':')[0]] += 1
-    few = clouds.many(300) < 300  # of a fraction nothing is known but its verdicts
-    assert few or seen['passed'] > 100, seen
+    few = clouds.many(300) < 150  # of a small fraction nothing is known but its verdicts
+    assert few or seen['passed'] > clouds.many(100), seen
     for why in ('anti-affinity', 'affinity', 'group in flight', 'no room', 'ceiling'):
-        assert few or seen[why] >= 10, seen
+        assert few or seen[why] >= clouds.many(10), seen

@@ -194,6 +194,7 @@ def test_cooldowns_and_not_quarantines_are_clamped_to_the_options(written):
 
 
 @pytest.mark.parametrize('path', loader.files(), ids=lambda p: p.stem)
+@pytest.mark.turns(4)
 def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
     scenario = loader.load(path)
     data = yaml.safe_load(path.read_text())
@@ -559,6 +560,7 @@ def test_a_snapshot_is_no_source_for_a_daemon():
     ('[[]]', ''), ('{"a": {"b": []}}', ''), ('[{"uuid": 1}]', ''),
     ('{"x": [{"uuid": "u", "flavor_vcpus": -1}]}', ''),
     ('9' * 5000, ''), ('{"recorded_at": "soon"}', '')])
+@pytest.mark.turns(2)
 def test_a_broken_file_is_one_error_that_names_it(path, content, problem, written):
     with open(os.path.join(written, path), 'w', encoding='latin-1') as f:
         f.write(content)

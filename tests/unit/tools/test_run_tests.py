@@ -385,14 +385,42 @@ def test_a_part_runs_the_whole_of_its_directories(executed, part, directories):
 
 def test_unit_runs_another_range_of_seeds_with_each_commit(runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_WORLD_FIRST', raising=False)
+    monkeypatch.delenv('KRONOS_TURN', raising=False)
     monkeypatch.setattr(runner, 'read_commit', lambda: '1e')
     ((_command, variables),) = executed('unit')
-    assert variables == {'KRONOS_WORLD_FIRST': '1500'}
-    assert {runner.choose_first_seed(f'{number:040x}') for number in range(20)} == set(
-        range(0, 2000, 250))
+    assert variables == {'KRONOS_WORLD_FIRST': '1000', 'KRONOS_TURN': '0',
+                         'KRONOS_TEST_EXAMPLES': '1'}
+    assert {runner.choose_first_seed(f'{number:040x}') for number in range(40)} == set(
+        range(0, 2000, 100))
     monkeypatch.setenv('KRONOS_WORLD_FIRST', '3000')
     ((_command, variables),) = executed('unit')
-    assert variables == {'KRONOS_WORLD_FIRST': '3000'}
+    assert variables['KRONOS_WORLD_FIRST'] == '3000'
+
+
+def test_unit_tries_half_of_the_random_examples_and_the_long_run_all(
+        runner, executed, monkeypatch):
+    monkeypatch.setenv('KRONOS_LONG', 'fuzz')
+    (examples,) = (variables for command, variables in executed('long')
+                   if command[-2:] == list(runner.UNIT_TESTS))
+    assert examples['KRONOS_TEST_EXAMPLES'] == '1'
+    handed = []
+    monkeypatch.setattr(runner, 'pytest', lambda *_arguments, **variables: handed.append(variables))
+    monkeypatch.delenv('KRONOS_TEST_EXAMPLES')
+    runner.unit(runner.Tally())
+    assert handed[0]['KRONOS_TEST_EXAMPLES'] == runner.UNIT_EXAMPLES == '0.5'
+
+
+def test_another_share_of_the_tests_that_take_turns_runs_with_each_commit(
+        runner, executed, monkeypatch):
+    monkeypatch.delenv('KRONOS_TURN', raising=False)
+    monkeypatch.setattr(runner, 'read_commit', lambda: '1ff')
+    for part in ('unit', 'functional', 'deploy'):
+        assert {variables['KRONOS_TURN'] for _command, variables in executed(part)} == {'7'}
+    assert {runner.choose_turn(f'{64 * number:x}') for number in range(100)} == {
+        str(turn) for turn in range(runner.TURNS)}
+    monkeypatch.setenv('KRONOS_TURN', '3')
+    ((_command, variables),) = executed('unit')
+    assert variables['KRONOS_TURN'] == '3'
 
 
 @pytest.mark.parametrize('checkout', [True, False])
@@ -413,16 +441,17 @@ def test_long_runs_every_range_of_seeds_that_a_commit_may_have(runner):
 
 @pytest.mark.parametrize(('commit', 'chosen', 'named'), [
     ('0', 0, None), ('7', 0, None), ('8', 1, None), ('10', 0, None), ('0', 1, '3.13')])
-def test_pythons_imports_all_on_each_and_runs_pure_tests_on_one(
+def test_pythons_makes_one_in_turns_imports_all_and_runs_pure_tests_on_it(
         runner, executed, monkeypatch, commit, chosen, named):
     monkeypatch.setattr(runner, 'read_commit', lambda: commit)
     monkeypatch.delenv('KRONOS_PYTHON', raising=False)
     if named:
         monkeypatch.setenv('KRONOS_PYTHON', named)
-    made, *runs = executed('pythons')
-    assert '/python3.12' in made[0] and '/python3.13' in made[0]
-    tests = [tuple(word for word in command if word.startswith('tests/')) for command, _ in runs]
-    assert tests[chosen] == runner.PURE_TESTS and tests[1 - chosen] == (runner.IMPORT_TEST,)
+    made, (command, _variables) = executed('pythons')
+    assert [word for word in made[0] if word.startswith('/python')] == [
+        ('/python3.12', '/python3.13')[chosen]]
+    assert tuple(word for word in command if word.startswith('tests/')) == runner.PURE_TESTS
+    assert runner.IMPORT_TEST in runner.PURE_TESTS
     for path in runner.PURE_TESTS:
         file, _, test = path.partition('::')
         assert (TOP / file).exists() and test in (TOP / file).read_text() if test else True, path
@@ -437,7 +466,7 @@ def test_pure_tests_run_on_no_python_that_is_not_there(runner, monkeypatch):
 def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_NOVAS', raising=False)
     long = [command for command, _variables in executed('long')]
-    by_mark = [command for command in long if command[5:7] == ['-m', 'long or mutant']]
+    by_mark = [command for command in long if command[5:7] == ['-m', 'long or mutant or turns']]
     # By the marker: in all directories, of which one has a run of its own.
     everywhere, ignored = next(
         (command, [word.partition('=')[2] for word in command if word.startswith('--ignore=')])
@@ -451,10 +480,14 @@ def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monke
     # By the name: stestr leaves out by default what it selects in the long run.
     (functional, _variables), *_ = executed('functional')
     (left_out,) = functional[functional.index('--exclude-regex') + 1:]
-    assert ['run', '--concurrency', '4', left_out] in long
-    # On other Pythons: all of the unit tests in the long run.
+    ((*_, selected),) = (command for command in long if command[:3] == ['run', '--concurrency', '4']
+                         and command[3].endswith('$'))
+    assert [[re.search(pattern, f'Case.test{mark}') is not None for mark in (
+        '', '[turn]', '[long]')] for pattern in (left_out, selected)] == [
+            [False, False, True], [False, True, True]]
+    # All of the unit tests on other Pythons, and here with all of their random examples.
     assert len([command for command in long if list(runner.UNIT_TESTS) == command[-2:]]) == len(
-        runner.OTHER_PYTHONS)
+        runner.OTHER_PYTHONS) + 1
 
 
 def test_a_test_of_each_mark_runs_in_the_long_run_alone(runner, tmp_path):
@@ -474,6 +507,57 @@ def test_a_test_of_each_mark_runs_in_the_long_run_alone(runner, tmp_path):
     mutmut = tomllib.loads((TOP / 'pyproject.toml').read_text())['tool']['mutmut']
     words = mutmut['pytest_add_cli_args']
     assert selected('-m', words[words.index('-m') + 1]) == ['test_plain', 'test_mutant']
+
+
+def select_turn(directory, turn, *arguments):
+    """Return the names of the tests that take turns and run in one turn."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '--collect-only', '-p', 'turns_plugin', *arguments],
+        cwd=directory, capture_output=True, text=True, check=True,
+        env={**os.environ, 'KRONOS_TURN': turn, 'PYTHONPATH': f'{TOP}{os.pathsep}{directory}'})
+    return re.findall(r'::(test_\w+)', done.stdout)
+
+
+def test_each_test_that_takes_turns_runs_in_one_turn_and_in_the_long_run(runner, tmp_path):
+    (tmp_path / 'pyproject.toml').write_text((TOP / 'pyproject.toml').read_text())
+    (tmp_path / 'turns_plugin.py').write_text(
+        'from tests.conftest import pytest_collection_modifyitems\n')
+    (tmp_path / 'test_marks.py').write_text('import pytest\ndef test_plain(): pass\n' + ''.join(
+        f'@pytest.mark.turns({shares})\ndef test_{name}(): pass\n'
+        for name, shares in (('a', 2), ('b', 2), ('c', 2), ('d', 3), ('e', 3), ('f', 3),
+                             ('g', '2, 1'))))
+    file = 'test_marks.py'
+    assert select_turn(tmp_path, '0', file) == ['test_plain', 'test_a', 'test_c', 'test_d']
+    assert select_turn(tmp_path, '5', file) == ['test_plain', 'test_b', 'test_f', 'test_g']
+    assert select_turn(tmp_path, 'all', file) == [
+        'test_plain', *(f'test_{name}' for name in 'abcdefg')]
+    assert select_turn(tmp_path, '5', *runner.LEFT_OUT, file) == [
+        f'test_{name}' for name in 'abcdefg']
+    # A run by hand is turn 0, in which one test alone is the first.
+    assert select_turn(tmp_path, '0', f'{file}::test_f') == ['test_f']
+
+
+@pytest.mark.parametrize('turn', ['0', '1', '2', 'all'])
+def test_a_functional_test_takes_turns_by_its_name(runner, monkeypatch, turn):
+    class Case(marks.MarkedTestCase, unittest.TestCase):
+        for number in range(30):
+            locals()[f'test_{number}'] = marks.turns(3)(lambda self: None)
+        test_long = marks.long(marks.turns(3)(lambda self: None))
+
+    monkeypatch.setattr(marks, 'TURN', turn)
+    names = [Case(f'test_{number}').id() for number in range(30)]
+    assert {name.rpartition('[')[2] for name in names} <= {'turn]', 'long]'}
+    in_turn = [name for name in names if not re.search(runner.LONG_FUNCTIONAL, name)]
+    assert len(in_turn) == 30 if turn == 'all' else 5 <= len(in_turn) <= 15
+    assert all(re.search(runner.LEFT_OUT_FUNCTIONAL, name) for name in names)
+    assert Case('test_long').id().endswith('[long]')
+
+
+def test_the_shares_of_each_mark_divide_the_turns(runner):
+    """Else some shares would run with fewer commits than others."""
+    marked = [int(shares) for path in sorted((TOP / 'tests').rglob('test_*.py'))
+              for shares in re.findall(r'\b(?:mark|marks)\.turns\((\d+)[,)]', path.read_text())]
+    assert marked and not [shares for shares in marked if runner.TURNS % shares]
 
 
 def test_long_runs_the_steps_that_kronos_long_names(runner, executed, monkeypatch):
@@ -514,9 +598,9 @@ def test_each_case_of_the_functional_tests_can_tell_that_it_is_long():
     bare = []
     for path in sorted((TOP / 'tests/functional').glob('test_*.py')):
         for case in ast.parse(path.read_text()).body:
-            if isinstance(case, ast.ClassDef) and '@marks.long' in ''.join(
+            if isinstance(case, ast.ClassDef) and re.search(r'@marks\.(long|turns)', ''.join(
                     f'@{ast.unparse(mark)}' for node in ast.walk(case)
-                    for mark in getattr(node, 'decorator_list', ())):
+                    for mark in getattr(node, 'decorator_list', ()))):
                 bases = [ast.unparse(base) for base in case.bases]
                 if bases in (['unittest.TestCase'], ['testtools.TestCase']):
                     bare.append(f'{path.name}: {case.name}')
@@ -553,8 +637,9 @@ def test_long_runs_marked_tests_every_nova_and_both_tox_environments(
     assert [text.rpartition(' ')[2] for text in texts
             if text.startswith('-m tests.deploy.checkers tox -e ')] == [
         'lower-constraints', 'sbom', 'audit']
-    for wanted in ('-m long or mutant tests --ignore=tests/simulation --ignore=tests/functional',
-                   f'-m long or mutant {" ".join(runner.WORKERS)} tests/simulation',
+    left_out = '-m long or mutant or turns'
+    for wanted in (f'{left_out} tests --ignore=tests/simulation --ignore=tests/functional',
+                   f'{left_out} {" ".join(runner.WORKERS)} tests/simulation',
                    'tests/unit/fuzz', 'tools/random_plans.py --plans 500',
                    '--concurrency 4 test_bursts', 'tests/unit tests/scenarios'):
         assert any(wanted in text for text in texts), wanted
@@ -633,7 +718,7 @@ def test_ancestor_that_cannot_be_installed_is_skipped_outside_a_gate_only(
     assert (tally.passed, tally.failed, tally.skipped) == counted
     if counted[0]:
         assert commands[1][0][1:] == ['install', '-q', runner.ANCESTOR]
-        assert commands[-1][1] == {'KRONOS_ANCESTOR': str(tmp_path / '.pythons/ancestor/bin')}
+        assert commands[-1][1]['KRONOS_ANCESTOR'] == str(tmp_path / '.pythons/ancestor/bin')
         before = len(commands)
         runner.try_beside_ancestor(tally)
         assert len(commands) == before + 1, 'installed once'

@@ -26,7 +26,7 @@ FUNCTIONAL = Path(__file__).resolve().parents[2] / 'functional'
 
 def test_every_test_with_a_time_is_there():
     for name in stestr_times.read(stestr_times.TIMES.read_text()):
-        *_, module, case, test = name.removesuffix('[long]').split('.')
+        *_, module, case, test = name.split('.')
         there = [node.name for node in ast.walk(ast.parse(
             (FUNCTIONAL / f'{module}.py').read_text()))
             if isinstance(node, ast.ClassDef | ast.FunctionDef)]
@@ -51,6 +51,16 @@ def test_long_tests_are_dealt_out_evenly_in_a_directory_without_a_run(tmp_path):
     assert worker['test_c.Case.test'] == worker['test_d.Case.test']
     assert run_tests.stestr_counts(done.stdout) == (4, 0, 0)
     assert all(took < 1 for took in stestr_times.measured(tmp_path).values())
+
+
+def test_a_test_has_one_time_whether_it_is_its_turn_or_not():
+    earlier = stestr_times.read('1.0 Case.test_a\n2.0 Case.test_b\n3.0 Case.test_c\n')
+    known = {'Case.test_a[turn]': 1.5, 'Case.test_b[long]': 2.5}
+    text = stestr_times.write(known, earlier)
+    assert text == '1.5 Case.test_a\n2.5 Case.test_b\n3.0 Case.test_c\n'
+    stream = stestr_times.stream(stestr_times.read(text))
+    for mark in ('', '[turn]', '[long]'):
+        assert f'Case.test_a{mark}'.encode() in stream
 
 
 @pytest.mark.parametrize('known', [False, True])

@@ -79,6 +79,7 @@ def test_program_reads_the_file_that_is_there(home, prog):
 
 
 @pytest.mark.parametrize('command', [*list_commands()])
+@pytest.mark.turns(4)
 def test_command_reads_the_file_that_is_there(home, command):
     done = commands.main('kronos_nova.cli.app', *shlex.split(command), cwd=home,
                          env={**os.environ, 'HOME': str(home)})

@@ -69,6 +69,7 @@ def of_one_moment(forest: provider_trees.ProviderForest) -> None:
                 assert len(amounts) <= 1, 'of two moments'
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('seed', range(100))
 def test_kept_content_equals_the_content_of_placement(seed: int,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,7 @@ def test_marker_without_a_migration_stays_as_it_is(marker: str, reference: str |
     (None, 'SHELVED_OFFLOADED', base.MigrationStage.CANCELLED, False),
     ('host1', 'SOFT_DELETED', base.MigrationStage.CANCELLED, False)])
 @pytest.mark.parametrize('task_state', [None, 'rebuilding', 'powering-off'])
+@pytest.mark.turns(3)
 def test_record_that_nova_left_ends_by_where_the_instance_is(
         cloud: answers.Answers, status: str, host: str | None, state: str,
         ending: base.MigrationStage,

@@ -63,6 +63,7 @@ def test_when_all_destinations_refused_a_new_pass_begins_with_the_first():
 
 @pytest.mark.parametrize('retries', range(6))
 @pytest.mark.parametrize('seed', range(20))
+@pytest.mark.turns(4)
 def test_retries_that_count_alternates_bound_all_attempts(retries, seed):
     pick = random.Random(seed)
     errors = [exception.MigrationFailed, exception.PlacementRejected, exception.FailureUntold,

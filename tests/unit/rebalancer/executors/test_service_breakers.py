@@ -42,6 +42,7 @@ def twenty(bench):
         for n in range(20)])
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(('step', 'service'), [
     ('pre_flight', 'Nova'), ('pre_flight', 'Placement'), ('pre_flight', 'Keystone'),
     ('submit', 'Nova'), ('submit', 'Keystone')])
