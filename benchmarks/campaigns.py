@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks import clusters
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import evacuate
 
@@ -53,12 +54,12 @@ def build_request(spec: clusters.Spec, seed: int) -> planner.PlanningInput:
 
 def follow_naive_order(request: planner.PlanningInput) -> tuple[int, set[str]]:
     """Return the migrations, and the hosts that did not become empty, also when tried again."""
-    cloud, migrations = campaign_forecasts.SupposedCloud(request), 0
+    cloud, migrations = supposed_clouds.SupposedCloud(request), 0
     to_come = sorted(request.cluster.hosts)
     while True:
         stuck = []
         for host in to_come:
-            found = campaign_forecasts.empty_hosts(cloud, [host], ())
+            found = supposed_clouds.empty_hosts(cloud, [host], ())
             if found is None:
                 stuck.append(host)
                 continue

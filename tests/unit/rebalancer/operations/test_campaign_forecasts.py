@@ -21,6 +21,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
@@ -287,12 +288,12 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
 
 def test_a_search_whose_time_is_over_still_tries_the_first_host():
     request = make_request({'a': [2048], 'b': [2048], 'spare': []})
-    cloud = campaign_forecasts.SupposedCloud(request)
+    cloud = supposed_clouds.SupposedCloud(request)
     found = campaign_forecasts.find_step(cloud, ['b', 'a'], ['a', 'b'], 2, lambda: True)
     assert found is not None and found[1] == ('b',)
     full = make_request({'a': [8192], 'b': [2048], 'c': [8192]})
     tries = []
-    cloud = campaign_forecasts.SupposedCloud(full)
+    cloud = supposed_clouds.SupposedCloud(full)
     assert campaign_forecasts.find_step(
         cloud, ['a', 'b'], ['a', 'b'], 1, lambda: tries.append(1) or True) is None
     assert len(tries) < 4, 'no other host is tried'
