@@ -26,6 +26,7 @@ import dataclasses
 import math
 
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import campaign_calendars
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import planner
@@ -58,14 +59,18 @@ class CampaignForecast:
     """The steps of a campaign in order.
 
     ``staying``: hosts that do not become empty, with the instances that stay on each.
+    ``unforecast``: hosts of which the forecast says nothing, because its time was over.
     ``instances``: how many the other hosts have before the campaign. ``obstacles``: why engines
-    would not carry it out, or not now.
+    would not carry it out, or not now. ``schedule``: the times of the first steps, of all if they
+    are known.
     """
 
     steps: tuple[CampaignStep, ...]
     staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
     instances: int
     obstacles: tuple[str, ...] = ()
+    unforecast: tuple[str, ...] = ()
+    schedule: tuple[campaign_calendars.ScheduledStep, ...] = ()
 
     @property
     def migrations(self) -> int:
@@ -81,12 +86,14 @@ class CampaignForecast:
 def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], together: int, *,
                       estimate: Estimate = lambda plan, request: None,
                       report_progress: Callable[[int], None] = lambda done: None,
-                      ) -> CampaignForecast:
+                      expired: Callable[[], bool] = lambda: False) -> CampaignForecast:
     """Forecast the campaign: which hosts are emptied together, and where their instances go.
 
     :param request: for the scope of the hosts, with ``evacuate`` among its strategies.
     :param together: most hosts that are emptied at a time.
     :param report_progress: called with the number of hosts that are done.
+    :param expired: true ends the forecast, at most one plan for one host later. No host is called
+        staying by a search that was cut off.
     :raises PlanRefused: the checker found a rule broken.
     """
     cloud, steps = supposed_clouds.SupposedCloud(request), list[CampaignStep]()
@@ -107,7 +114,8 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     while True:
         report_progress(len(counts) - len(to_come))
         to_come.sort(key=lambda host: tries[host] >= TRIES)
-        found = find_step(cloud, [host for host in to_come if host not in aside], to_come, size)
+        found = None if expired() else find_step(
+            cloud, [host for host in to_come if host not in aside], to_come, size, expired)
         if found is None:
             break
         cloud, hosts_done, plans = found
@@ -122,9 +130,24 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
         steps.append(CampaignStep(
             hosts_done, tuple(moves), sum(move.to_host in to_come for move in moves),
             None if None in seconds else sum(filter(None, seconds), 0.0)))
-    return CampaignForecast(tuple(steps), {
-        host: cloud.explain_host(host) for host in to_come}, sum(
-        counts[host] for step in steps for host in step.hosts))
+    staying = _explain_hosts(cloud, to_come, expired)
+    return CampaignForecast(
+        tuple(steps), staying, sum(counts[host] for step in steps for host in step.hosts),
+        unforecast=tuple(host for host in to_come if host not in staying))
+
+
+def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str],
+                   expired: Callable[[], bool]) -> dict[str, tuple[drains.BlockedInstance, ...]]:
+    """Return the instances that stay on each of the hosts that keep some.
+
+    Hosts are left out once the time is over: a search that was cut off says nothing of them.
+    """
+    staying = dict[str, tuple[drains.BlockedInstance, ...]]()
+    for host in hosts:
+        if expired():
+            break
+        staying[host] = cloud.explain_host(host)
+    return staying
 
 
 def _classify_size(host: model.Host) -> int:

@@ -21,9 +21,9 @@ import pytest
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_forecasts
-from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import move_notices
 from tests.unit.rebalancer.engine import campaign_bench
 
