@@ -51,7 +51,7 @@ class PlanCampaign(command.TableCommand):
 
     columns = ('What', 'Verdict', 'Detail')
     examples = ('--aggregate rack-12', 'compute-01 compute-02 compute-03 --together 1',
-                '--aggregate rack-12 --window "Sat 22:00-04:00" --begin 2026-11-28T12:00Z --work 20m')
+                '--aggregate rack-12 --window "Sat 22:00-04:00" --work 20m')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
