@@ -25,7 +25,11 @@ that our planner has spread since the begin of the day, at some hours of it. Bes
 many hosts the policies' ceilings and the memory would let be empty, if instances could be divided:
 with fewer than one no host can be emptied, whatever the order::
 
-    python benchmarks/campaigns.py --traces DIR --days 20110303 --at 2 5 8
+    python benchmarks/campaigns.py --traces DIR --days 20110303 --at 1 3
+
+``--size`` makes one forecast for a large cloud, over its first hosts::
+
+    python benchmarks/campaigns.py --size 1800 48600 1.25 --first 200 --together 8
 """
 
 import argparse
@@ -96,6 +100,22 @@ def compare_orders(request: planner.PlanningInput, together: int) -> dict[str, A
     return {'ours': round(forecast.migrations / max(1, forecast.instances), 3),
             'naive': round(naive / max(1, emptied), 3), 'ours_stuck': len(forecast.staying),
             'naive_stuck': len(stuck), 'steps': len(forecast.steps), 'seconds': round(seconds, 2)}
+
+
+def forecast_first_hosts(spec: clusters.Spec, hosts: int, together: int,
+                         seconds: float) -> dict[str, Any]:
+    """Forecast a campaign over some hosts of a large cloud, for so much processor time."""
+    request = build_request(spec, 0)
+    ends_at = time.process_time() + seconds
+    began = time.process_time()
+    forecast = campaign_forecasts.forecast_campaign(
+        request, sorted(request.cluster.hosts)[:hosts], together,
+        expired=lambda: time.process_time() >= ends_at)
+    return {'hosts': spec.hosts, 'instances': spec.instances, 'room': spec.room,
+            'to come': hosts, 'emptied': sum(len(step.hosts) for step in forecast.steps),
+            'staying': len(forecast.staying), 'not forecast': len(forecast.unforecast),
+            'steps': len(forecast.steps), 'seconds': round(time.process_time() - began, 1),
+            'ours': round(forecast.migrations / max(1, forecast.instances), 3)}
 
 
 def read_referee_requests(traces: pathlib.Path, day: str,
@@ -176,7 +196,18 @@ def main() -> None:
     parser.add_argument('--traces', type=pathlib.Path, metavar='DIR', help='of the referee')
     parser.add_argument('--days', nargs='+', default=['20110303'], help='of the traces')
     parser.add_argument('--at', nargs='+', type=float, default=[2.0, 5.0], metavar='HOUR')
+    parser.add_argument('--size', nargs=3, type=float, metavar=('HOSTS', 'INSTANCES', 'ROOM'),
+                        help='one forecast, for such a cloud')
+    parser.add_argument('--first', type=int, default=200, metavar='N',
+                        help='with --size: the campaign is over the first N hosts')
+    parser.add_argument('--max-seconds', type=float, default=600.0, help='with --size')
     options = parser.parse_args()
+    if options.size:
+        hosts, instances, room = options.size
+        print(json.dumps(forecast_first_hosts(
+            clusters.Spec('one size', int(hosts), int(instances), room=room), options.first,
+            options.together, options.max_seconds)))
+        return
     if options.traces:
         for day in options.days:
             for hour, request in read_referee_requests(options.traces, day, options.at):

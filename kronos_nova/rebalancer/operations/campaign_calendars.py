@@ -87,7 +87,7 @@ class CampaignCalendar:
 
 def schedule_steps(seconds: Sequence[float | None], calendar: CampaignCalendar,
                    begin: float) -> tuple[ScheduledStep, ...]:
-    """Return the times of the first steps: of all, or of those before one whose time is not known.
+    """Return the times of all steps, or of the steps before one whose time is not known.
 
     :param seconds: of the migrations of each step; None: not known.
     :param begin: when the campaign is started.

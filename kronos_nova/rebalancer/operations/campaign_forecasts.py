@@ -140,7 +140,7 @@ def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str],
                    expired: Callable[[], bool]) -> dict[str, tuple[drains.BlockedInstance, ...]]:
     """Return the instances that stay on each of the hosts that keep some.
 
-    Hosts are left out once the time is over: a search that was cut off says nothing of them.
+    Hosts are left out once the time is over: a search that was cut off judges no host.
     """
     staying = dict[str, tuple[drains.BlockedInstance, ...]]()
     for host in hosts:

@@ -64,7 +64,7 @@ class ClaimTable:
     def count_fitting_hosts(self, hosts: Sequence[str], closed: Collection[str]) -> int:
         """Return how many of the first hosts the free room would hold, were it in one place.
 
-        No plan empties more of them together. Hosts other than these and the closed ones count.
+        No plan empties more hosts together. Hosts other than these and the closed ones count.
         """
         free = np.maximum(self._free[:, self._mark_open({*closed, *hosts})], 0.0).sum(axis=1)
         claims = np.zeros((len(self._free), len(self._hosts)))

@@ -175,7 +175,7 @@ class SupposedCloud:
                         helpers: Collection[str] = ()) -> planner.PlanningInput:
         """Return the request with the instances that matter to moves off the hosts.
 
-        Without helpers its steps are enough to place each instance by itself, and all together
+        Without helpers its steps are enough to place each instance alone, and all together
         without a retreat.
         """
         count, options = self.count_instances(hosts), request.options

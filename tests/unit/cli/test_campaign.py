@@ -76,7 +76,8 @@ def test_hosts_that_were_not_forecast_in_time_are_named_and_the_exit_status_is_1
 @pytest.mark.parametrize(('changes', 'verdict', 'end'), [
     ({}, 'possible', '; the expected end is 1970-01-01T02:00:00+00:00'),
     ({'schedule': ()}, 'possible', 'about 1.0 hours of migrations'),
-    ({'unforecast': ('c',)}, 'incomplete', '; these hosts are done about 1970-01-01T02:00:00+00:00'),
+    ({'unforecast': ('c',)}, 'incomplete',
+     '; these hosts are done about 1970-01-01T02:00:00+00:00'),
     ({'unforecast': ('c',), 'staying': {'b': (drains.BlockedInstance('u', 'locked'),)}}, 'blocked',
      '; these hosts are done about 1970-01-01T02:00:00+00:00')])
 def test_last_row_names_the_expected_end_of_the_hosts_that_are_forecast(changes, verdict, end):

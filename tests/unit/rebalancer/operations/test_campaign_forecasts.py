@@ -301,7 +301,7 @@ def test_a_search_whose_time_is_over_still_tries_the_first_host():
 
 @pytest.mark.parametrize('looks', range(12))
 def test_hosts_that_the_time_does_not_reach_are_named_and_called_neither_empty_nor_full(looks):
-    """The clock strikes after so many looks at it: what is forecast is as without a clock."""
+    """The clock strikes after so many looks at it: the forecast steps are as without a clock."""
     request = make_request({'a': [2048], 'b': [2048], 'c': [8192], 'd': [8192], 'spare': []})
     whole = campaign_forecasts.forecast_campaign(request, 'abcd', 1)
     assert [step.hosts for step in whole.steps][:2] == [('a',), ('b',)]
