@@ -192,7 +192,7 @@ class Cloud:
                                  dict(zip(names, values.tolist(), strict=True)))
 
 
-def _settings(mode: str, path: str | None,
+def build_settings(mode: str, path: str | None,
               options: dict[str, Any]) -> planning_pipeline.PassSettings:
     """The policy file with ``options`` over its fields, and model.PlanningOptions."""
     found = policy_files.load_policies(path or str(HERE / 'referee_policies' / f'{mode}.yaml'))
@@ -223,8 +223,8 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
     :param options: fields of the policies or of ``model.PlanningOptions``.
     """
     tight = 'pack-tight' if mode == 'pack' else mode
-    by_memory = {True: _settings(mode, policies, dict(options)),
-                 False: _settings(tight, policies, dict(options))}
+    by_memory = {True: build_settings(mode, policies, dict(options)),
+                 False: build_settings(tight, policies, dict(options))}
 
     def policy(state: Any) -> list[tuple[int, int]]:
         mem, settings = state.mem, by_memory[bool(state.ram)]

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import sys
+import time
 from typing import Any
 
 from kronos_nova import plurals
@@ -44,30 +45,37 @@ class PlanCampaign(command.TableCommand):
     Each step empties one or more hosts, which are enabled again before the next step. No instance
     moves onto a host that is still to come, where it would move again, as long as the search finds
     room elsewhere. Reads the cloud as a planning cycle does, or a snapshot, and changes nothing.
-    The exit status is 1 when an instance would stay on a host, or engines would not carry it out.
+    The exit status is 1 when an instance would stay on a host, engines would not carry it out, or
+    the time was over before all hosts were forecast.
     """
 
     columns = ('What', 'Verdict', 'Detail')
-    examples = ('--aggregate rack-12', 'compute-01 compute-02 compute-03 --together 1')
+    examples = ('--aggregate rack-12', 'compute-01 compute-02 compute-03 --together 1',
+                '--aggregate rack-12 --window "Sat 22:00-04:00" --work 20m')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_hosts(parser)
+        _add_forecast(parser)
+        parser.add_argument('--begin', type=_parse_begin, metavar='TIME',
+                            help='When the campaign is to be started: 2026-11-28T22:00Z. Default: '
+                                 'the time at which the cloud was read.')
         command.add_snapshot(parser)
         return parser
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with (self.open_session(cloud_state.Session, args) as session,
               progress.ProgressLine(sys.stderr) as line):
-            forecast = campaigns.plan_campaign(session, args.hosts, args.aggregate, args.together,
-                                               line.show_progress)
+            forecast = campaigns.plan_campaign(
+                session, args.hosts, args.aggregate, args.together, line.show_progress,
+                windows=args.window, begin=args.begin, work_seconds=args.work,
+                max_seconds=args.max_seconds)
         rows = [command.format_printable_row(row) for row in _render_rows(forecast)]
         self.status = int(rows[-1][1] != 'possible')
         return rows
 
 
-def _add_hosts(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which hosts are emptied."""
+def _add_forecast(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a forecast: which hosts are emptied, and when."""
     parser.add_argument('hosts', nargs='*', metavar='HOST',
                         help='Their names as compute services.')
     parser.add_argument('--aggregate', metavar='NAME',
@@ -76,6 +84,17 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
                         help='Most hosts that are emptied at a time. Without it: as many as '
                              '[engine] max_drain_fraction lets engines drain, '
                              f'{campaigns.TOGETHER} at most.')
+    parser.add_argument('--window', action='append', default=[], metavar='WINDOW',
+                        help='When a host may begin, and the work: "Sat 22:00-04:00", '
+                             '"Mon-Fri 1:30-5:00", "22:00-06:00"; repeatable. By the clocks of '
+                             '[engine] freeze_timezone. Without it: at any time.')
+    parser.add_argument('--work', type=_parse_duration, default=0.0, metavar='DURATION',
+                        help='How long the work takes at the hosts of a step, such as 20m; for '
+                             'the expected end alone. Default: no time.')
+    parser.add_argument('--max-seconds', type=_parse_duration, default=campaigns.MAX_SECONDS,
+                        metavar='SECONDS',
+                        help='Time of the forecast; hosts that it does not reach are named. '
+                             f'Default: {campaigns.MAX_SECONDS:.0f}.')
 
 
 class StartCampaign(command.BaseCommand):
@@ -91,16 +110,12 @@ class StartCampaign(command.BaseCommand):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_hosts(parser)
+        _add_forecast(parser)
         parser.add_argument('--reason', required=True, type=_parse_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason of each host.')
-        parser.add_argument('--window', action='append', default=[], metavar='WINDOW',
-                            help='When a host may begin, and the work: "Sat 22:00-04:00", '
-                                 '"Mon-Fri 1:30-5:00", "22:00-06:00"; repeatable. By the clocks of '
-                                 '[engine] freeze_timezone. Without it: at any time.')
         parser.add_argument('--force', action='store_true',
-                            help='Also when instances would stay on a host, or engines would not '
-                                 'carry it out now.')
+                            help='Also when instances would stay on a host, engines would not '
+                                 'carry it out now, or hosts were not forecast in time.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -112,7 +127,7 @@ class StartCampaign(command.BaseCommand):
             campaign, forecast = campaign_orders.start_campaign(
                 session, campaign_orders.CampaignRequest(
                     args.hosts, args.aggregate, args.reason, args.together, args.window,
-                    args.force), line.show_progress)
+                    args.force, args.work, args.max_seconds), line.show_progress)
         _kind, verdict, text = _render_conclusion(forecast)
         hosts = plurals.count_noun(len(campaign.hosts), 'host')
         sys.stdout.write(tools.format_printable(
@@ -277,6 +292,20 @@ def _parse_reason(text: str) -> str:
     return reason
 
 
+def _parse_duration(text: str) -> float:
+    try:
+        return times.parse_duration(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+def _parse_begin(text: str) -> float:
+    try:
+        return times.parse_time(text, time.time())
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
 def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tuple[str, str, str]]:
     for obstacle in forecast.obstacles:
         yield 'engines', 'refuse', obstacle
@@ -286,6 +315,10 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
             detail += f', {step.again} to hosts that are still to come'
         if step.seconds is not None and step.moves:
             detail += f', about {_format_minutes(step.seconds)}'
+        if number <= len(forecast.schedule):
+            times_ = forecast.schedule[number - 1]
+            detail += (f'; begins {times.format_time(times_.begins_at)}, ends '
+                       f'{times.format_time(times_.ends_at)}')
         yield f'step {number}', 'empties', detail
     for host, blocked in forecast.staying.items():
         for instance in blocked[:NAMED]:
@@ -294,6 +327,8 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
         if len(blocked) > NAMED:
             yield (f'host {host}', 'stays',
                    f'{plurals.count_noun(len(blocked) - NAMED, "more instance")}')
+    for host in forecast.unforecast:
+        yield f'host {host}', 'not forecast', 'not forecast in time (--max-seconds)'
     if forecast.migrations and forecast.seconds is None:
         yield 'time', 'not known', 'no migration is on record'
     yield _render_conclusion(forecast)
@@ -309,11 +344,25 @@ def _render_conclusion(forecast: campaign_forecasts.CampaignForecast) -> tuple[s
         text += f' ({forecast.migrations / forecast.instances:.2f} for each)'
     if forecast.migrations and forecast.seconds is not None:
         text += f', about {_format_minutes(forecast.seconds)} of migrations'
+    text += _describe_end(forecast)
     if any(not instance.later for blocked in forecast.staying.values() for instance in blocked):
         return ('conclusion', 'blocked', f'{_count_kept(forecast)}; {text}')
+    if forecast.unforecast:
+        return ('conclusion', 'incomplete',
+                f'{plurals.count_noun(len(forecast.unforecast), "host")} not forecast in time; '
+                f'{text}')
     if forecast.staying:
         return ('conclusion', 'waits', f'{_count_kept(forecast)} for now; {text}')
     return 'conclusion', 'waits' if forecast.obstacles else 'possible', text
+
+
+def _describe_end(forecast: campaign_forecasts.CampaignForecast) -> str:
+    """Return when the last step is expected to end, as far as the steps have times."""
+    if not forecast.steps or len(forecast.schedule) < len(forecast.steps):
+        return ''
+    end = times.format_time(forecast.schedule[-1].ends_at)
+    return (f'; these hosts are done about {end}' if forecast.staying or forecast.unforecast else
+            f'; the expected end is {end}')
 
 
 def _count_kept(forecast: campaign_forecasts.CampaignForecast) -> str:

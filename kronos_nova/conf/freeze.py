@@ -55,6 +55,17 @@ class FreezeWindow:
         end = begun + self.seconds
         return end if begun <= now < end else None
 
+    def find_next_begin(self, now: float, zone: datetime.tzinfo) -> float:
+        """Return when the window begins next after now (epoch); infinity: never."""
+        import croniter  # noqa: PLC0415 (nova-scheduler may lack the extra "rebalancer")
+
+        try:
+            return float(croniter.croniter(
+                self.cron, datetime.datetime.fromtimestamp(now, zone)
+            ).get_next(datetime.datetime).timestamp())
+        except croniter.CroniterBadDateError:
+            return math.inf
+
 
 class WindowType(value_type.ValueType):
     """``MINUTE HOUR DAY MONTH WEEKDAY DURATION``, such as ``0 8 * * mon-fri 10h``."""
@@ -108,3 +119,15 @@ def find_open_window(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
     end, window = max(open_windows, key=lambda pair: pair[0])
     until = datetime.datetime.fromtimestamp(end, zone).isoformat(timespec='minutes')
     return f'freeze window "{window.text}" lasts until {until}'
+
+
+def find_freeze_end(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
+                    now: float) -> float | None:
+    """Return when the open freeze window that ends last ends (epoch); None: none is open."""
+    return max((end for window in windows
+                if (end := window.find_window_end(now, zone)) is not None), default=None)
+
+
+def find_next_freeze(windows: Iterable[FreezeWindow], zone: datetime.tzinfo, now: float) -> float:
+    """Return when the next freeze window begins (epoch); infinity: none does."""
+    return min((window.find_next_begin(now, zone) for window in windows), default=math.inf)

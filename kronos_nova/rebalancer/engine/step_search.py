@@ -18,6 +18,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -73,7 +74,7 @@ class StepSearch:
         together = max(1, together >> tries)
         first = tries % len(ready)
         ends_at = self._monotonic() + SEARCH_SECONDS
-        cloud = campaign_forecasts.SupposedCloud(outcome.request, outcome.certificate)
+        cloud = supposed_clouds.SupposedCloud(outcome.request, outcome.certificate)
         found = campaign_forecasts.find_step(
             cloud, [*ready[first:], *ready[:first]], to_come, together,
             lambda: self._monotonic() >= ends_at)
@@ -88,7 +89,7 @@ class StepSearch:
         return _choose_waiting_host(cloud, ready)
 
 
-def _choose_waiting_host(cloud: campaign_forecasts.SupposedCloud,
+def _choose_waiting_host(cloud: supposed_clouds.SupposedCloud,
                          ready: Sequence[str]) -> ChosenHosts | str:
     """Return the first host whose instances all leave later, or why the first host keeps some."""
     reasons = []

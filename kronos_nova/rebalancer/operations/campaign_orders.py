@@ -25,7 +25,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import campaigns
@@ -66,7 +65,8 @@ class CampaignRequest:
     """A campaign that a person asks for.
 
     ``together``: most hosts that are emptied at a time; None: see campaigns.plan_campaign.
-    ``force``: also if instances would stay, or engines would not carry it out now.
+    ``force``: also if instances would stay, or engines would not carry it out now, or hosts were
+    not forecast in time. ``work_seconds`` and ``max_seconds``: see campaigns.plan_campaign.
     """
 
     hosts: Collection[str]
@@ -75,6 +75,8 @@ class CampaignRequest:
     together: int | None = None
     windows: Sequence[str] = ()
     force: bool = False
+    work_seconds: float = 0.0
+    max_seconds: float = campaigns.MAX_SECONDS
 
 
 def start_campaign(session: cloud_state.Session, request: CampaignRequest,
@@ -95,7 +97,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     """
     session.forget_cloud()
     store = session.existing_store
-    windows = _parse_windows(request.windows)
+    windows = campaigns.parse_windows(request.windows)
     campaign_id = uuidutils.generate_uuid()
     reason = f'{request.reason[:REASON_LENGTH]} {model.CAMPAIGN_MARK}{campaign_id}]'
     if service is not None:
@@ -114,7 +116,10 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                        'disabled, and no other')
     with take_turn():
         forecast = campaigns.plan_campaign(session, request.hosts, request.aggregate,
-                                           request.together, report_progress)
+                                           request.together, report_progress,
+                                           windows=request.windows,
+                                           work_seconds=request.work_seconds,
+                                           max_seconds=request.max_seconds)
     report_progress('hosts', 1.0)
     if not request.force:
         _refuse_without_force(forecast)
@@ -125,7 +130,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
         request.together or min(
             campaigns.TOGETHER, campaigns.count_drainable(cluster, options, names)), now,
         session.operator, windows=windows, migrations=forecast.migrations,
-        seconds=forecast.seconds, hosts=tuple(
+        seconds=None if forecast.unforecast else forecast.seconds, hosts=tuple(
             model.CampaignHost(host, position, since=now) for position, host in enumerate(
                 [*ordered, *(host for host in names if host not in ordered)])))
     store.campaigns.create_campaign(
@@ -251,27 +256,6 @@ def find_live_campaign(live: Sequence[model.Campaign], scope: str | None) -> mod
         'Name one of ' + ', '.join(campaign.scope for campaign in found))
 
 
-def _parse_windows(texts: Sequence[str]) -> tuple[maintenance_windows.MaintenanceWindow, ...]:
-    """Read the windows of a request.
-
-    :raises ConfigError: one cannot be read, or there are too many.
-    """
-    windows = []
-    for text in texts:
-        try:
-            windows.append(maintenance_windows.parse_window(text))
-        except ValueError as e:
-            raise exception.ConfigError(
-                path='command line', field='--window', problem=f'{text!r}: {e}',
-                remedy='Correct it, or leave it out: then a host may begin at any time') from None
-    if len(windows) > maintenance_windows.MOST:
-        raise exception.ConfigError(
-            path='command line', field='--window',
-            problem=f'a campaign has {maintenance_windows.MOST} windows at most',
-            remedy='Give fewer')
-    return tuple(windows)
-
-
 def _refuse_without_force(forecast: campaign_forecasts.CampaignForecast) -> None:
     """Raise unless the forecast empties each host, and engines would carry it out.
 
@@ -280,9 +264,17 @@ def _refuse_without_force(forecast: campaign_forecasts.CampaignForecast) -> None
     staying = {host: [b for b in blocked if not b.later]
                for host, blocked in forecast.staying.items()}
     stuck = {host: blocked for host, blocked in staying.items() if blocked}
-    if not stuck and not forecast.obstacles:
+    if not stuck and not forecast.obstacles and not forecast.unforecast:
         return
     first = next(iter(stuck), None)
+    if first is None and not forecast.obstacles:
+        raise exception.ConflictError(
+            path='request', field='campaign',
+            problem=f'{plurals.count_noun(len(forecast.unforecast), "host")} '
+            f'{plurals.choose_form(len(forecast.unforecast), "was", "were")} not forecast in time, '
+            f'the first {forecast.unforecast[0]}',
+            remedy='Give the forecast more time, or start the campaign over fewer hosts; with '
+                   'force it begins, and waits at hosts that cannot be emptied')
     raise exception.ConflictError(
         path='request', field='campaign',
         problem='; '.join(forecast.obstacles) if first is None else

@@ -17,10 +17,15 @@ from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import difflib
+import time
+from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
+from kronos_nova.conf import freeze
+from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.operations import campaign_calendars
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
@@ -30,13 +35,18 @@ from kronos_nova.rebalancer.planning import planning_holds
 
 #: Most hosts that are emptied at a time, unless a person gives a number.
 TOGETHER = 8
+#: Seconds for which a forecast looks for steps, unless a person gives a number.
+MAX_SECONDS = 600.0
 #: Names of hosts that an error has at most.
 NAMED = 5
 
 
 def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
                   aggregate: str | None = None, together: int | None = None,
-                  report_progress: Callable[[str, float], None] = lambda what, part: None,
+                  report_progress: Callable[[str, float], None] = lambda what, part: None, *,
+                  windows: Sequence[str] = (), begin: float | None = None,
+                  work_seconds: float = 0.0, max_seconds: float = MAX_SECONDS,
+                  clock: Callable[[], float] = time.monotonic,
                   ) -> campaign_forecasts.CampaignForecast:
     """Forecast a campaign over hosts, an aggregate, or both; nothing is changed.
 
@@ -44,8 +54,17 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     :param together: most hosts that are emptied at a time; None: as many as engines drain at a
         time (``max_drain_fraction``), and TOGETHER at most.
     :param report_progress: called with a name of the work, and the share that is done, in [0, 1].
+    :param windows: when hosts may begin, and the work.
+    :param begin: when the campaign is started, in seconds since the epoch; None: when the cloud
+        was read.
+    :param work_seconds: for so long the work takes at the hosts of a step.
+    :param max_seconds: for so long the forecast looks for steps; it says nothing of the hosts that
+        are then left.
+    :param clock: returns monotonic seconds.
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
+    ends_at = clock() + max_seconds
+    calendar = build_calendar(session.conf, windows, work_seconds)
     cloud = session.cloud_for_requests
     names, cluster = find_hosts(cloud, hosts, aggregate)
     request = session.build_request(cluster, cloud)
@@ -62,10 +81,48 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
 
     forecast = campaign_forecasts.forecast_campaign(
         request, names, together or min(most, TOGETHER), estimate=estimate,
-        report_progress=lambda done: report_progress('hosts', done / len(names)))
+        report_progress=lambda done: report_progress('hosts', done / len(names)),
+        expired=lambda: clock() >= ends_at)
     waiting = None if cloud.yielding.get(cluster.scope) else cloud.waiting.get(cluster.scope)
     return dataclasses.replace(forecast, obstacles=(
-        *forecast.obstacles, *list_obstacles(request, forecast, waiting)))
+        *forecast.obstacles, *list_obstacles(request, forecast, waiting)),
+        schedule=campaign_calendars.schedule_steps(
+            [step.seconds for step in forecast.steps], calendar,
+            request.now if begin is None else begin))
+
+
+def build_calendar(conf: Any, windows: Sequence[str],
+                   work_seconds: float = 0.0) -> campaign_calendars.CampaignCalendar:
+    """Return when engines, as configured, would carry a campaign on; parameters as above.
+
+    :raises ConfigError: a window cannot be read.
+    """
+    zone, frozen = conf.engine.freeze_timezone, conf.engine.freeze_windows or ()
+    return campaign_calendars.CampaignCalendar(
+        parse_windows(windows), zone, lambda at: freeze.find_freeze_end(frozen, zone, at),
+        lambda at: freeze.find_next_freeze(frozen, zone, at),
+        float(conf.engine.evaluation_interval), work_seconds)
+
+
+def parse_windows(texts: Sequence[str]) -> tuple[maintenance_windows.MaintenanceWindow, ...]:
+    """Read the windows of a request.
+
+    :raises ConfigError: one cannot be read, or there are too many.
+    """
+    windows = []
+    for text in texts:
+        try:
+            windows.append(maintenance_windows.parse_window(text))
+        except ValueError as e:
+            raise exception.ConfigError(
+                path='command line', field='--window', problem=f'{text!r}: {e}',
+                remedy='Correct it, or leave it out: then a host may begin at any time') from None
+    if len(windows) > maintenance_windows.MOST:
+        raise exception.ConfigError(
+            path='command line', field='--window',
+            problem=f'a campaign has {maintenance_windows.MOST} windows at most',
+            remedy='Give fewer')
+    return tuple(windows)
 
 
 def find_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],

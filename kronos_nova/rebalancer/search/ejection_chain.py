@@ -54,24 +54,27 @@ def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budge
 def _list_chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
                  budget: int) -> Iterator[tuple[int, int]]:
     """Yield (host, instance to move off it) where enough room would become free."""
-    room = simulation.room
     every = np.arange(len(simulation.hosts))
-    hosts = every[choice.compute_permitted_mask(simulation, np.array([n]), every)[0]]
+    permitted = choice.compute_permitted_mask(simulation, np.array([n]), every)[0]
     placed = np.array([simulation.index[m.instance_uuid] for m in moves
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
     resident = (np.flatnonzero(choice.may_move(simulation))
                 if budget > 1 and not simulation.held and simulation.mode == 'spread'
                 else placed[:0])
-    counted, need = room.counted, simulation.claims[:, n, None]
     for others in (placed, resident):
-        chains: list[tuple[float, int, int]] = []
-        for host in hosts:
-            here = others[simulation.place[others] == host]
-            after = room.used[:, host, None] - simulation.claims[:, here]
-            fits = (after + need <= room.limit[:, host, None]) | (need == 0.0)
-            enough = fits[counted].all(axis=0)
-            chains += [(float(simulation.cost[o]), int(o), int(host)) for o in here[enough]]
-        yield from ((host, other) for _, other, host in sorted(chains))
+        others = others[permitted[simulation.place[others]]]
+        others = others[_mark_sufficient(simulation, n, others)]
+        for o in others[np.lexsort((others, simulation.cost[others]))]:
+            yield int(simulation.place[o]), int(o)
+
+
+def _mark_sufficient(simulation: sim.Simulation, n: int, others: sim.Ints) -> sim.Bools:
+    """Return which of the instances leave enough room on their hosts for instance n."""
+    room, hosts = simulation.room, simulation.place[others]
+    need = simulation.claims[:, n, None]
+    after = room.used[:, hosts] - simulation.claims[:, others]
+    fits = (after + need <= room.limit[:, hosts]) | (need == 0.0)
+    return np.asarray(fits[room.counted].all(axis=0))
 
 
 def _try_chain(simulation: sim.Simulation, n: int, host: int, other: int,

@@ -12,11 +12,17 @@
 
 """``kronos campaign plan`` on the example's snapshot, run as an operator does."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from kronos_nova import model
+from kronos_nova.cli import campaign
+from kronos_nova.rebalancer.operations import campaign_calendars
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import drains
 from tests import commands
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -58,6 +64,33 @@ def test_options_that_keep_engines_from_it_are_named(tmp_path):
                for row in rows)
 
 
+def test_hosts_that_were_not_forecast_in_time_are_named_and_the_exit_status_is_1():
+    done = plan('compute-05', '--max-seconds', '0')
+    assert done.returncode == 1, done.stderr
+    rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+    assert rows[0] == ('host compute-05', 'not forecast', 'not forecast in time (--max-seconds)')
+    assert rows[1][:2] == ('conclusion', 'incomplete')
+    assert rows[1][2].startswith('1 host not forecast in time; 0 hosts in 0 steps')
+
+
+@pytest.mark.parametrize(('changes', 'verdict', 'end'), [
+    ({}, 'possible', '; the expected end is 1970-01-01T02:00:00+00:00'),
+    ({'schedule': ()}, 'possible', 'about 1.0 hours of migrations'),
+    ({'unforecast': ('c',)}, 'incomplete',
+     '; these hosts are done about 1970-01-01T02:00:00+00:00'),
+    ({'unforecast': ('c',), 'staying': {'b': (drains.BlockedInstance('u', 'locked'),)}}, 'blocked',
+     '; these hosts are done about 1970-01-01T02:00:00+00:00')])
+def test_last_row_names_the_expected_end_of_the_hosts_that_are_forecast(changes, verdict, end):
+    forecast = dataclasses.replace(campaign_forecasts.CampaignForecast(
+        (campaign_forecasts.CampaignStep(('a',), (model.Move('u', 'a', 'x', model.Phase.EVACUATE),),
+                                         seconds=3600.0),), {}, 1,
+        schedule=(campaign_calendars.ScheduledStep(0.0, 3600.0, 7200.0),)), **changes)
+    rows = list(campaign._render_rows(forecast))
+    assert rows[-1][1] == verdict and rows[-1][2].endswith(end.replace('1.0 hours', '60 minutes'))
+    assert (rows[0][2] == 'a: 1 move, about 60 minutes; begins 1970-01-01T00:00:00+00:00, ends '
+            '1970-01-01T02:00:00+00:00') == bool(forecast.schedule)
+
+
 @pytest.mark.parametrize(('options', 'said'), [
     ((), 'HOST: no compute host is named'),
     (('compute-99',), 'HOST: compute-99: no such compute host. Is compute-09 meant?'),
@@ -65,7 +98,8 @@ def test_options_that_keep_engines_from_it_are_named(tmp_path):
     (('--aggregate', 'rack'), 'rack: no such aggregate. openstack aggregate list has the names'),
     (('compute-01', 'compute-05'), 'compute-01 belongs to scope fast-storage, and compute-05 to'),
     (('--aggregate', 'fast-storage', '--together', '2'), '--together: engines drain 1 to 1 of'),
-    (('--aggregate', 'fast-storage', '--together', '0'), '--together: engines drain 1 to 1 of')])
+    (('--aggregate', 'fast-storage', '--together', '0'), '--together: engines drain 1 to 1 of'),
+    (('compute-05', '--window', 'Sat 25:00-04:00'), "--window: 'Sat 25:00-04:00': 25:00 is no")])
 def test_bad_input_is_named_with_its_remedy(options, said):
     done = plan(*options)
     assert done.returncode == 1 and said in done.stderr and 'Traceback' not in done.stderr

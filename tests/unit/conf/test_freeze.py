@@ -15,6 +15,7 @@
 
 import datetime
 import itertools
+import math
 import zoneinfo
 
 from oslo_config import cfg
@@ -152,3 +153,15 @@ def test_windows_of_the_file_hold_by_the_clocks_of_its_zone(read):
     assert '0 12 * * * 30m' in engine.find_freeze_reason(conf, at('2026-07-01T10:29:59'))
     assert engine.find_freeze_reason(conf, at('2026-07-01T10:30:00')) is None
     assert engine.find_freeze_reason(read(''), 0.0) is None
+
+
+def test_next_freeze_is_the_first_to_begin_and_the_last_to_end_counts():
+    windows = [freeze.WindowType()(text) for text in ('0 8 * * * 2h', '30 8 * * * 4h')]
+    assert freeze.find_next_freeze(windows, datetime.UTC, at('2026-07-01T09:00')) == at(
+        '2026-07-02T08:00')
+    assert freeze.find_next_freeze(windows, datetime.UTC, at('2026-07-01T08:00')) == at(
+        '2026-07-01T08:30')
+    assert freeze.find_freeze_end(windows, datetime.UTC, at('2026-07-01T09:00')) == at(
+        '2026-07-01T12:30')
+    assert freeze.find_freeze_end(windows, datetime.UTC, at('2026-07-01T07:59')) is None
+    assert freeze.find_next_freeze([], datetime.UTC, 0.0) == math.inf

@@ -23,6 +23,7 @@ from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import move_notices
 from tests.unit.rebalancer.engine import campaign_bench
 
@@ -529,7 +530,7 @@ def test_a_campaign_that_waits_names_an_instance_that_stays_before_one_that_leav
     bench = make_bench()
     bench.start('a')
     monkeypatch.setattr(campaign_forecasts, 'find_step', lambda *args: None)
-    monkeypatch.setattr(campaign_forecasts.SupposedCloud, 'explain_host', lambda self, host: (
+    monkeypatch.setattr(supposed_clouds.SupposedCloud, 'explain_host', lambda self, host: (
         drains.BlockedInstance('i1', 'i1 waits for others to land', later=True),
         drains.BlockedInstance('i2', 'no host may take i2')))
     bench.run_cycle()

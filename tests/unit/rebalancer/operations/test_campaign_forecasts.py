@@ -22,6 +22,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaigns
+from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 
@@ -287,12 +288,38 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
 
 def test_a_search_whose_time_is_over_still_tries_the_first_host():
     request = make_request({'a': [2048], 'b': [2048], 'spare': []})
-    cloud = campaign_forecasts.SupposedCloud(request)
+    cloud = supposed_clouds.SupposedCloud(request)
     found = campaign_forecasts.find_step(cloud, ['b', 'a'], ['a', 'b'], 2, lambda: True)
     assert found is not None and found[1] == ('b',)
     full = make_request({'a': [8192], 'b': [2048], 'c': [8192]})
     tries = []
-    cloud = campaign_forecasts.SupposedCloud(full)
+    cloud = supposed_clouds.SupposedCloud(full)
     assert campaign_forecasts.find_step(
         cloud, ['a', 'b'], ['a', 'b'], 1, lambda: tries.append(1) or True) is None
     assert len(tries) < 4, 'no other host is tried'
+
+
+@pytest.mark.parametrize('looks', range(12))
+def test_hosts_that_the_time_does_not_reach_are_named_and_called_neither_empty_nor_full(looks):
+    """The clock strikes after so many looks at it: the forecast steps are as without a clock."""
+    request = make_request({'a': [2048], 'b': [2048], 'c': [8192], 'd': [8192], 'spare': []})
+    whole = campaign_forecasts.forecast_campaign(request, 'abcd', 1)
+    assert [step.hosts for step in whole.steps][:2] == [('a',), ('b',)]
+    left = iter(range(looks))
+    forecast = campaign_forecasts.forecast_campaign(
+        request, 'abcd', 1, expired=lambda: next(left, None) is None)
+    assert forecast.steps == whole.steps[:len(forecast.steps)]
+    done = {host for step in forecast.steps for host in step.hosts}
+    assert done | set(forecast.staying) | set(forecast.unforecast) == set('abcd')
+    assert len(done) + len(forecast.staying) + len(forecast.unforecast) == 4
+    for host, blocked in forecast.staying.items():
+        assert blocked == whole.staying[host]
+    assert forecast.instances == len(done), 'instances of other hosts do not count'
+    if not looks:
+        assert forecast.unforecast == tuple('abcd')
+
+
+def test_forecast_without_an_end_of_time_reaches_each_host():
+    request = make_request({'a': [2048], 'b': [2048], 'spare': []}, b0={'locked': True})
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert not forecast.unforecast and set(forecast.staying) == {'b'}
