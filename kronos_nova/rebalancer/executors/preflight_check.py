@@ -30,6 +30,7 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
@@ -183,7 +184,10 @@ def _check_method(view: cluster_view.ClusterView, move: model.Move, task: model.
     """
     if not statuses.is_method_accepted(task.method, instance.status):
         raise build_method_error(task, instance)
-    obstacle = contracts.find_method_obstacle(view, move, task.method)
+    if task.method is model.MoveMethod.OFFLINE and task.phase is model.Phase.EVACUATE:
+        obstacle = offline_drains.find_obstacle(view, move)
+    else:
+        obstacle = contracts.find_method_obstacle(view, move, task.method)
     if obstacle is not None:
         raise exception.PreFlightError(instance_uuid=task.instance_uuid, rule='contract-method',
                                        problem=f'it is not moved {obstacle}')

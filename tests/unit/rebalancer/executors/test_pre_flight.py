@@ -403,6 +403,33 @@ def test_an_unreadable_value_of_a_tenant_forbids_to_shut_down_within_the_cap(
     assert ready.go(dataclasses.replace(task, method=model.MoveMethod.LIVE))
 
 
+@pytest.mark.parametrize(('option', 'stated', 'problem'), [
+    ('consent', 'cold-ok', None), ('allow', 'cold-ok', None),
+    ('never', 'cold-ok', '[engine] drain_offline is never'),
+    ('allow', 'live', 'its contract says disruption live (metadata)')])
+def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
+        ready: Ready, option: str, stated: str, problem: str | None) -> None:
+    """An owner's word counts in full: the cap for other moves does not."""
+    ready.driver._conf.set_override('drain_offline', option, 'engine')
+    ready.driver._conf.set_override('strongest_for_tenants', 'poweroff-ok', 'contracts')
+    ready.set(contracts=(model.Contract(model.ContractSource.METADATA,
+                                        model.Disruption(stated)),))
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE,
+                               method=model.MoveMethod.OFFLINE)
+    known = base.StoredFacts(now=time.time(), history=model.MoveHistory(
+        quarantined={'vm': 60.0}, late_drains=frozenset({'vm'})))
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', status='disabled', zone='az1')})
+    ready.driver._conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    if problem is None:
+        assert ready.go(task, known)
+    elif option == 'never':
+        assert ready.refused(task, known)[1] == 'quarantined'
+    else:
+        assert ready.refused(task, dataclasses.replace(known, history=model.MoveHistory())) == (
+            exception.PreFlightError, 'contract-method', f'it is not moved offline: {problem}')
+
+
 def test_pre_flight_shuts_no_instance_down_against_its_contract(ready: Ready) -> None:
     task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED,
                                method=model.MoveMethod.OFFLINE)

@@ -21,8 +21,10 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.cli import drain as cli_drain
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
@@ -342,3 +344,20 @@ def test_drain_that_takes_the_last_free_places_meets_the_rule_breaks_failover():
         assert len(plan.moves) == 1
         obstacle = drains.find_failover_obstacle(asked_for, 'h0', plan)
         assert (obstacle is not None and 'breaks-failover' in obstacle) == named
+
+
+@pytest.mark.parametrize('late', [True, False])
+def test_check_names_the_instances_that_are_shut_down(late):
+    request = cloud(1000, 1000)
+    request = dataclasses.replace(
+        request, options=dataclasses.replace(request.options,
+                                             drain_offline=model.OfflineDrains.ALLOW),
+        history=model.MoveHistory(quarantined={'i0': 60.0} if late else {},
+                                  late_drains=frozenset({'i0'} if late else ())))
+    check = drains.plan_drain(request, request.cluster.instances['i0'].host)
+    assert {m.instance_uuid for m in check.plan.moves} == {'i0', 'i1'} and not check.blocked
+    assert check.offline == (frozenset({'i0'}) if late else frozenset())
+    texts = {row[0]: row[2] for row in cli_drain._render_rows(
+        drain_checks.DrainAnswer(check, 2), 'a')}
+    assert ('shut down and started again' in texts['instance i0']) == late
+    assert 'shut down' not in texts['instance i1']
