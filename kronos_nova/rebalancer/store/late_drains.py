@@ -47,7 +47,7 @@ def list_late_drains(connection: sa.Connection, now: float) -> frozenset[str]:
 
 @statements.build_once
 def _select_late_drains(since: float) -> sa.Select[Any]:
-    """Select a batch of them, the newest ones, in the order of their ends."""
+    """Select a batch of late drains, the newest ones, in the order of their ends."""
     newest = sa.select(_task.c.instance_uuid, _task.c.completed_at).where(
         _task.c.completed_at > since, _task.c.submitted_at.is_not(None),
         _task.c.error_type == exception.MigrationTimeout.wire_type,
