@@ -139,8 +139,8 @@ class ClusterView:
         return next((reason for reason in history_holds.list_hold_reasons(self.history, uuid)
                      if not is_late_drain or reason.rule != 'quarantined'), None)
 
-    def has_late_drain(self, uuid: str) -> bool:
-        return uuid in self.history.late_drains
+    def find_late_drain(self, uuid: str) -> str | None:
+        return self.history.late_drains.get(uuid)
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)

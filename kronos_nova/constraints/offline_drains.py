@@ -24,21 +24,23 @@ CONSENTS = frozenset({model.Disruption.COLD_OK, model.Disruption.POWEROFF_OK})
 def is_admitted(view: views.CloudView, move: model.Move) -> bool:
     """Return whether the move is to be made offline: shut down, moved cold, started again.
 
-    It is a drain's, the last one of the instance ended at its deadline, and neither the option
-    nor a contract forbids a shutdown.
+    Only drains are.
     """
-    return (move.phase is model.Phase.EVACUATE and view.has_late_drain(move.instance_uuid)
-            and find_obstacle(view, move) is None)
+    return move.phase is model.Phase.EVACUATE and find_obstacle(view, move) is None
 
 
 def find_obstacle(view: views.CloudView, move: model.Move) -> str | None:
     """Return why a drain may not shut the instance down; None: it may.
 
-    What an owner says counts in full.
+    The newest migration of the instance was a live one off the same host, and late. What an owner
+    says counts in full.
     """
     instance, option = view.find_instance(move.instance_uuid), view.options.drain_offline
     if option == model.OfflineDrains.NEVER:
         return 'offline: [engine] drain_offline is never'
+    if view.find_late_drain(move.instance_uuid) != move.from_host:
+        return (f'offline: its newest migration is no live one of a drain off {move.from_host} that '
+                'ended too late')
     if instance is None or instance.status != statuses.ACTIVE:
         return 'offline: it is not active'
     if option == model.OfflineDrains.CONSENT and not any(

@@ -123,8 +123,8 @@ class CloudView(Protocol):
         :param is_late_drain: the quarantine is that of a late drain, and does not count.
         """
 
-    def has_late_drain(self, uuid: str) -> bool:
-        """Return True when an executor ended the last drain of the instance at its deadline."""
+    def find_late_drain(self, uuid: str) -> str | None:
+        """Return the host that the instance did not leave live in time; None: it was not late."""
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""

@@ -42,7 +42,7 @@ class OfflineDrainTestCase(test_first_light.RebalancedTestCase):
             (row,) = self.store.tasks.list_plan_tasks(plan.plan_id)
             self.assertEqual((TaskState.COMPLETED, model.MoveMethod.OFFLINE),
                              (row.task.state, row.task.method), row.error)
-            self.assertEqual(frozenset(), self.history().late_drains, 'once')
+            self.assertEqual({}, self.history().late_drains, 'once')
 
     def end_as_late(self) -> None:
         """End the planned task as an executor ends one whose migration it has aborted."""

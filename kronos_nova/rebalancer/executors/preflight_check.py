@@ -83,7 +83,7 @@ class PreFlightCheck:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         view = cluster_view.ClusterView(
             dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights)),
-            self._build_options(), known.history, draining=known.draining,
+            self._build_options(), _select_history(task, known), draining=known.draining,
             returning=[task.instance_uuid] if known.returning else [])
         _check_rules(view, move)
         _check_method(view, move, task, instance)
@@ -164,6 +164,13 @@ class PreFlightCheck:
             task, cluster, engine_conf.build_options(self._conf),
             departed={m.instance_uuid for m in lately if m.from_host == task.to_host},
             arrived={m.instance_uuid for m in lately if m.to_host == task.to_host})
+
+
+def _select_history(task: model.Task, known: base.StoredFacts) -> model.MoveHistory:
+    """Return the history; late drains have a part in it only where the task shuts down."""
+    if task.method is model.MoveMethod.OFFLINE:
+        return known.history
+    return dataclasses.replace(known.history, late_drains={})
 
 
 def _check_rules(view: cluster_view.ClusterView, move: model.Move) -> None:

@@ -277,7 +277,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
     apart: set[tuple[str, str]] = set()
     refused: dict[str, frozenset[str]] = {}
     everywhere: set[str] = set()
-    late: set[str] = set()
+    late: dict[str, str] = {}
     completed: dict[tuple[str, float], Any] = {}
     measured: tuple[model.MeasuredAttempt, ...] = ()
     moved: dict[str, tuple[float, ...]] = {}
@@ -319,7 +319,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
            if noticed else {}),
         **({'campaign_hosts': to_come} if to_come else {}),
-        **({'late_drains': sorted(late)} if late else {})}
+        **({'late_drains': dict(sorted(late.items()))} if late else {})}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:

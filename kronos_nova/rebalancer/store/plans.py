@@ -268,7 +268,8 @@ def read_history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
-        late_drains=late_drains.list_late_drains(connection, now),
+        late_drains=late_drains.map_late_drains(connection, now, {
+            row.name: row.reason for row in quarantines if row.kind == INSTANCE}),
         campaign_hosts=campaigns.list_closed_hosts(connection, scope),
         # A day may have thousands: no more of each is read than planning and snapshots need.
         completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,

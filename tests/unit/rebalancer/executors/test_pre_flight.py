@@ -417,7 +417,7 @@ def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
     task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE,
                                method=model.MoveMethod.OFFLINE)
     known = base.StoredFacts(now=time.time(), history=model.MoveHistory(
-        quarantined={'vm': 60.0}, late_drains=frozenset({'vm'})))
+        quarantined={'vm': 60.0}, late_drains={'vm': 'host1'}))
     ready.cluster = dataclasses.replace(ready.cluster, services={
         **ready.cluster.services, 'host1': model.Service('host1', status='disabled', zone='az1')})
     ready.driver._conf.set_override('evacuate_disabled_hosts', True, 'engine')
@@ -426,8 +426,33 @@ def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
     elif option == 'never':
         assert ready.refused(task, known)[1] == 'quarantined'
     else:
-        assert ready.refused(task, dataclasses.replace(known, history=model.MoveHistory())) == (
-            exception.PreFlightError, 'contract-method', f'it is not moved offline: {problem}')
+        assert ready.refused(task, dataclasses.replace(known, history=dataclasses.replace(
+            known.history, quarantined={}))) == (
+                exception.PreFlightError, 'contract-method', f'it is not moved offline: {problem}')
+
+
+@pytest.mark.parametrize(('late', 'method', 'quarantined', 'rule'), [
+    ({'vm': 'host1'}, model.MoveMethod.OFFLINE, True, None),
+    ({'vm': 'host1'}, model.MoveMethod.LIVE, True, 'quarantined'),
+    ({'vm': 'host1'}, model.MoveMethod.LIVE, False, None),
+    ({'vm': 'host2'}, model.MoveMethod.OFFLINE, False, 'contract-method'),
+    ({}, model.MoveMethod.OFFLINE, False, 'contract-method'),
+    ({}, model.MoveMethod.OFFLINE, True, 'quarantined')])
+def test_pre_flight_shuts_down_only_what_is_late_still(
+        ready: Ready, late: dict[str, str], method: model.MoveMethod, quarantined: bool,
+        rule: str | None) -> None:
+    """A task may have waited for approval for days."""
+    ready.driver._conf.set_override('drain_offline', 'allow', 'engine')
+    ready.driver._conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', status='disabled', zone='az1')})
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE, method=method)
+    known = base.StoredFacts(now=time.time(), history=model.MoveHistory(
+        quarantined={'vm': 60.0} if quarantined else {}, late_drains=late))
+    if rule is None:
+        assert ready.go(task, known)
+    else:
+        assert ready.refused(task, known)[1] == rule
 
 
 def test_pre_flight_shuts_no_instance_down_against_its_contract(ready: Ready) -> None:

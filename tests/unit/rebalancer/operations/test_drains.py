@@ -353,7 +353,7 @@ def test_check_names_the_instances_that_are_shut_down(late):
         request, options=dataclasses.replace(request.options,
                                              drain_offline=model.OfflineDrains.ALLOW),
         history=model.MoveHistory(quarantined={'i0': 60.0} if late else {},
-                                  late_drains=frozenset({'i0'} if late else ())))
+                                  late_drains={'i0': 'a'} if late else {}))
     check = drains.plan_drain(request, request.cluster.instances['i0'].host)
     assert {m.instance_uuid for m in check.plan.moves} == {'i0', 'i1'} and not check.blocked
     assert check.offline == (frozenset({'i0'}) if late else frozenset())
