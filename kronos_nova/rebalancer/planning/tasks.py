@@ -54,7 +54,7 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
     offline = (frozenset[str]() if options is None or history is None
                else list_offline_drains(plan, cluster, options, history))
     for move in plan.moves:
-        instance = cluster.instances[move.instance_uuid]
+        instance, is_offline = cluster.instances[move.instance_uuid], move.instance_uuid in offline
         within = approval_seconds
         if within is None and move.instance_uuid not in following:
             within = limits.get(move.phase)
@@ -65,13 +65,14 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             policy_names=policy_names, improvement=move.improvement,
             priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
             alternates=move.alternates, alternate_improvements=move.alternate_improvements,
-            max_retries=max_retries,
+            # A guest is shut down once: the attempts at all destinations count.
+            max_retries=0 if is_offline else max_retries, counts_alternates=is_offline,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
             deadline=None if within is None else now + within,
             state=(model.TaskState.QUEUED if approval_seconds is None
                    else model.TaskState.PENDING),
             memory_mb=instance.memory_mb,
-            method=(model.MoveMethod.OFFLINE if move.instance_uuid in offline
+            method=(model.MoveMethod.OFFLINE if is_offline
                     else statuses.choose_method(instance.status)),
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),

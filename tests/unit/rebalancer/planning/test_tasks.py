@@ -51,7 +51,15 @@ def test_tasks_that_need_approval_wait_until_its_limit(phase):
 def test_a_drain_whose_last_migration_was_late_is_offline(phase, option, late, methods):
     assert [str(t.method) for t in made(
         phase, options=model.PlanningOptions(drain_offline=option),
-        history=model.MoveHistory(late_drains=frozenset(late)))] == methods
+        history=model.MoveHistory(late_drains=dict.fromkeys(late, 'a')))] == methods
+
+
+def test_a_task_shuts_a_guest_down_once():
+    offline, live = made(
+        model.Phase.EVACUATE, options=model.PlanningOptions(drain_offline='allow'),
+        history=model.MoveHistory(late_drains={'x': 'a'}))
+    assert [(task.max_retries, task.counts_alternates) for task in (offline, live)] == [
+        (0, True), (2, False)]
 
 
 @pytest.mark.parametrize(('phase', 'local', 'options', 'disk_gb'), [
