@@ -133,12 +133,6 @@ def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
             problem=f'the deadline of a small instance, {shortest:g} s, ends before '
                     f'{executor.drain_arrival_seconds} s, so no step is taken',
             remedy='Lower it, or raise migration_timeout or seconds_per_gib.')
-    if conf.engine.drain_offline != 'never' and not (
-            executor.abort_at_deadline or executor.drain_escalation):
-        return exception.ConfigError(
-            path='the configuration', field='[engine] drain_offline',
-            problem='no live migration is ended at its deadline, so no drain is made offline',
-            remedy='Set [executor] abort_at_deadline or drain_escalation, or drain_offline = never.')
     timeout = conf.nova.timeout or nova.REQUEST_TIMEOUT
     longest = conf.nova.collect_timeout + _REQUESTS * timeout
     if longest <= STEP_SECONDS:

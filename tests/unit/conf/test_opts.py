@@ -89,17 +89,3 @@ def test_claims_shorter_than_a_renewal_may_take_are_refused(tmp_path, seconds, i
     conf([], default_config_files=[str(path)])
     assert [e.kwargs['field'] for e in opts.wrong_values(conf)] == (
         ['[executor] claim_seconds'] * is_refused)
-
-
-@pytest.mark.parametrize(('options', 'is_refused'), [
-    ({}, True), ({'abort_at_deadline': True}, False),
-    ({'drain_escalation': ['force-complete'], 'reset_state_after_abort': True}, False)])
-@pytest.mark.parametrize('offline', ['never', 'consent', 'allow'])
-def test_offline_drains_need_live_migrations_that_are_ended(offline, options, is_refused):
-    conf = _conf()
-    conf.set_override('drain_offline', offline, 'engine')
-    for name, value in options.items():
-        conf.set_override(name, value, 'executor')
-    found = opts.wrong_values(conf)
-    assert [e.kwargs['field'] for e in found] == ['[engine] drain_offline'] * (
-        is_refused and offline != 'never')
