@@ -25,7 +25,6 @@ from kronos_nova.constraints import disks
 from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import instance as instances
 from kronos_nova.constraints import metrics
-from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import recently_booted
 from kronos_nova.constraints import rules
 from kronos_nova.rebalancer import simulation as sim
@@ -183,10 +182,7 @@ def _list_own_rejections(request: planner.PlanningInput, view: cluster_view.Clus
         # The scope's holds report untrusted policies.
         if rejection is not None and rejection.rule != UNTRUSTED:
             yield rejection
-    admitted = offline_drains.is_admitted(view, probe)
-    yield from (reason for reason in history_holds.list_hold_reasons(
-        request.history, probe.instance_uuid)
-        if not admitted or reason.rule != 'quarantined')
+    yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
 def _find_wait(history: model.MoveHistory, view: cluster_view.ClusterView, probe: model.Move,
