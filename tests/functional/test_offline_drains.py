@@ -31,7 +31,7 @@ class OfflineDrainTestCase(test_first_light.RebalancedTestCase):
             self.assertEqual({server['id']}, self.history().quarantined.keys())
             self.assertEqual('host1', self.host_of(server))
             (move,) = self.plan()['moves']
-            self.assertEqual(server['id'], move['instance_uuid'])
+            self.assertEqual((server['id'], 'offline'), (move['instance_uuid'], move['method']))
             self.work()
             self.assertEqual(('host3', 'ACTIVE'), (
                 self.host_of(server), self.api.get_server(server['id'])['status']))
