@@ -54,7 +54,8 @@ def map_late_drains(connection: sa.Connection, now: float,
     ended = {row.instance_uuid: row.ended_at for row in newest}
     lifted = audits.map_newest_lifts(connection, since)
     return {uuid: row.from_host for uuid, row in late.items()
-            if row.completed_at >= max(ended[uuid], lifted.get(f'instance {uuid}', 0.0))}
+            if uuid in ended  # else it was purged in between
+            and row.completed_at >= max(ended[uuid], lifted.get(f'instance {uuid}', 0.0))}
 
 
 @statements.build_once
