@@ -230,8 +230,8 @@ OPTS: list[cfg.Opt] = [
         help='Which instances a drain shuts down, moves cold and starts again, once an executor '
              'has ended their live migration at its deadline (abort_at_deadline or '
              'drain_escalation of [executor]). Such an instance is moved although it is '
-             'quarantined for that. What an owner forbids counts in full, whatever [contracts] '
-             'says. Give it to executors as well.'),
+             'quarantined for that. What an owner forbids counts in full, without the limits '
+             'in [contracts]. Give it to executors as well.'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),
