@@ -39,8 +39,8 @@ def find_obstacle(view: views.CloudView, move: model.Move) -> str | None:
     if option == model.OfflineDrains.NEVER:
         return 'offline: [engine] drain_offline is never'
     if view.find_late_drain(move.instance_uuid) != move.from_host:
-        return (f'offline: its newest migration is no live one of a drain off {move.from_host} that '
-                'ended too late')
+        return (f'offline: its newest migration is no late live one of a drain off '
+                f'{move.from_host}')
     if instance is None or instance.status != statuses.ACTIVE:
         return 'offline: it is not active'
     if option == model.OfflineDrains.CONSENT and not any(

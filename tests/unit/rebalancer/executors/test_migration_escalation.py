@@ -93,7 +93,8 @@ def drained(plan_id, scope, **fields):
 def plan(bench, phase=model.Phase.EVACUATE, draining=('h1',), **fields):
     bench.driver = Driver(bench)
     bench.plan_id, bench.tasks, _ = cases.save(
-        bench.store, [lambda p, s: drained(p, s, phase=phase, **fields)], now=bench.now, draining=draining)
+        bench.store, [lambda p, s: drained(p, s, phase=phase, **fields)], now=bench.now,
+        draining=draining)
     assert bench.tasks[0].from_host == 'h1'
 
 

@@ -438,7 +438,7 @@ def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
     ({'vm': 'host2'}, model.MoveMethod.OFFLINE, False, 'contract-method'),
     ({}, model.MoveMethod.OFFLINE, False, 'contract-method'),
     ({}, model.MoveMethod.OFFLINE, True, 'quarantined')])
-def test_pre_flight_shuts_down_only_what_is_late_still(
+def test_pre_flight_shuts_down_only_an_instance_that_is_late_still(
         ready: Ready, late: dict[str, str], method: model.MoveMethod, quarantined: bool,
         rule: str | None) -> None:
     """A task may have waited for approval for days."""
