@@ -54,6 +54,13 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
                 'it asks for notice before moves (notify), and no listener gets the notices',
                 'Set [plan_webhook] url or [messaging] plan_notifications, or let a program read '
                 '/v1/events of kronos-api.')
+        if conf.engine.drain_offline != 'never' and not (
+                conf.executor.abort_at_deadline or conf.executor.drain_escalation):
+            yield base.report_warning(
+                'options: [engine] drain_offline',
+                'by this configuration executors end no live migration at its deadline, so no '
+                'instance is shut down',
+                'Set [executor] abort_at_deadline or drain_escalation where executors run.')
         if messaging.transport_url(conf) is not None:
             yield base.report_warning('options: [messaging]', 'it is deprecated',
                                       'Set transport_url in [DEFAULT]: it takes several hosts and '

@@ -77,7 +77,9 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
         yield 'engines', 'refuse', text
     for move in check.plan.moves:
         yield (f'instance {move.instance_uuid}', 'moves' if move.from_host == host else
-               'moves as well', f'{move.from_host} to {move.to_host}, wave {move.wave}')
+               'moves as well', f'{move.from_host} to {move.to_host}, wave {move.wave}'
+               + (', shut down and started again: its live migration was late'
+                  if move.instance_uuid in check.offline else ''))
     for blocked in check.blocked:
         yield (f'instance {blocked.instance_uuid}', 'later' if blocked.later else 'stays',
                blocked.reason)

@@ -123,7 +123,8 @@ def _render_move(move: Any, task: Any) -> dict[str, Any]:
         'wave': move.wave, 'improvement': move.improvement, 'requires': list(move.requires),
         'alternates': [tools.format_printable(host) for host in move.alternates],
         'task_id': None if task is None else task.task.task_id,
-        'state': None if task is None else str(task.task.state)}
+        'state': None if task is None else str(task.task.state),
+        'method': None if task is None else str(task.task.method)}
 
 
 class DecisionCommand(database_command.DatabaseCommand):

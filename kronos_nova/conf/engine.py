@@ -223,6 +223,15 @@ OPTS: list[cfg.Opt] = [
              'then take as long again as planning_deadline. Without a certificate, as while a '
              'cell does not answer, all moves pass; while the metrics are not trusted, it '
              'counts claims alone.'),
+    cfg.StrOpt('drain_offline', default='never', choices=[
+        ('never', 'No instance.'),
+        ('consent', 'Instances whose contract says kronos:disruption = cold-ok or poweroff-ok.'),
+        ('allow', 'Also instances without a contract that says anything about it.')],
+        help='Which instances a drain shuts down, moves cold and starts again, once an executor '
+             'has ended their live migration at its deadline (abort_at_deadline or '
+             'drain_escalation of [executor]). Such an instance is moved although it is '
+             'quarantined for that. What an owner forbids counts in full, without the limits '
+             'in [contracts]. Give it to executors as well.'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),
@@ -321,4 +330,5 @@ def build_options(conf: cfg.ConfigOpts) -> model.PlanningOptions:
                if isinstance(value, list)}
     values['drain_mode'] = model.DrainMode(group.drain_mode)
     values['failover'] = model.FailoverMode(group.failover)
+    values['drain_offline'] = model.OfflineDrains(group.drain_offline)
     return model.PlanningOptions(**values, contracts=contracts.build_options(conf))

@@ -134,8 +134,13 @@ class ClusterView:
     def is_returning(self, uuid: str) -> bool:
         return uuid in self.returning
 
-    def judge_history(self, uuid: str) -> model.Rejection | None:
-        return next(history_holds.list_hold_reasons(self.history, uuid), None)
+    def judge_history(self, uuid: str, *,
+                      is_late_drain: bool = False) -> model.Rejection | None:
+        return next((reason for reason in history_holds.list_hold_reasons(self.history, uuid)
+                     if not is_late_drain or reason.rule != 'quarantined'), None)
+
+    def find_late_drain(self, uuid: str) -> str | None:
+        return self.history.late_drains.get(uuid)
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)

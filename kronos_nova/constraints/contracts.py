@@ -123,18 +123,30 @@ def _find_end(view: views.CloudView, move: model.Move, limit: Limit) -> float:
     return at
 
 
-def find_method_obstacle(view: views.CloudView, move: model.Move,
-                         method: model.MoveMethod) -> str | None:
+def count_in_full(options: model.ContractOptions) -> model.ContractOptions:
+    """Return the options without the caps and deadlines for what owners state.
+
+    They let an instance move, and do not make a long interruption welcome.
+    """
+    return dataclasses.replace(options, strongest_for_tenants=model.Disruption.NEVER,
+                               ignore_after=None, opt_out=model.Disruption.NEVER)
+
+
+def find_method_obstacle(view: views.CloudView, move: model.Move, method: model.MoveMethod,
+                         options: model.ContractOptions | None = None) -> str | None:
     """Return why a contract forbids to shut down and move a running instance; None: it does not.
 
     A notice says when an instance moves, not how.
+
+    :param options: None: those of the view.
     """
     instance = view.find_instance(move.instance_uuid)
     if method is not model.MoveMethod.OFFLINE or instance is None or instance.status != 'ACTIVE':
         return None
     return next((
         f'{method}: {limit.rejection.detail}' if limit.stated is None
-        else f'{method}: its contract says {limit.stated}' for limit in list_limits(view, move)
+        else f'{method}: its contract says {limit.stated}'
+        for limit in list_limits(view, move, options)
         if limit.holds and limit.notice is None
         and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
 
@@ -212,12 +224,16 @@ def _limit_warnings(warnings: list[str], shown: int, rest: str) -> list[str]:
     return warnings[:shown] + ([rest.format(more)] if more > 0 else [])
 
 
-def list_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
-    """Yield all that limits the moves of an instance, as far as the operator lets it count."""
+def list_limits(view: views.CloudView, move: model.Move,
+                options: model.ContractOptions | None = None) -> Iterator[Limit]:
+    """Yield all that limits the moves of an instance, as far as the operator lets it count.
+
+    :param options: None: those of the view.
+    """
     instance = view.find_instance(move.instance_uuid)
     if instance is None:
         return
-    options = view.options.contracts
+    options = options or view.options.contracts
     if instance.project_id and instance.project_id in view.options.opted_out_projects:
         yield Limit(options.opt_out, model.Rejection(
             'project-opted-out', f'the project of instance {instance.uuid} is in '
@@ -229,12 +245,13 @@ def list_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
                                f'({instance.opted_out})'))
     for stated in instance.contracts:
         if not (ignored and stated.source.is_tenants):
-            yield from _list_stated_limits(view, instance, stated)
+            yield from _list_stated_limits(view, instance, stated, options)
 
 
 def _list_stated_limits(view: views.CloudView, instance: model.Instance,
-                        stated: model.Contract) -> Iterator[Limit]:
-    options, who = view.options.contracts, f'instance {instance.uuid}'
+                        stated: model.Contract,
+                        options: model.ContractOptions) -> Iterator[Limit]:
+    who = f'instance {instance.uuid}'
     never = _cap_grade(stated, model.Disruption.NEVER, options)
     if stated.disruption is not None:
         yield Limit(_cap_grade(stated, stated.disruption, options), model.Rejection(

@@ -13,6 +13,7 @@
 """The instance itself: it must be movable, and on the source of the move."""
 
 from kronos_nova import model
+from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
@@ -106,8 +107,13 @@ STATE_RULE = rules.Rule(
 
 
 def history(view: views.CloudView, move: model.Move) -> model.Rejection | None:
-    """Refuse an instance that its history holds: cooling, quarantined, refused everywhere."""
-    return view.judge_history(move.instance_uuid)
+    """Refuse an instance that its history holds: cooling, quarantined, refused everywhere.
+
+    A quarantine after a late live migration of a drain does not hold the move after that, which
+    shuts the instance down.
+    """
+    return view.judge_history(move.instance_uuid,
+                              is_late_drain=offline_drains.is_admitted(view, move))
 
 
 HISTORY_RULE = rules.Rule(

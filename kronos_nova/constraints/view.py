@@ -114,11 +114,17 @@ class CloudView(Protocol):
     def is_returning(self, uuid: str) -> bool:
         """Return True for the way back of a swap, to a state that contracts accepted before."""
 
-    def judge_history(self, uuid: str) -> model.Rejection | None:
+    def judge_history(self, uuid: str, *,
+                      is_late_drain: bool = False) -> model.Rejection | None:
         """Return the reason in the history that forbids moving the instance.
 
         Reasons are cooling, quarantine, and answers of Placement.
+
+        :param is_late_drain: the quarantine is that of a late drain, and does not count.
         """
+
+    def find_late_drain(self, uuid: str) -> str | None:
+        """Return the host that the instance did not leave live in time; None: it was not late."""
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""

@@ -52,6 +52,7 @@ from kronos_nova.model.metrics import QueryResult as QueryResult
 from kronos_nova.model.metrics import SourceHealth as SourceHealth
 from kronos_nova.model.options import DrainMode as DrainMode
 from kronos_nova.model.options import FailoverMode as FailoverMode
+from kronos_nova.model.options import OfflineDrains as OfflineDrains
 from kronos_nova.model.options import PlanningOptions as PlanningOptions
 from kronos_nova.model.plan import MeasuredAttempt as MeasuredAttempt
 from kronos_nova.model.plan import Move as Move

@@ -41,6 +41,18 @@ class FailoverMode(enum.StrEnum):
     ENFORCE = 'enforce'
 
 
+class OfflineDrains(enum.StrEnum):
+    """Which instances a drain may shut down, when their live migration did not arrive in time.
+
+    ``never``: none; ``consent``: those whose contract says ``cold-ok`` or ``poweroff-ok``;
+    ``allow``: those whose contract does not forbid it, and those without one.
+    """
+
+    NEVER = 'never'
+    CONSENT = 'consent'
+    ALLOW = 'allow'
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanningOptions:
     """The options of planning that an operator may set; names are the options' names.
@@ -58,6 +70,7 @@ class PlanningOptions:
     cold_migrate_stopped: bool = False
     drain_reason_regex: str = ''
     drain_mode: DrainMode = DrainMode.AUTO
+    drain_offline: OfflineDrains = OfflineDrains.NEVER
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_domain_spread: bool = False

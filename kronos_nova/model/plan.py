@@ -129,7 +129,8 @@ class MoveHistory:
     ``measured`` are the attempts that costs are learned from, newest first. ``move_times``: when
     moves of instances whose contracts count them completed (epoch), oldest first. ``notices``: the
     newest notice of each instance, unless it is used up. ``campaign_hosts``: hosts that a campaign
-    still has to empty, so that nothing moves onto them.
+    still has to empty, so that nothing moves onto them. ``late_drains``: instances whose newest
+    migration was a live one of a drain and ended too late, with the host that it did not leave.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -149,6 +150,7 @@ class MoveHistory:
     move_times: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     notices: Mapping[str, contracts.MoveNotice] = dataclasses.field(default_factory=dict)
     campaign_hosts: frozenset[str] = frozenset()
+    late_drains: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -52,12 +52,14 @@ def format_sample_age(seconds: float | None) -> str:
 def format_move(move: Mapping[str, Any]) -> str:
     """Return a move and its task, and on a second line its effects.
 
-    :param move: has the keys of :mod:`move_effects`, instance_uuid, phase, wave, task_id and state.
+    :param move: has the keys of :mod:`move_effects`, instance_uuid, phase, wave, task_id and state;
+        where it is known, method.
     """
+    method = '' if move.get('method') in (None, 'live') else f', {move["method"]}'
     task = f', task {move["task_id"]} {move["state"]}' if move['task_id'] else ''
     effects = move_effects.describe_effects(move)
-    return (f'{move["instance_uuid"]} {move["from_host"]} to {move["to_host"]}: {move["phase"]}, '
-            f'wave {move["wave"]}{task}' + (f'\n    {effects}' if effects else ''))
+    return (f'{move["instance_uuid"]} {move["from_host"]} to {move["to_host"]}: {move["phase"]}'
+            f'{method}, wave {move["wave"]}{task}' + (f'\n    {effects}' if effects else ''))
 
 
 def format_decision(decision: Mapping[str, Any]) -> str:

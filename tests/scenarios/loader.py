@@ -273,6 +273,7 @@ def _history(data: dict[str, Any]) -> model.MoveHistory:
         other_cells=frozenset(map(tuple, data.get('other_cells', ()))),
         refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
         refused_everywhere=frozenset(map(uuid_of, data.get('refused_everywhere', ()))),
+        late_drains={uuid_of(n): host for n, host in data.get('late_drains', {}).items()},
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'), campaign_hosts=frozenset(data.get('campaign_hosts', ())),
         draining=frozenset(data.get('draining', ())), completed=completed,

@@ -79,7 +79,7 @@ class DecisionLog:
             effects = move_effects.describe_effects(move)
             LOG.info('Instance %s: %s from %s to %s (%swave %d%s%s)',
                      move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
-                     'cold, ' if move['method'] == 'cold' else '', move['wave'],
+                     '' if move['method'] == 'live' else f'{move["method"]}, ', move['wave'],
                      f'; {effects}' if effects else '',
                      '' if move['from_zone'] == move['to_zone'] else
                      f', zone {move["from_zone"]} to {move["to_zone"]}')

@@ -360,6 +360,7 @@ class ScopePlanner:
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
             cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
+            history=outcome.request.history,
             approval_seconds=conf.engine.approval_seconds if waits else None)
         rows = self._signer.grant_tasks(rows, outcome.plan.swaps, AUTHOR, now, needed=needed,
                                         begin_within=store_rows.BEGIN_WITHIN)

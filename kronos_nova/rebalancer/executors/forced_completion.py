@@ -43,9 +43,8 @@ class ForcedCompletion:
 
     def __init__(self, nova: nova_api.NovaApi, options: model.PlanningOptions) -> None:
         self._nova = nova
-        self._options = dataclasses.replace(options, contracts=dataclasses.replace(
-            options.contracts, strongest_for_tenants=model.Disruption.NEVER, ignore_after=None,
-            opt_out=model.Disruption.NEVER))
+        self._options = dataclasses.replace(
+            options, contracts=contracts.count_in_full(options.contracts))
 
     def read_copy(self, task: model.Task, marker: str) -> escalation.CopySample | None:
         """Return the amounts of our migration: see :class:`base.Executor`.

@@ -89,7 +89,7 @@ class MigrationEscalation:
         limits, task = self._settings.escalation_limits, row.task
         began_at = _find_copy_begin(row, progress)
         if (began_at is None or row.reference is None or task.phase is not model.Phase.EVACUATE
-                or not self._settings.begin
+                or task.method is not model.MoveMethod.LIVE or not self._settings.begin
                 or {step.kind for step in row.escalation}.issuperset(limits.allowed)):
             return
         try:

@@ -30,6 +30,7 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
@@ -82,7 +83,7 @@ class PreFlightCheck:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         view = cluster_view.ClusterView(
             dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights)),
-            self._build_options(), known.history, draining=known.draining,
+            self._build_options(), _select_history(task, known), draining=known.draining,
             returning=[task.instance_uuid] if known.returning else [])
         _check_rules(view, move)
         _check_method(view, move, task, instance)
@@ -165,6 +166,13 @@ class PreFlightCheck:
             arrived={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
 
+def _select_history(task: model.Task, known: base.StoredFacts) -> model.MoveHistory:
+    """Return the history; late drains have a part in it only where the task shuts down."""
+    if task.method is model.MoveMethod.OFFLINE:
+        return known.history
+    return dataclasses.replace(known.history, late_drains={})
+
+
 def _check_rules(view: cluster_view.ClusterView, move: model.Move) -> None:
     rejection = constraints.judge_move(view, move, constraints.PRE_FLIGHT)
     if rejection is None:
@@ -183,7 +191,10 @@ def _check_method(view: cluster_view.ClusterView, move: model.Move, task: model.
     """
     if not statuses.is_method_accepted(task.method, instance.status):
         raise build_method_error(task, instance)
-    obstacle = contracts.find_method_obstacle(view, move, task.method)
+    if task.method is model.MoveMethod.OFFLINE and task.phase is model.Phase.EVACUATE:
+        obstacle = offline_drains.find_obstacle(view, move)
+    else:
+        obstacle = contracts.find_method_obstacle(view, move, task.method)
     if obstacle is not None:
         raise exception.PreFlightError(instance_uuid=task.instance_uuid, rule='contract-method',
                                        problem=f'it is not moved {obstacle}')

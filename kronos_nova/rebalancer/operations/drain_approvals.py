@@ -183,4 +183,5 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
     return plan_requests.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark, decision, 'drained',
         signer=session.signer, person=session.person,
-        needed=session.count_needed_approvals(cluster.scope), before=supersede_tasks)
+        needed=session.count_needed_approvals(cluster.scope), history=request.history,
+        before=supersede_tasks)

@@ -159,8 +159,9 @@ def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput
     """Add the expected time and the risks."""
     estimate = estimate_plan(conf, answer.check.plan, request)
     return answer if estimate is None else dataclasses.replace(
-        answer, measured=estimate.measured, bandwidth=estimate.bandwidth, risky=estimate.risky,
-        seconds=estimate.seconds)
+        answer, measured=estimate.measured, bandwidth=estimate.bandwidth, seconds=estimate.seconds,
+        risky={uuid: risk for uuid, risk in estimate.risky.items()
+               if uuid not in answer.check.offline})
 
 
 def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,

@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.text import times
 
@@ -71,7 +72,7 @@ class DrainCheck:
     are drained already. ``missing``: by resource class, the amounts that hosts lack for instances
     that only capacity keeps, or capacity and load. ``obstacles``: why engines, as configured, would
     not do it, or not now. ``contract_wait``: the seconds until contracts allow the last of the
-    moves that wait for them.
+    moves that wait for them. ``offline``: instances of the plan that are shut down meanwhile.
     """
 
     plan: model.Plan
@@ -79,6 +80,7 @@ class DrainCheck:
     missing: dict[str, int]
     obstacles: tuple[str, ...] = ()
     contract_wait: float = 0.0
+    offline: frozenset[str] = frozenset()
 
 
 def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode | None = None, *,
@@ -104,7 +106,8 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     if last is not None and wait > LONGEST_WAIT:
         obstacles += (f'contracts of instances allow the last move from {times.format_time(last)} '
                       'on',)
-    return DrainCheck(plan, blocked, missing, obstacles, wait)
+    return DrainCheck(plan, blocked, missing, obstacles, wait, tasks.list_offline_drains(
+        plan, request.cluster, request.options, request.history))
 
 
 def find_failover_obstacle(request: planner.PlanningInput, host: str, plan: model.Plan,

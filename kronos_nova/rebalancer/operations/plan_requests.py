@@ -218,6 +218,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
                          decision: plan_decisions.OperatorDecision,
                          verb: str, *, signer: task_authorization.TaskSigner,
                          person: str | None, needed: int,
+                         history: model.MoveHistory | None = None,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,
                          plan_id: None,
@@ -231,6 +232,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
     :param person: the operator; where the scope wants several approvals, the request is one of
         them, and the tasks wait for the others. None: a program with permits of its own.
     :param needed: how many people must approve the plan; 0 for such a program.
+    :param history: of a drain: it says which instances are shut down.
     :param adjust: turns a task into the requested form.
     :param also: writes more in the same transaction; gets its connection and the plan's UUID.
     :param before: the same, before the plan is written.
@@ -242,7 +244,7 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
     rows = [adjust(task) for task in planned_tasks.from_plan(
         plan, cluster, tuple(p.name for p in policy_set.enabled_policies), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
-        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf),
+        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf), history=history,
         approval_seconds=conf.engine.approval_seconds if waits else None)]
     rows = signer.grant_tasks(rows, plan.swaps, person or decision.by, now,
                               needed=needed if waits else 0, approved_by=person,

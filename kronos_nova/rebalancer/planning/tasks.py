@@ -18,8 +18,10 @@ from collections.abc import Container
 from collections.abc import Mapping
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import provider_tree_digest
 
@@ -36,19 +38,23 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
               plan_id: str, now: float, stagger_seconds: float, max_retries: int,
               new_id: Callable[[], str], cooldown: float = 600.0,
               options: model.PlanningOptions | None = None,
+              history: model.MoveHistory | None = None,
               approval_seconds: float | None = None) -> list[model.Task]:
     """Make one task per move, staggered by ``stagger_seconds`` inside each wave.
 
     :param new_id: returns a new UUID.
     :param options: say which disks are copied; None: the flavor's disks are.
+    :param history: says which drains shut instances down; None: none does.
     :param approval_seconds: for how long the tasks wait for approval; None: they need none.
     """
     in_wave: Counter[int] = Counter()
     tasks = []
     limits = begin_within(cooldown)
     following = {swap.second for swap in plan.swaps}
+    offline = (frozenset[str]() if options is None or history is None
+               else list_offline_drains(plan, cluster, options, history))
     for move in plan.moves:
-        instance = cluster.instances[move.instance_uuid]
+        instance, is_offline = cluster.instances[move.instance_uuid], move.instance_uuid in offline
         within = approval_seconds
         if within is None and move.instance_uuid not in following:
             within = limits.get(move.phase)
@@ -59,17 +65,31 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             policy_names=policy_names, improvement=move.improvement,
             priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
             alternates=move.alternates, alternate_improvements=move.alternate_improvements,
-            max_retries=max_retries,
+            # A guest is shut down once: the attempts at all destinations count.
+            max_retries=0 if is_offline else max_retries, counts_alternates=is_offline,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
             deadline=None if within is None else now + within,
             state=(model.TaskState.QUEUED if approval_seconds is None
                    else model.TaskState.PENDING),
-            memory_mb=instance.memory_mb, method=statuses.choose_method(instance.status),
+            memory_mb=instance.memory_mb,
+            method=(model.MoveMethod.OFFLINE if is_offline
+                    else statuses.choose_method(instance.status)),
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
             trees=list_tree_digests(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
+
+
+def list_offline_drains(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
+                        history: model.MoveHistory) -> frozenset[str]:
+    """Return the instances that drains of the plan shut down, move cold and start again."""
+    late = [move for move in plan.moves if move.instance_uuid in history.late_drains]
+    if not late:
+        return frozenset()
+    view = cluster_view.ClusterView(cluster, options, history)
+    return frozenset(move.instance_uuid for move in late
+                     if offline_drains.is_admitted(view, move))
 
 
 def begin_within(cooldown: float) -> Mapping[model.Phase, float]:

@@ -32,7 +32,8 @@ _OTHERS = {
         'The instance was started or stopped after it was planned: the next plan knows how to '
         'move it.'),
     'contract-method': (
-        'It was to be shut down and moved, and its contract does not allow that.'),
+        'It was to be shut down and moved, and its contract does not allow that; or the move is '
+        'a drain\'s, and [engine] drain_offline or newer migrations do not.'),
     'no-slot': 'Migrations that others asked for fill the slots of a host.',
     'source-overcommitted': (
         'A resource provider of its host uses more than its capacity, and Placement before 14.0 '

@@ -161,7 +161,7 @@ class _SnapshotAnonymiser:
                 host_quarantines=_map_list(host),
                 local_disk_hosts=_map_list(host), other_cells=_map_list(_map_list(host)),
                 placement_refused=_map_items(ident, _map_list(host)),
-                placement_refused_everywhere=_map_list(ident),
+                placement_refused_everywhere=_map_list(ident), late_drains=_map_items(ident, host),
                 draining=_map_items(scope, _map_list(host)),
                 campaign_hosts=_map_items(scope, _map_list(host)),
                 paused=_map_items(scope, _replace_reason),

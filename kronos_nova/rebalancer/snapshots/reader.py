@@ -271,6 +271,7 @@ class _SnapshotReader:
             other_cells=frozenset((min(pair), max(pair)) for pair in cooldowns.other_cells),
             refused={uuid: frozenset(hosts) for uuid, hosts in cooldowns.placement_refused.items()},
             refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
+            late_drains=dict(cooldowns.late_drains),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(cooldowns.completed, key=lambda c: c.completed_at)),

@@ -198,12 +198,13 @@ class NoticeRecord(_SnapshotRecord):
 class CooldownsRecord(_SnapshotRecord):
     """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
 
-    The last thirteen fields are ours: hosts in quarantine, hosts whose disks are their own, pairs
+    The last fourteen fields are ours: hosts in quarantine, hosts whose disks are their own, pairs
     of hosts of different cells, hosts that Placement has refused by instance, instances that it has
     refused wherever tried, hosts being drained by scope, who has paused a scope and why, why its
     imbalance moves wait, ended moves, durations of attempts, times of moves that contracts count,
-    notices to owners, hosts that a campaign still has to empty by scope. The file may be written by
-    hand, so a misspelt field is refused.
+    notices to owners, hosts that a campaign still has to empty by scope, hosts that
+    instances did not leave live in time. The file may be written by hand, so a misspelt field is
+    refused.
     """
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -226,6 +227,7 @@ class CooldownsRecord(_SnapshotRecord):
     move_times: dict[Name, list[Seconds]] = {}
     notices: list[NoticeRecord] = []
     campaign_hosts: dict[Name, list[Name]] = {}
+    late_drains: dict[Name, Name] = {}
 
 
 Aggregates = dict[Name, list[Name]]

@@ -277,6 +277,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
     apart: set[tuple[str, str]] = set()
     refused: dict[str, frozenset[str]] = {}
     everywhere: set[str] = set()
+    late: dict[str, str] = {}
     completed: dict[tuple[str, float], Any] = {}
     measured: tuple[model.MeasuredAttempt, ...] = ()
     moved: dict[str, tuple[float, ...]] = {}
@@ -291,6 +292,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         apart |= history.other_cells
         refused |= history.refused
         everywhere |= history.refused_everywhere
+        late |= history.late_drains
         measured = measured or history.measured
         moved |= history.move_times
         noticed |= history.notices
@@ -316,7 +318,8 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
            if moved else {}),
         **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
            if noticed else {}),
-        **({'campaign_hosts': to_come} if to_come else {})}
+        **({'campaign_hosts': to_come} if to_come else {}),
+        **({'late_drains': dict(sorted(late.items()))} if late else {})}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:

@@ -30,6 +30,8 @@ DRAIN_STOPPED = 'drain stopped'
 DRAIN_FAILED = 'drain failed'
 #: Command of the row that follows when Nova did not answer: the host may be disabled.
 DRAIN_UNANSWERED = 'drain unanswered'
+#: Command of the row that ``kronos quarantine lift`` writes.
+LIFTED = 'lifted'
 #: The name of a program that gives none.
 UNNAMED = 'unnamed'
 
@@ -71,6 +73,13 @@ def find_newest(connection: sa.Connection, command: str, target: str) -> float |
     newest: float | None = connection.scalar(sa.select(sa.func.max(_audit.c.at)).where(
         _audit.c.command == command, _audit.c.target == target))
     return newest
+
+
+def map_newest_lifts(connection: sa.Connection, since: float) -> dict[str, float]:
+    """Return by target when an operator lifted a quarantine last, since then."""
+    return {row.target: row.at for row in connection.execute(
+        sa.select(_audit.c.target, _audit.c.at)
+        .where(_audit.c.at > since, _audit.c.command == LIFTED).order_by(_audit.c.at))}
 
 
 def list_started_drains(connection: sa.Connection, since: float) -> set[str]:

@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.store import campaign_stats
+from kronos_nova.rebalancer.store import late_drains
 from kronos_nova.rebalancer.store import migration_samples
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses
@@ -267,6 +268,8 @@ def read_history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
+        late_drains=late_drains.map_late_drains(connection, now, {
+            row.name: row.reason for row in quarantines if row.kind == INSTANCE}),
         campaign_hosts=campaign_stats.list_closed_hosts(connection, scope),
         # A day may have thousands: no more of each is read than planning and snapshots need.
         completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,

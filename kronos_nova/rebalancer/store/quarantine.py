@@ -193,6 +193,6 @@ class QuarantineRepository(transactions.Repository):
             if reason is None or not lift_quarantine(connection, kind, name):
                 return False
             audits.add_audit(connection,
-                             audits.AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
+                             audits.AuditEntry(now, by, audits.LIFTED, f'{kind} {name}', reason))
             return True
         return self._runner.run_transaction(lift_and_audit)

@@ -497,8 +497,18 @@ def test_plan_show_has_moves_tasks_and_the_outcome(run, store):
     status, table, error = run('plan', 'show', plan_id)
     assert status == 0, error
     assert f'{task.instance_uuid} h1 to h2: spread, wave 0' in ' '.join(table.split())
+    assert move['method'] == 'live'
     status, _, error = run('plan', 'show', 'nobody')
     assert status == 1 and 'no such plan' in error and 'keep_days' in error
+
+
+def test_plan_show_names_the_moves_that_shut_a_guest_down(run, store):
+    """Operators read it before they approve the plan."""
+    plan_id, (task,), _ = cases.save(store, [lambda p, s: cases.make_task(
+        p, s, phase=model.Phase.EVACUATE, method=model.MoveMethod.OFFLINE)], now=time.time())
+    assert listed(run, 'plan', 'show', plan_id)['Moves'][0]['method'] == 'offline'
+    _status, table, _error = run('plan', 'show', plan_id)
+    assert f'{task.instance_uuid} h1 to h2: evacuate, offline, wave 0' in ' '.join(table.split())
 
 
 def test_the_pairs_of_a_dry_run_are_shown_as_planned(run, store):

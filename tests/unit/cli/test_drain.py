@@ -134,6 +134,9 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     rows = list(drain._render_rows(found[1], 'a'))
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
+    offline = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
+        dataclasses.replace(found[1].check, offline=frozenset({'i1'})), 2), request)
+    assert offline.risky == {} and offline.seconds is not None, 'no guest writes'
 
 
 def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0,

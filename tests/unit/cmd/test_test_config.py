@@ -236,6 +236,20 @@ def test_notices_that_no_listener_gets_are_warned_of(case, text, options, status
     assert (item and item['status']) == status
 
 
+@pytest.mark.parametrize(('offline', 'options', 'status'), [
+    ('never', {}, None), ('consent', {}, 'warning'), ('allow', {}, 'warning'),
+    ('allow', {'abort_at_deadline': True}, None),
+    ('allow', {'drain_escalation': 'force-complete', 'reset_state_after_abort': True}, None)])
+def test_offline_drains_without_ended_migrations_are_warned_of(case, offline, options, status):
+    """An engine, or an API, need not have the options of executors in its file."""
+    case.options['engine'] = {**case.options.get('engine', {}), 'drain_offline': offline}
+    case.options['executor'] = {**case.options.get('executor', {}), **options}
+    items = case.items()
+    item = items.get('options: [engine] drain_offline')
+    assert (item and item['status']) == status
+    assert items['options']['status'] == 'ok'
+
+
 def test_deprecated_broker_options_are_reported_without_the_password(case, closed_port):
     case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
                                  'password': CANARY}

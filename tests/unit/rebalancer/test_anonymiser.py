@@ -125,6 +125,7 @@ def recording():
         dirty_rate=answer('dirty', {NAMES['instance']: 4096.0, INSTANCE: 1.0}))}
     history = model.MoveHistory(
         cooling={INSTANCE: 5.5}, quarantined={MEMBER: -1.0}, quarantined_hosts=frozenset({b}),
+        late_drains={MEMBER: a},
         local_disk_hosts=frozenset({a}), other_cells=frozenset({(a, b)}),
         scope_cooling=90.0, draining=frozenset({a}),
         paused=NAMES['pause'], waiting=NAMES['reason'],

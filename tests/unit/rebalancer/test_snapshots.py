@@ -108,7 +108,7 @@ def samples():
 
 def histories():
     common = model.MoveHistory(
-        cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
+        cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0}, late_drains={'u3': 'a'},
         quarantined_hosts=frozenset({'b'}), local_disk_hosts=frozenset({'a'}),
         other_cells=frozenset({('a', 'b')}),
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),

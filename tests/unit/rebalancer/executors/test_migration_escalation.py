@@ -90,10 +90,11 @@ def drained(plan_id, scope, **fields):
     return cases.make_task(plan_id, scope, **{'phase': model.Phase.EVACUATE} | fields)
 
 
-def plan(bench, phase=model.Phase.EVACUATE, draining=('h1',)):
+def plan(bench, phase=model.Phase.EVACUATE, draining=('h1',), **fields):
     bench.driver = Driver(bench)
     bench.plan_id, bench.tasks, _ = cases.save(
-        bench.store, [lambda p, s: drained(p, s, phase=phase)], now=bench.now, draining=draining)
+        bench.store, [lambda p, s: drained(p, s, phase=phase, **fields)], now=bench.now,
+        draining=draining)
     assert bench.tasks[0].from_host == 'h1'
 
 
@@ -241,6 +242,13 @@ def test_without_the_option_nothing_is_read_or_sent(writing):
 @pytest.mark.parametrize('phase', sorted(set(model.Phase) - {model.Phase.EVACUATE}))
 def test_only_drains_are_forced(bench, phase):
     plan(bench, phase)
+    bench.passes(40, by=bench.new_worker('one', FORCES))
+    assert bench.steps('read_copy') == [] and bench.state is TaskState.SUBMITTED
+
+
+@pytest.mark.parametrize('method', [model.MoveMethod.COLD, model.MoveMethod.OFFLINE])
+def test_cold_migrations_of_drains_are_not_forced(bench, method):
+    plan(bench, method=method)
     bench.passes(40, by=bench.new_worker('one', FORCES))
     assert bench.steps('read_copy') == [] and bench.state is TaskState.SUBMITTED
 

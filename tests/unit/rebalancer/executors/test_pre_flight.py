@@ -403,6 +403,58 @@ def test_an_unreadable_value_of_a_tenant_forbids_to_shut_down_within_the_cap(
     assert ready.go(dataclasses.replace(task, method=model.MoveMethod.LIVE))
 
 
+@pytest.mark.parametrize(('option', 'stated', 'problem'), [
+    ('consent', 'cold-ok', None), ('allow', 'cold-ok', None),
+    ('never', 'cold-ok', '[engine] drain_offline is never'),
+    ('allow', 'live', 'its contract says disruption live (metadata)')])
+def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
+        ready: Ready, option: str, stated: str, problem: str | None) -> None:
+    """An owner's word counts in full: the cap for other moves does not."""
+    ready.driver._conf.set_override('drain_offline', option, 'engine')
+    ready.driver._conf.set_override('strongest_for_tenants', 'poweroff-ok', 'contracts')
+    ready.set(contracts=(model.Contract(model.ContractSource.METADATA,
+                                        model.Disruption(stated)),))
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE,
+                               method=model.MoveMethod.OFFLINE)
+    known = base.StoredFacts(now=time.time(), history=model.MoveHistory(
+        quarantined={'vm': 60.0}, late_drains={'vm': 'host1'}))
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', status='disabled', zone='az1')})
+    ready.driver._conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    if problem is None:
+        assert ready.go(task, known)
+    elif option == 'never':
+        assert ready.refused(task, known)[1] == 'quarantined'
+    else:
+        assert ready.refused(task, dataclasses.replace(known, history=dataclasses.replace(
+            known.history, quarantined={}))) == (
+                exception.PreFlightError, 'contract-method', f'it is not moved offline: {problem}')
+
+
+@pytest.mark.parametrize(('late', 'method', 'quarantined', 'rule'), [
+    ({'vm': 'host1'}, model.MoveMethod.OFFLINE, True, None),
+    ({'vm': 'host1'}, model.MoveMethod.LIVE, True, 'quarantined'),
+    ({'vm': 'host1'}, model.MoveMethod.LIVE, False, None),
+    ({'vm': 'host2'}, model.MoveMethod.OFFLINE, False, 'contract-method'),
+    ({}, model.MoveMethod.OFFLINE, False, 'contract-method'),
+    ({}, model.MoveMethod.OFFLINE, True, 'quarantined')])
+def test_pre_flight_shuts_down_only_an_instance_that_is_late_still(
+        ready: Ready, late: dict[str, str], method: model.MoveMethod, quarantined: bool,
+        rule: str | None) -> None:
+    """A task may have waited for approval for days."""
+    ready.driver._conf.set_override('drain_offline', 'allow', 'engine')
+    ready.driver._conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', status='disabled', zone='az1')})
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE, method=method)
+    known = base.StoredFacts(now=time.time(), history=model.MoveHistory(
+        quarantined={'vm': 60.0} if quarantined else {}, late_drains=late))
+    if rule is None:
+        assert ready.go(task, known)
+    else:
+        assert ready.refused(task, known)[1] == rule
+
+
 def test_pre_flight_shuts_no_instance_down_against_its_contract(ready: Ready) -> None:
     task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED,
                                method=model.MoveMethod.OFFLINE)

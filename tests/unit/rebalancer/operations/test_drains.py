@@ -21,9 +21,14 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.cli import drain as cli_drain
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.engine import notifications
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.planning import cycle_report
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 from tests.unit.rebalancer.planning import test_failover
@@ -342,3 +347,27 @@ def test_drain_that_takes_the_last_free_places_meets_the_rule_breaks_failover():
         assert len(plan.moves) == 1
         obstacle = drains.find_failover_obstacle(asked_for, 'h0', plan)
         assert (obstacle is not None and 'breaks-failover' in obstacle) == named
+
+
+@pytest.mark.parametrize('late', [True, False])
+def test_check_and_report_name_the_instances_that_are_shut_down(late, caplog):
+    request = cloud(1000, 1000)
+    request = dataclasses.replace(
+        request, options=dataclasses.replace(request.options,
+                                             drain_offline=model.OfflineDrains.ALLOW),
+        history=model.MoveHistory(quarantined={'i0': 60.0} if late else {},
+                                  late_drains={'i0': 'a'} if late else {}))
+    check = drains.plan_drain(request, request.cluster.instances['i0'].host)
+    assert {m.instance_uuid for m in check.plan.moves} == {'i0', 'i1'} and not check.blocked
+    assert check.offline == (frozenset({'i0'}) if late else frozenset())
+    row = cycle_report.render_scope(planning_pipeline.PassOutcome(
+        request.cluster, request.scores, check.plan, {}, request))
+    assert {move['instance_uuid']: move['method'] for move in row['moves']} == {
+        'i0': 'offline' if late else 'live', 'i1': 'live'}
+    with caplog.at_level('INFO'):
+        notifications.DecisionLog().log_decisions(row)
+    assert ('(offline, wave 0' in caplog.text) == late
+    texts = {row[0]: row[2] for row in cli_drain._render_rows(
+        drain_checks.DrainAnswer(check, 2), 'a')}
+    assert ('shut down and started again' in texts['instance i0']) == late
+    assert 'shut down' not in texts['instance i1']

@@ -43,6 +43,25 @@ def test_tasks_that_need_approval_wait_until_its_limit(phase):
     assert {t.state for t in made(phase)} == {model.TaskState.QUEUED}
 
 
+@pytest.mark.parametrize(('phase', 'option', 'late', 'methods'), [
+    (model.Phase.EVACUATE, 'allow', 'x', ['offline', 'live']),
+    (model.Phase.EVACUATE, 'never', 'x', ['live', 'live']),
+    (model.Phase.EVACUATE, 'allow', '', ['live', 'live']),
+    (model.Phase.SPREAD, 'allow', 'x', ['live', 'live'])])
+def test_a_drain_whose_last_migration_was_late_is_offline(phase, option, late, methods):
+    assert [str(t.method) for t in made(
+        phase, options=model.PlanningOptions(drain_offline=option),
+        history=model.MoveHistory(late_drains=dict.fromkeys(late, 'a')))] == methods
+
+
+def test_a_task_shuts_a_guest_down_once():
+    offline, live = made(
+        model.Phase.EVACUATE, options=model.PlanningOptions(drain_offline='allow'),
+        history=model.MoveHistory(late_drains={'x': 'a'}))
+    assert [(task.max_retries, task.counts_alternates) for task in (offline, live)] == [
+        (0, True), (2, False)]
+
+
 @pytest.mark.parametrize(('phase', 'local', 'options', 'disk_gb'), [
     ('spread', 5, {}, 0), ('spread', 5, {'allow_disk_copy': True}, 5), ('evacuate', 5, {}, 5),
     ('evacuate', 0, {}, 0), ('evacuate', None, {}, 20),

@@ -1,0 +1,113 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which drains shut an instance down after its live migration was late."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import offline_drains
+from kronos_nova.model import movement_hours
+from tests.unit.constraints import test_contracts
+
+UUID, NOON = test_contracts.UUID, test_contracts.NOON
+METADATA, TAG, FLAVOR, PROJECT = model.ContractSource
+NEVER, CONSENT, ALLOW = model.OfflineDrains
+DISRUPTION = model.Disruption
+CLOSED = movement_hours.parse_hours('* * 31 2 *')
+
+
+def view_of(option, stated, late='a', quarantined=3600.0, caps=(), **instance):
+    options = model.PlanningOptions(
+        drain_offline=option, evacuate_disabled_hosts=True,
+        contracts=model.ContractOptions(**dict(caps)))
+    return cluster_view.ClusterView(
+        model.Cluster({}, {UUID: model.Instance(UUID, 'a', contracts=stated, **instance)}, {
+            'a': model.Service('a', status='disabled')}, taken_at=NOON), options,
+        model.MoveHistory(quarantined={UUID: quarantined},
+                          late_drains={UUID: late} if late else {}))
+
+
+def is_admitted(option, *stated, phase=model.Phase.EVACUATE, **more):
+    return offline_drains.is_admitted(view_of(option, stated, **more),
+                                      model.Move(UUID, 'a', 'b', phase))
+
+
+@pytest.mark.parametrize('disruption, admitting', [
+    (None, {ALLOW}), (DISRUPTION.POWEROFF_OK, {CONSENT, ALLOW}),
+    (DISRUPTION.COLD_OK, {CONSENT, ALLOW}), (DISRUPTION.LIVE, set()),
+    (DISRUPTION.DRAIN_ONLY, set()), (DISRUPTION.NEVER, set())])
+@pytest.mark.parametrize('source', model.ContractSource)
+def test_option_and_contract_admit_a_shutdown_together(source, disruption, admitting):
+    """The default cap takes nothing from what an owner says about it."""
+    stated = () if disruption is None else (model.Contract(source, disruption=disruption),)
+    assert {option for option in model.OfflineDrains if is_admitted(option, *stated)} == admitting
+
+
+@pytest.mark.parametrize('stated', [
+    {'hours': CLOSED}, {'unreadable': ('disruption',)}, {'max_moves': model.MoveQuota(0, 60)},
+    {'notify': model.NoticePeriod(60)}])
+@pytest.mark.parametrize('caps', [{}, {'ignore_after': NOON - 1}])
+def test_other_statements_of_an_owner_count_in_full(stated, caps):
+    consent = model.Contract(PROJECT, disruption=DISRUPTION.COLD_OK)
+    assert is_admitted(CONSENT, consent, caps=caps)
+    assert not is_admitted(CONSENT, consent, model.Contract(METADATA, **stated), caps=caps)
+    assert not is_admitted(ALLOW, model.Contract(METADATA, **stated), caps=caps)
+
+
+def test_owner_who_has_had_notice_or_waives_it_is_moved():
+    stated = model.Contract(METADATA, notify=model.NoticePeriod(60))
+    view = view_of(ALLOW, (stated,))
+    move = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
+    for seconds, admitted in ((59.0, False), (61.0, True)):
+        view.history = dataclasses.replace(view.history, notices={UUID: model.MoveNotice(
+            UUID, 'p', 'a', model.NoticeReason.DRAIN, NOON - seconds, NOON, NOON + 60)})
+        assert offline_drains.is_admitted(view, move) == admitted
+    assert is_admitted(ALLOW, stated, model.Contract(METADATA, release=NOON + 60))
+
+
+def test_owner_who_has_opted_out_is_left_alone():
+    assert is_admitted(ALLOW)
+    assert not is_admitted(ALLOW, opted_out='tag',
+                           caps={'opt_out': DISRUPTION.POWEROFF_OK})
+
+
+@pytest.mark.parametrize('more', [
+    {'late': None}, {'late': 'c'}, {'status': 'SHUTOFF'}, {'status': 'PAUSED'}, {'status': 'ERROR'},
+    {'phase': model.Phase.SPREAD}, {'phase': model.Phase.REQUESTED}])
+def test_only_late_drains_of_active_instances_are_offline(more):
+    """One that has left the host since can be moved live, perhaps."""
+    assert is_admitted(ALLOW) and not is_admitted(ALLOW, **more)
+
+
+@pytest.mark.parametrize('option, late, phase, rule', [
+    (ALLOW, 'a', 'evacuate', None), (ALLOW, None, 'evacuate', 'quarantined'),
+    (ALLOW, 'c', 'evacuate', 'quarantined'),
+    (NEVER, 'a', 'evacuate', 'quarantined'), (CONSENT, 'a', 'evacuate', 'quarantined'),
+    (ALLOW, 'a', 'spread', 'quarantined'), (ALLOW, 'a', 'requested', 'quarantined')])
+@pytest.mark.parametrize('seconds', [-1.0, 3600.0])
+def test_quarantine_of_a_late_drain_holds_all_but_the_offline_one(option, late, phase, rule,
+                                                                  seconds):
+    view = view_of(option, (), late, seconds)
+    rejection = constraints.check_alone(view, model.Move(UUID, 'a', 'b', model.Phase(phase)))
+    assert (rejection and rejection.rule) == rule
+
+
+def test_other_holds_of_the_history_stay():
+    view = view_of(ALLOW, ())
+    view.history = dataclasses.replace(view.history, cooling={UUID: 60.0})
+    rejection = constraints.check_alone(view, model.Move(UUID, 'a', 'b', model.Phase.EVACUATE))
+    assert rejection.rule == 'cooling'
