@@ -37,7 +37,11 @@ class Answers(dict):
 
     def __missing__(self, key):
         assert key.startswith('PUT /os-services/')
-        return [self['probe']]
+        status, document = self['probe']
+        if status == 404 and 'itemNotFound' in document:
+            document = {'itemNotFound': {
+                'message': f'Service {key.rsplit("/", 1)[-1]} could not be found.'}}
+        return [(status, document)]
 
 
 def list_services(**reasons):
@@ -48,7 +52,7 @@ def list_services(**reasons):
 @pytest.fixture
 def nova():
     """Nova as the user sees it: d is disabled, and the user may update services."""
-    answers = Answers(probe=(404, {'itemNotFound': {'message': 'not found'}}))
+    answers = Answers(probe=(404, {'itemNotFound': {}}))
     answers['GET /os-services'] = [list_services(d='new disks')]
     with served.serving(answers) as nova:
         nova.connection.close = lambda: None
@@ -101,6 +105,17 @@ def test_aggregate_names_the_hosts(person, nova, store, publisher):
     status, started = start(person, (), aggregate='blue', force=True, together=1)
     assert status == 200, started
     assert {host['host'] for host in started['campaign']['hosts']} == set('abcd')
+
+
+def test_a_404_that_is_not_nova_s_is_no_permission(person, nova, store, publisher):
+    nova.answers['probe'] = (404, {'error': {'message': 'The resource could not be found.'}})
+    campaign_id = save(store, a='held')
+    for path, body in (('', {'hosts': ['a'], 'reason': 'x'}),
+                       (f'/{campaign_id}/skip', {'host': 'blue-a'})):
+        status, document = person.send('POST', f'/v1/campaigns{path}', json=body)
+        assert (status, document['errors'][0]['code']) == (503, 'kronos.nova.unavailable')
+    assert [row.state for row in store.campaigns.find_campaign(campaign_id).hosts] == ['held']
+    assert len(store.campaigns.list_live_campaigns()) == 1
 
 
 @pytest.mark.parametrize('order', ORDERS)
