@@ -271,9 +271,9 @@ def test_filters_choose_campaigns(client, store):
     assert (row['migrations_left'], row['expected_seconds_left']) == (5, 50.0)
 
 
-@pytest.mark.parametrize('change', ['pause', 'skip', 'engine', 'waits', 'end'])
+@pytest.mark.parametrize('change', ['pause', 'skip', 'engine', 'waits', 'step', 'work', 'end'])
 def test_changes_since_shows_each_change(client, store, monkeypatch, change):
-    campaign_id = save(store, a='held' if change != 'end' else 'done')
+    campaign_id = save(store, a={'end': 'done', 'step': 'to-come'}.get(change, 'held'))
     campaign = store.campaigns.find_campaign(campaign_id)
     since = store.now() + 50
     text = datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat()
@@ -295,8 +295,14 @@ def test_changes_since_shows_each_change(client, store, monkeypatch, change):
             store.campaigns.change_host(lease, campaign_id, campaign.hosts[0], detail='x')
         elif change == 'waits':
             store.campaigns.record_waits(lease, campaign_id, 'x')
+        # An engine may have read the time long before it writes.
+        elif change == 'step':
+            assert store.campaigns.begin_step(lease, campaign_id, ['blue-a'], opened=False,
+                                              now=since - 40)
+        elif change == 'work':
+            assert store.campaigns.begin_work(lease, campaign_id, 'blue-a', 'engine', since - 40)
         else:
-            assert store.campaigns.end_campaign(lease, campaign, since + 1)
+            assert store.campaigns.end_campaign(lease, campaign, since - 40)
     assert list_ids() == [campaign_id]
 
 
