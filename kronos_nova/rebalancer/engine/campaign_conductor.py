@@ -45,6 +45,8 @@ LOG = logging.getLogger(__name__)
 
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
+#: States in which engines begin nothing at a host, and only enable it.
+_GOING_BACK = frozenset({model.CampaignHostState.RETURNING, model.CampaignHostState.WITHDRAWN})
 
 
 class HostService(Protocol):
@@ -149,12 +151,18 @@ class CampaignConductor:
             self._go_on(lease, campaign, outcome, settings, now)
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
-        """Return the live campaign of the scope; None: engines may carry no campaign on."""
+        """Return the live campaign of the scope; None: engines may carry no campaign on.
+
+        One that is not authorized pauses, and has only its hosts that are on their way back.
+        """
         campaign, problem = self._verifier.find_campaign(lease)
-        if campaign is not None and problem is not None:
-            self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
+        if campaign is None or problem is None:
+            return campaign
+        self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
+        left = tuple(host for host in campaign.hosts if host.state in _GOING_BACK)
+        if not left or not campaign.has_own_reason or campaign.scope != lease.scope:
             return None
-        return campaign
+        return dataclasses.replace(campaign, state=model.CampaignState.PAUSED, hosts=left)
 
     # The hosts that have begun.
 
@@ -196,14 +204,19 @@ class CampaignConductor:
 
     def _poll_program(self, campaign: model.Campaign, host: model.CampaignHost,
                       service: model.Service | None) -> campaign_steps.Command | str:
-        """Return how far the command or the check of a host is; a check begins here."""
+        """Return how far the command or the check of a host is; a check begins here.
+
+        It begins only for a host that Nova shows disabled for the campaign: no row of the database
+        alone lets it run.
+        """
         if host.state is model.CampaignHostState.WORKING:
             if host.worker != self._owner:
                 return campaign_steps.Command.UNKNOWN
             return self._programs.poll_program(_build_key(campaign, host, 'command'))
         group = self._conf.campaign
         if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
-                or service is None or not service.up
+                or service is None or service.enabled
+                or service.disabled_reason != campaign.reason or not service.up
                 or not campaign_steps.has_reported(service, host)):
             return campaign_steps.Command.UNKNOWN
         key = _build_key(campaign, host, 'check')
@@ -214,7 +227,8 @@ class CampaignConductor:
             self._checked[key] = host.since
         elif found is not campaign_steps.Command.RUNNING:
             problem = self._programs.start_program(key, group.check_command, host.host,
-                                           group.check_timeout, **_build_variables(campaign))
+                                                    group.check_timeout,
+                                                    **_build_variables(campaign))
             return problem or found
         return found
 

@@ -47,15 +47,18 @@ class CampaignVerifier:
         campaign = self._campaigns.find_live_campaign(lease.scope)
         if campaign is None:
             return None, None
-        if not campaign.reason.endswith(f'{model.CAMPAIGN_MARK}{campaign.campaign_id}]'):
+        if not campaign.has_own_reason:
             return campaign, 'its reason does not end with its ID'
+        if campaign.scope != lease.scope:
+            return campaign, f'it is one of scope {campaign.scope}'
         if campaign.state is model.CampaignState.ABORTING:
             return campaign, None
         now = self._clock()
         problem = self._authorization.find_problem(campaign, now)
         if problem is not None:
             return campaign, problem
-        renewed = self._authorization.renew_signature(campaign, now)
+        renewed = (None if campaign.state.is_terminal
+                   else self._authorization.renew_signature(campaign, now))
         if renewed is not None and self._campaigns.renew_authorization(lease, campaign, renewed):
             campaign = dataclasses.replace(campaign, authorization=renewed)
         return campaign, None

@@ -242,7 +242,8 @@ class CampaignRepository(transactions.Repository):
                     state.value for state in model.CampaignHostState if state.is_over])))
             return not left and _update_campaign(
                 connection, campaign.campaign_id, (campaign.state,), state=ending.value,
-                ended_at=now, changed_at=self._runner.build_now_clause(), live_scope=None)
+                ended_at=now, changed_at=self._runner.build_now_clause(), live_scope=None,
+                authorization=None)
         return self._runner.run_under_lease(lease, write_end)
 
     # Orders of operators.
@@ -259,6 +260,8 @@ class CampaignRepository(transactions.Repository):
         :param authorization: the new signature; None: the present one stays.
         """
         signed = {} if authorization is None else {'authorization': authorization}
+        if after is model.CampaignState.ABORTING:
+            signed = {'authorization': None}  # no row lets engines carry it on again
 
         def write_state(connection: sa.Connection) -> bool:
             now = self._read_now(connection)
