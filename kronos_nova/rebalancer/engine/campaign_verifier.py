@@ -17,10 +17,14 @@ import dataclasses
 
 from oslo_config import cfg
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows as store_rows
+
+#: Beginning of the reason for which a campaign waits for keys.
+_UNVERIFIED = 'its signature cannot be verified now: '
 
 
 class CampaignVerifier:
@@ -54,7 +58,13 @@ class CampaignVerifier:
         if campaign.state is model.CampaignState.ABORTING:
             return campaign, None
         now = self._clock()
-        problem = self._authorization.find_problem(campaign, now)
+        try:
+            problem = self._authorization.find_problem(campaign, now)
+        except exception.SigningKeyError as e:
+            self._record_waits(lease, campaign, f'{_UNVERIFIED}{e}')
+            raise
+        if campaign.waits.startswith(_UNVERIFIED):
+            self._record_waits(lease, campaign, '')
         if problem is not None:
             return campaign, problem
         renewed = (None if campaign.state.is_terminal
@@ -62,3 +72,8 @@ class CampaignVerifier:
         if renewed is not None and self._campaigns.renew_authorization(lease, campaign, renewed):
             campaign = dataclasses.replace(campaign, authorization=renewed)
         return campaign, None
+
+    def _record_waits(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      waits: str) -> None:
+        if waits != campaign.waits:
+            self._campaigns.record_waits(lease, campaign.campaign_id, waits)

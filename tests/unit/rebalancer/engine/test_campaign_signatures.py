@@ -170,7 +170,8 @@ def test_a_campaign_that_no_key_has_signed_is_not_signed_by_a_resume(bench):
         signer.sign_again(bench.campaign, 'ben', bench.now)
 
 
-def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, tmp_path):
+def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, directory,
+                                                                      tmp_path):
     bench.start('ab')
     sign(bench)
     bench.conf.set_override('key_repository', str(tmp_path / 'none'), 'signing')
@@ -178,6 +179,26 @@ def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, tmp
     bench.run_cycles(5)
     assert bench.campaign.state is STATES.RUNNING and bench.reboots == {}
     assert all(service.enabled for service in bench.services.values())
+    assert bench.campaign.waits.startswith('its signature cannot be verified now: ')
+    bench.conf.set_override('key_repository', directory, 'signing')
+    bench.renew_engine()
+    bench.run_cycle()
+    assert bench.campaign.waits == '' and not bench.services['a'].enabled
+    bench.run_cycles(40)
+    assert bench.campaign.state is STATES.DONE
+
+
+def test_keys_that_lack_while_a_host_is_emptied_are_no_reason_any_more(bench, directory, tmp_path):
+    bench.held_moves = True
+    bench.start('a')
+    sign(bench)
+    bench.run_cycles(2)
+    for path in (str(tmp_path / 'none'), directory):
+        bench.conf.set_override('key_repository', path, 'signing')
+        bench.renew_engine()
+        bench.run_cycle()
+        assert bool(bench.campaign.waits) is (path != directory)
+    assert bench.states() == {'a': 'emptying'}
 
 
 def test_without_keys_nothing_is_signed_and_each_campaign_passes():
