@@ -45,8 +45,6 @@ LOG = logging.getLogger(__name__)
 
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
-#: States in which engines begin nothing at a host, and only enable it.
-_GOING_BACK = frozenset({model.CampaignHostState.RETURNING, model.CampaignHostState.WITHDRAWN})
 
 
 class HostService(Protocol):
@@ -159,10 +157,7 @@ class CampaignConductor:
         if campaign is None or problem is None:
             return campaign
         self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
-        left = tuple(host for host in campaign.hosts if host.state in _GOING_BACK)
-        if not left or not campaign.has_own_reason or campaign.scope != lease.scope:
-            return None
-        return dataclasses.replace(campaign, state=model.CampaignState.PAUSED, hosts=left)
+        return campaign_verifier.select_way_back(campaign, lease.scope)
 
     # The hosts that have begun.
 
@@ -204,20 +199,13 @@ class CampaignConductor:
 
     def _poll_program(self, campaign: model.Campaign, host: model.CampaignHost,
                       service: model.Service | None) -> campaign_steps.Command | str:
-        """Return how far the command or the check of a host is; a check begins here.
-
-        It begins only for a host that Nova shows disabled for the campaign: no row of the database
-        alone lets it run.
-        """
+        """Return how far the command or the check of a host is; a check begins here."""
         if host.state is model.CampaignHostState.WORKING:
             if host.worker != self._owner:
                 return campaign_steps.Command.UNKNOWN
             return self._programs.poll_program(_build_key(campaign, host, 'command'))
         group = self._conf.campaign
-        if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
-                or service is None or service.enabled
-                or service.disabled_reason != campaign.reason or not service.up
-                or not campaign_steps.has_reported(service, host)):
+        if not group.check_command or not campaign_steps.may_check(campaign, host, service):
             return campaign_steps.Command.UNKNOWN
         key = _build_key(campaign, host, 'check')
         if self._checked.get(key) == host.since:
@@ -226,10 +214,9 @@ class CampaignConductor:
         if found is campaign_steps.Command.SUCCEEDED:
             self._checked[key] = host.since
         elif found is not campaign_steps.Command.RUNNING:
-            problem = self._programs.start_program(key, group.check_command, host.host,
-                                                    group.check_timeout,
-                                                    **_build_variables(campaign))
-            return problem or found
+            return self._programs.start_program(
+                key, group.check_command, host.host, group.check_timeout,
+                **_build_variables(campaign)) or found
         return found
 
     def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,

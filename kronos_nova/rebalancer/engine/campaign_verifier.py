@@ -25,6 +25,8 @@ from kronos_nova.rebalancer.store import rows as store_rows
 
 #: Beginning of the reason for which a campaign waits for keys.
 _UNVERIFIED = 'its signature cannot be verified now: '
+#: States in which engines begin nothing at a host, and only enable it.
+_GOING_BACK = frozenset({model.CampaignHostState.RETURNING, model.CampaignHostState.WITHDRAWN})
 
 
 class CampaignVerifier:
@@ -77,3 +79,17 @@ class CampaignVerifier:
                       waits: str) -> None:
         if waits != campaign.waits:
             self._campaigns.record_waits(lease, campaign.campaign_id, waits)
+
+
+def select_way_back(campaign: model.Campaign, scope: str) -> model.Campaign | None:
+    """Return a campaign that is not authorized with its hosts that are on their way back.
+
+    Engines enable them: they look for the ID of the campaign in Nova's disabled_reason.
+
+    :param scope: that of the engine.
+    :returns: None if the campaign has no such hosts, or is not one of the scope.
+    """
+    left = tuple(host for host in campaign.hosts if host.state in _GOING_BACK)
+    if not left or not campaign.has_own_reason or campaign.scope != scope:
+        return None
+    return dataclasses.replace(campaign, state=model.CampaignState.PAUSED, hosts=left)

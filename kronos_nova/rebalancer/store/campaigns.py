@@ -259,7 +259,8 @@ class CampaignRepository(transactions.Repository):
         :param command: of the audit row, ``reason``: its reason.
         :param authorization: the new signature; None: the present one stays.
         """
-        signed = {} if authorization is None else {'authorization': authorization}
+        signed: dict[str, str | None] = (
+            {} if authorization is None else {'authorization': authorization})
         if after is model.CampaignState.ABORTING:
             signed = {'authorization': None}  # no row lets engines carry it on again
 
