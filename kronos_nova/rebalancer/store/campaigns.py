@@ -233,6 +233,8 @@ class CampaignRepository(transactions.Repository):
         """
         ending = (model.CampaignState.ABORTED if campaign.state is model.CampaignState.ABORTING
                   else model.CampaignState.DONE)
+        # Nothing holds a campaign that was paused while its last hosts came back.
+        held = {'held_by': '', 'held_because': ''} if ending is model.CampaignState.DONE else {}
 
         def write_end(connection: sa.Connection) -> bool:
             if not _update_campaign(connection, campaign.campaign_id, (campaign.state,), waits=''):
@@ -243,7 +245,7 @@ class CampaignRepository(transactions.Repository):
             return not left and _update_campaign(
                 connection, campaign.campaign_id, (campaign.state,), state=ending.value,
                 ended_at=now, changed_at=self._runner.build_now_clause(), live_scope=None,
-                authorization=None)
+                authorization=None, **held)
         return self._runner.run_under_lease(lease, write_end)
 
     # Orders of operators.
