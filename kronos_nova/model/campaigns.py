@@ -125,6 +125,11 @@ class Campaign:
         return tuple(host.host for host in self.hosts if host.state in states)
 
     @property
+    def has_own_reason(self) -> bool:
+        """True if the reason ends with the campaign's ID, as that of no other campaign does."""
+        return self.reason.endswith(f'{CAMPAIGN_MARK}{self.campaign_id}]')
+
+    @property
     def begun_hosts(self) -> tuple[CampaignHost, ...]:
         """Hosts that are disabled for the campaign, or may be."""
         return tuple(host for host in self.hosts if host.state.is_begun)

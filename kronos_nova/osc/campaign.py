@@ -28,6 +28,8 @@ from kronos_nova.osc.columns import Column
 from kronos_nova.text import printable
 
 STATES = ('running', 'paused', 'aborting', 'done', 'aborted')
+#: States of hosts that take no order any more: another campaign may have them.
+_OVER = ('done', 'skipped')
 
 
 def _format_hosts(campaign: Mapping[str, Any], style: columns.Style) -> columns.Cell:
@@ -309,13 +311,13 @@ def _find_campaign(rebalance: client.RebalanceClient, args: argparse.Namespace) 
 
 
 def _find_host_campaign(rebalance: client.RebalanceClient, host: str) -> str:
-    """Return the UUID of the campaign that goes on and has a host.
+    """Return the UUID of the campaign that goes on and has a host, which is not over there.
 
     :raises CommandError: none has.
     """
     for campaign in _list_live_campaigns(rebalance, None):
         shown = rebalance.send('GET', f'/v1/campaigns/{campaign["id"]}')
-        if any(row['host'] == host for row in shown['hosts']):
+        if any(row['host'] == host and row['state'] not in _OVER for row in shown['hosts']):
             return str(campaign['id'])
     raise exceptions.CommandError(
         f'<host>: no campaign that goes on has the host {printable.format_printable(host)}; '

@@ -30,9 +30,9 @@ _BEGINNING = re.compile(
 
 
 def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str:
-    """Return the UUID of a plan or task.
+    """Return the UUID of a plan, task or campaign.
 
-    :param kind: ``plan`` or ``task``.
+    :param kind: ``plan``, ``task`` or ``campaign``.
     :param reference: its UUID, or the beginning that no other one has.
     :raises CommandError: no ID begins so, or several do.
     """

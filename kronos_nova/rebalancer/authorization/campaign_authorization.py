@@ -57,23 +57,26 @@ class CampaignAuthorization:
         return '' if self._keys is None else _sign_claims(self._keys, {
             'sub': person, 'campaign': _digest_campaign(campaign)}, now)
 
-    def sign_again(self, campaign: model.Campaign, person: str, now: float) -> str:
+    def sign_again(self, campaign: model.Campaign, person: str, now: float) -> str | None:
         """Return a new authorization of a campaign that a key has signed before.
+
+        None without keys: the one that the campaign has stays.
 
         A signature that has ended is good enough: the person answers for the campaign.
 
         :raises ConflictError: no key has signed it so.
         :raises SigningKeyError: no key can sign, or the one that has signed is lacking.
         """
-        if self._keys is not None:
-            try:
-                _read_claims(self._keys, campaign)
-            except signatures.SignatureError as e:
-                raise exception.ConflictError(
-                    path='request', field=f'campaign {campaign.campaign_id}',
-                    problem=f'it is not authorized: {e}',
-                    remedy='Abort it and start another one. Find out who can write to the '
-                           'database') from None
+        if self._keys is None:
+            return None
+        try:
+            _read_claims(self._keys, campaign)
+        except signatures.SignatureError as e:
+            raise exception.ConflictError(
+                path='request', field=f'campaign {campaign.campaign_id}',
+                problem=f'it is not authorized: {e}',
+                remedy='Abort it and start another one. Find out who can write to the '
+                       'database') from None
         return self.sign_campaign(campaign, person, now)
 
     def find_problem(self, campaign: model.Campaign, now: float) -> str | None:

@@ -87,11 +87,14 @@ class ComputeService:
         :raises ApiError: Nova refuses the user, or cannot be asked.
         """
         what = 'update compute services'
-        response = self._nova.put(f'/os-services/{uuidutils.generate_uuid()}', what, VERSION,
-                                  {'status': 'enabled'})
+        uuid = uuidutils.generate_uuid()
+        response = self._nova.put(f'/os-services/{uuid}', what, VERSION, {'status': 'enabled'})
         if response.status_code != 404:
             raise api.ApiError('Nova', what, self._nova.describe_refusal(response, POLICY),
                                response.status_code)
+        if uuid not in api.find_error_message(response):
+            raise api.ApiError('Nova', what, 'its address in the catalog answers 404, and not '
+                               'that the service does not exist')
 
     def disable(self, uuid: str, reason: str) -> None:
         """Disable the service, so that Nova schedules nothing there and engines see the reason.

@@ -149,12 +149,15 @@ class CampaignConductor:
             self._go_on(lease, campaign, outcome, settings, now)
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
-        """Return the live campaign of the scope; None: engines may carry no campaign on."""
+        """Return the live campaign of the scope; None: engines may carry no campaign on.
+
+        One that is not authorized pauses, and has only its hosts that are on their way back.
+        """
         campaign, problem = self._verifier.find_campaign(lease)
-        if campaign is not None and problem is not None:
-            self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
-            return None
-        return campaign
+        if campaign is None or problem is None:
+            return campaign
+        self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
+        return campaign_verifier.select_way_back(campaign, lease.scope)
 
     # The hosts that have begun.
 
@@ -202,9 +205,7 @@ class CampaignConductor:
                 return campaign_steps.Command.UNKNOWN
             return self._programs.poll_program(_build_key(campaign, host, 'command'))
         group = self._conf.campaign
-        if (host.state is not model.CampaignHostState.RETURNING or not group.check_command
-                or service is None or not service.up
-                or not campaign_steps.has_reported(service, host)):
+        if not group.check_command or not campaign_steps.may_check(campaign, host, service):
             return campaign_steps.Command.UNKNOWN
         key = _build_key(campaign, host, 'check')
         if self._checked.get(key) == host.since:
@@ -213,9 +214,9 @@ class CampaignConductor:
         if found is campaign_steps.Command.SUCCEEDED:
             self._checked[key] = host.since
         elif found is not campaign_steps.Command.RUNNING:
-            problem = self._programs.start_program(key, group.check_command, host.host,
-                                           group.check_timeout, **_build_variables(campaign))
-            return problem or found
+            return self._programs.start_program(
+                key, group.check_command, host.host, group.check_timeout,
+                **_build_variables(campaign)) or found
         return found
 
     def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,

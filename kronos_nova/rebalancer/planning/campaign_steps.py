@@ -205,7 +205,7 @@ def _judge_returning(host: model.CampaignHost, service: model.Service, reading: 
     waits = None
     if not service.up:
         waits = 'its nova-compute is down'
-    elif not has_reported(service, host):
+    elif not _has_reported(service, host):
         waits = 'its nova-compute has not reported since the work ended'
     elif settings.has_check and reading.command is not Command.SUCCEEDED:
         waits = ('the check has not ended' if isinstance(reading.command, Command) else
@@ -219,7 +219,18 @@ def _judge_returning(host: model.CampaignHost, service: model.Service, reading: 
         'kronos campaign resume goes on once it is back'))
 
 
-def has_reported(service: model.Service, host: model.CampaignHost) -> bool:
+def may_check(campaign: model.Campaign, host: model.CampaignHost,
+              service: model.Service | None) -> bool:
+    """Return whether the check may run for a host.
+
+    No row of the database alone lets it run: Nova must show the host disabled for the campaign.
+    """
+    return (host.state is model.CampaignHostState.RETURNING and service is not None
+            and not service.enabled and service.disabled_reason == campaign.reason
+            and service.up and _has_reported(service, host))
+
+
+def _has_reported(service: model.Service, host: model.CampaignHost) -> bool:
     """Return whether a nova-compute has reported since the state of its host began.
 
     Nova shows a service as up for service_down_time after it has gone.

@@ -158,7 +158,7 @@ class CampaignRepository(transactions.Repository):
         """
         def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
             if not _hold_running(connection, campaign_id, opened=opened, waits='',
-                                 changed_at=now):
+                                 changed_at=self._runner.build_now_clause()):
                 return []
             _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
                           state=model.CampaignHostState.EMPTYING.value, since=now,
@@ -178,7 +178,8 @@ class CampaignRepository(transactions.Repository):
         :raises LeaseLost: nothing was written.
         """
         return self._runner.run_under_lease(lease, lambda c: (
-            _hold_running(c, campaign_id, changed_at=now) and _update_host(
+            _hold_running(c, campaign_id, changed_at=self._runner.build_now_clause())
+            and _update_host(
                 c, campaign_id, host, (model.CampaignHostState.HELD,),
                 state=model.CampaignHostState.WORKING.value, since=now, worker=worker, detail='')))
 
@@ -232,6 +233,8 @@ class CampaignRepository(transactions.Repository):
         """
         ending = (model.CampaignState.ABORTED if campaign.state is model.CampaignState.ABORTING
                   else model.CampaignState.DONE)
+        # Nothing holds a campaign that was paused while its last hosts came back.
+        held = {'held_by': '', 'held_because': ''} if ending is model.CampaignState.DONE else {}
 
         def write_end(connection: sa.Connection) -> bool:
             if not _update_campaign(connection, campaign.campaign_id, (campaign.state,), waits=''):
@@ -241,7 +244,8 @@ class CampaignRepository(transactions.Repository):
                     state.value for state in model.CampaignHostState if state.is_over])))
             return not left and _update_campaign(
                 connection, campaign.campaign_id, (campaign.state,), state=ending.value,
-                ended_at=now, changed_at=now, live_scope=None)
+                ended_at=now, changed_at=self._runner.build_now_clause(), live_scope=None,
+                authorization=None, **held)
         return self._runner.run_under_lease(lease, write_end)
 
     # Orders of operators.
@@ -257,7 +261,10 @@ class CampaignRepository(transactions.Repository):
         :param command: of the audit row, ``reason``: its reason.
         :param authorization: the new signature; None: the present one stays.
         """
-        signed = {} if authorization is None else {'authorization': authorization}
+        signed: dict[str, str | None] = (
+            {} if authorization is None else {'authorization': authorization})
+        if after is model.CampaignState.ABORTING:
+            signed = {'authorization': None}  # no row lets engines carry it on again
 
         def write_state(connection: sa.Connection) -> bool:
             now = self._read_now(connection)

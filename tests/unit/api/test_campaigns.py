@@ -37,7 +37,11 @@ class Answers(dict):
 
     def __missing__(self, key):
         assert key.startswith('PUT /os-services/')
-        return [self['probe']]
+        status, document = self['probe']
+        if status == 404 and 'itemNotFound' in document:
+            document = {'itemNotFound': {
+                'message': f'Service {key.rsplit("/", 1)[-1]} could not be found.'}}
+        return [(status, document)]
 
 
 def list_services(**reasons):
@@ -48,7 +52,7 @@ def list_services(**reasons):
 @pytest.fixture
 def nova():
     """Nova as the user sees it: d is disabled, and the user may update services."""
-    answers = Answers(probe=(404, {'itemNotFound': {'message': 'not found'}}))
+    answers = Answers(probe=(404, {'itemNotFound': {}}))
     answers['GET /os-services'] = [list_services(d='new disks')]
     with served.serving(answers) as nova:
         nova.connection.close = lambda: None
@@ -101,6 +105,17 @@ def test_aggregate_names_the_hosts(person, nova, store, publisher):
     status, started = start(person, (), aggregate='blue', force=True, together=1)
     assert status == 200, started
     assert {host['host'] for host in started['campaign']['hosts']} == set('abcd')
+
+
+def test_a_404_that_is_not_nova_s_is_no_permission(person, nova, store, publisher):
+    nova.answers['probe'] = (404, {'error': {'message': 'The resource could not be found.'}})
+    campaign_id = save(store, a='held')
+    for path, body in (('', {'hosts': ['a'], 'reason': 'x'}),
+                       (f'/{campaign_id}/skip', {'host': 'blue-a'})):
+        status, document = person.send('POST', f'/v1/campaigns{path}', json=body)
+        assert (status, document['errors'][0]['code']) == (503, 'kronos.nova.unavailable')
+    assert [row.state for row in store.campaigns.find_campaign(campaign_id).hosts] == ['held']
+    assert len(store.campaigns.list_live_campaigns()) == 1
 
 
 @pytest.mark.parametrize('order', ORDERS)
@@ -256,9 +271,9 @@ def test_filters_choose_campaigns(client, store):
     assert (row['migrations_left'], row['expected_seconds_left']) == (5, 50.0)
 
 
-@pytest.mark.parametrize('change', ['pause', 'skip', 'engine', 'waits', 'end'])
+@pytest.mark.parametrize('change', ['pause', 'skip', 'engine', 'waits', 'step', 'work', 'end'])
 def test_changes_since_shows_each_change(client, store, monkeypatch, change):
-    campaign_id = save(store, a='held' if change != 'end' else 'done')
+    campaign_id = save(store, a={'end': 'done', 'step': 'to-come'}.get(change, 'held'))
     campaign = store.campaigns.find_campaign(campaign_id)
     since = store.now() + 50
     text = datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat()
@@ -280,8 +295,14 @@ def test_changes_since_shows_each_change(client, store, monkeypatch, change):
             store.campaigns.change_host(lease, campaign_id, campaign.hosts[0], detail='x')
         elif change == 'waits':
             store.campaigns.record_waits(lease, campaign_id, 'x')
+        # An engine may have read the time long before it writes.
+        elif change == 'step':
+            assert store.campaigns.begin_step(lease, campaign_id, ['blue-a'], opened=False,
+                                              now=since - 40)
+        elif change == 'work':
+            assert store.campaigns.begin_work(lease, campaign_id, 'blue-a', 'engine', since - 40)
         else:
-            assert store.campaigns.end_campaign(lease, campaign, since + 1)
+            assert store.campaigns.end_campaign(lease, campaign, since - 40)
     assert list_ids() == [campaign_id]
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.osc import campaign_waits
+from kronos_nova.rebalancer.store import tables
 from tests.unit.api import test_campaigns
 from tests.unit.api import test_drains
 from tests.unit.osc import test_drain_commands
@@ -104,6 +105,22 @@ def test_orders_find_the_campaign_of_the_host(openstack, nova, store):
         'hosts'][2]['state'] == 'skipped'
     line = openstack.fail('campaign', 'repeat', 'blue-a')
     assert 'blue-a: it is returning' in line and 'kronos.conflict' in line
+
+
+def test_orders_find_the_campaign_in_which_the_host_is_not_over(openstack, nova, store):
+    hosts = [model.CampaignHost('moved', 0, HOSTS.HELD, since=store.now())]
+    wanted = cases.new_id()
+    store.campaigns.create_campaign(model.Campaign(
+        wanted, 'old', f'x [campaign {wanted}]', 1, store.now() - 60, 'ann',
+        hosts=tuple(hosts)), 'x')
+    other = cases.new_id()
+    store.campaigns.create_campaign(model.Campaign(
+        other, 'new', f'x [campaign {other}]', 1, store.now(), 'ann', hosts=(
+            model.CampaignHost('stays', 0, since=store.now()),)), 'x')
+    with store.engine.begin() as connection:
+        connection.execute(tables.campaign_host.insert().values(
+            campaign_id=other, host='moved', position=1, state='skipped', since=0.0, detail=''))
+    assert read_json(openstack, 'campaign', 'done', 'moved')['id'] == wanted
 
 
 def test_list_shows_campaigns_by_state(openstack, nova, store):

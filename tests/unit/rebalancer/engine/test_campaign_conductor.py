@@ -626,3 +626,15 @@ def test_no_death_of_an_engine_reboots_a_host_twice_or_with_instances(seed):
     assert set(states.values()) <= {'done', 'skipped'}
     for host, state in states.items():
         assert bench.reboots[host] == (state == 'done'), host
+
+
+def test_a_campaign_that_ends_while_it_pauses_is_held_by_no_person():
+    bench = campaign_bench.Bench({'a': [], 'spare': []})
+    bench.start('a')
+    bench.run_cycles(4)
+    assert bench.states() == {'a': 'held'}
+    assert bench.set_state([STATES.RUNNING], STATES.PAUSED)
+    bench.reboot_and_say_done('a')
+    bench.run_cycles(4)
+    campaign = bench.campaign
+    assert (campaign.state, campaign.held_by, campaign.held_because) == (STATES.DONE, '', '')

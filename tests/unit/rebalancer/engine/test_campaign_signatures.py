@@ -170,7 +170,8 @@ def test_a_campaign_that_no_key_has_signed_is_not_signed_by_a_resume(bench):
         signer.sign_again(bench.campaign, 'ben', bench.now)
 
 
-def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, tmp_path):
+def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, directory,
+                                                                      tmp_path):
     bench.start('ab')
     sign(bench)
     bench.conf.set_override('key_repository', str(tmp_path / 'none'), 'signing')
@@ -178,6 +179,26 @@ def test_keys_that_cannot_be_read_hold_the_campaign_and_pause_nothing(bench, tmp
     bench.run_cycles(5)
     assert bench.campaign.state is STATES.RUNNING and bench.reboots == {}
     assert all(service.enabled for service in bench.services.values())
+    assert bench.campaign.waits.startswith('its signature cannot be verified now: ')
+    bench.conf.set_override('key_repository', directory, 'signing')
+    bench.renew_engine()
+    bench.run_cycle()
+    assert bench.campaign.waits == '' and not bench.services['a'].enabled
+    bench.run_cycles(40)
+    assert bench.campaign.state is STATES.DONE
+
+
+def test_keys_that_lack_while_a_host_is_emptied_are_no_reason_any_more(bench, directory, tmp_path):
+    bench.held_moves = True
+    bench.start('a')
+    sign(bench)
+    bench.run_cycles(2)
+    for path in (str(tmp_path / 'none'), directory):
+        bench.conf.set_override('key_repository', path, 'signing')
+        bench.renew_engine()
+        bench.run_cycle()
+        assert bool(bench.campaign.waits) is (path != directory)
+    assert bench.states() == {'a': 'emptying'}
 
 
 def test_without_keys_nothing_is_signed_and_each_campaign_passes():
@@ -186,5 +207,92 @@ def test_without_keys_nothing_is_signed_and_each_campaign_passes():
         'id', 'blue', 'x [campaign id]', 1, 0.0, 'ann'), hosts=(model.CampaignHost('a', 0),))
     assert plain.sign_campaign(campaign, 'ann', 0.0) == ''
     assert plain.find_problem(campaign, 9e9) is None
-    assert plain.sign_again(campaign, 'ann', 0.0) == ''
+    assert plain.sign_again(campaign, 'ann', 0.0) is None
     assert plain.renew_signature(campaign, 9e9) is None
+
+
+def write_host(bench, host, **columns):
+    """Write columns of a host as a thief of the database's password does."""
+    table = tables.campaign_host
+    with bench.store.engine.begin() as connection:
+        connection.execute(table.update().where(table.c.host == host).values(columns))
+
+
+@pytest.mark.parametrize('state', ['running', 'paused', 'aborting'])
+def test_a_row_lets_the_check_run_for_no_host_that_nova_shows_enabled(bench, state):
+    bench.conf.set_override('check_command', 'check', 'campaign')
+    bench.start('ab')
+    write_row(bench, state=state)
+    write_host(bench, 'a', state='returning')
+    bench.run_cycles(5)
+    assert not any(key.startswith('check') for key in bench.running)
+
+
+def test_the_check_runs_once_for_a_host_that_comes_back(bench):
+    bench.conf.set_override('check_command', 'check', 'campaign')
+    bench.start('a')
+    sign(bench)
+    bench.run_cycles(20)
+    assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1}
+    assert [key for key in bench.running if key.startswith('check')] == [
+        f'check {bench.campaign.campaign_id} a']
+
+
+@pytest.mark.parametrize('state', ['withdrawn', 'returning'])
+def test_hosts_on_their_way_back_are_enabled_without_a_signature(bench, state):
+    bench.start('ab')
+    reason = bench.campaign.reason
+    write_host(bench, 'a', state=state, since=bench.now)
+    bench.set_service('a', status='disabled', disabled_reason=reason)
+    bench.run_cycles(10)
+    assert bench.campaign.state is STATES.PAUSED and bench.services['a'].enabled
+    assert bench.states() == {'a': {'withdrawn': 'skipped', 'returning': 'done'}[state],
+                              'b': 'to-come'}
+    assert bench.services['b'].enabled and bench.reboots == {}
+
+
+def test_a_campaign_of_another_scope_is_not_carried_out(bench):
+    bench.start('a')
+    sign(bench)
+    signer = campaign_authorization.make_authorization(bench.conf)
+    moved = dataclasses.replace(bench.campaign, scope='other')
+    write_row(bench, scope='other', authorization=signer.sign_campaign(moved, 'ann', bench.now))
+    bench.run_cycles(10)
+    assert bench.reboots == {} and bench.services['a'].enabled
+    assert bench.campaign.held_because == 'it is not authorized: it is one of scope other'
+
+
+def test_an_engine_does_not_renew_the_signature_of_a_campaign_that_is_over(bench):
+    bench.start('ab')
+    sign(bench, state='done')
+    first = bench.campaign.authorization
+    bench.run_cycle(7200.0)
+    assert bench.campaign.authorization == first
+
+
+@pytest.mark.parametrize('aborted', [True, False])
+def test_a_campaign_that_is_over_or_aborted_has_no_signature_left(bench, aborted):
+    bench.start('a')
+    sign(bench)
+    if aborted:
+        bench.set_state([STATES.RUNNING], STATES.ABORTING)
+        assert bench.campaign.authorization == ''
+    bench.run_cycles(20)
+    assert bench.campaign.state.is_terminal and bench.campaign.authorization == ''
+    write_row(bench, state='running', live_scope=model.UNASSIGNED)
+    write_host(bench, 'a', state='to-come')
+    bench.reboots.clear()
+    bench.run_cycles(10)
+    assert bench.reboots == {} and bench.campaign.state is STATES.PAUSED
+
+
+def test_a_resume_where_no_keys_are_set_leaves_the_signature(bench):
+    bench.start('a')
+    sign(bench)
+    bench.set_state([STATES.RUNNING], STATES.PAUSED)
+    plain = campaign_authorization.CampaignAuthorization(None)
+    assert bench.store.campaigns.order_state(
+        bench.campaign.campaign_id, [STATES.PAUSED], STATES.RUNNING, command='campaign resumed',
+        by='ben', reason='', authorization=plain.sign_again(bench.campaign, 'ben', bench.now))
+    bench.run_cycles(20)
+    assert bench.campaign.state is STATES.DONE and bench.reboots == {'a': 1}
