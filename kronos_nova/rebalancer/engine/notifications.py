@@ -283,7 +283,8 @@ class SchedulerPublisher:
         now = self._clock()
         try:
             draining = self._store.plans.list_draining_hosts()
-            history = self._store.history.read_history(model.UNASSIGNED, now)
+            history = self._store.history.read_history(model.UNASSIGNED, now,
+                                                        late_drains=False)
             cluster = dataclasses.replace(
                 cluster, flights=cluster.flights + self._store.tasks.list_in_flight_moves(DECIDED))
         except exception.StoreError as e:

@@ -307,7 +307,9 @@ class ScopePlanner:
         :param window: the longest look-back of the queries, in seconds.
         """
         scope = cluster.scope
-        history = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
+        history = self._store.history.read_history(
+            scope, now, metric_lag.compute_retention(window),
+            late_drains=self._conf.engine.drain_offline != model.OfflineDrains.NEVER)
         records = self._store.history.read_contract_records(cluster, now)
         held = (history.paused or engine_conf.find_freeze_reason(self._conf, now)
                 or self._find_wrong_clock())

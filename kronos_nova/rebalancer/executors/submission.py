@@ -165,7 +165,9 @@ class TaskSubmission:
             slotless=frozenset(row.task.instance_uuid for row in other_rows if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
-                self._store.history.read_history(task.aggregate, now), cooling={},
+                self._store.history.read_history(
+                    task.aggregate, now, late_drains=task.phase is model.Phase.EVACUATE),
+                cooling={},
                 # All its moves: the contract is not read yet.
                 move_times=self._store.history.read_move_times(
                     {task.instance_uuid: int(now)}, now),

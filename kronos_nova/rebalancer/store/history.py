@@ -41,12 +41,15 @@ class HistoryRepository(transactions.Repository):
     """The history of scopes: it is read for a plan, and purged when it is old."""
 
     def read_history(self, scope: str, now: float,
-                     remembered: float = metric_lag.REMEMBERED) -> model.MoveHistory:
+                     remembered: float = metric_lag.REMEMBERED, *,
+                     late_drains: bool = True) -> model.MoveHistory:
         """Return the scope's history; cooldowns, quarantine and completed moves are cloud-wide.
 
         :param remembered: seconds that completed moves go back.
+        :param late_drains: read them, too: the ends of a week have to be looked through.
         """
-        return self._runner.run_read(lambda c: plans.read_history(c, scope, now, remembered))
+        return self._runner.run_read(
+            lambda c: plans.read_history(c, scope, now, remembered, late_drains))
 
     def read_contract_records(self, cluster: model.Cluster, now: float) -> model.ContractRecords:
         """Return the moves and the notices that contracts of instances count.

@@ -250,7 +250,7 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
 
 
 def read_history(connection: sa.Connection, scope: str, now: float,
-                 remembered: float) -> model.MoveHistory:
+                 remembered: float, with_late_drains: bool) -> model.MoveHistory:
     cooling = connection.execute(*_select_cooldowns(now)).all()
     quarantines = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
@@ -268,7 +268,7 @@ def read_history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
-        late_drains=late_drains.map_late_drains(connection, now, {
+        late_drains={} if not with_late_drains else late_drains.map_late_drains(connection, now, {
             row.name: row.reason for row in quarantines if row.kind == INSTANCE}),
         campaign_hosts=campaign_stats.list_closed_hosts(connection, scope),
         # A day may have thousands: no more of each is read than planning and snapshots need.

@@ -41,6 +41,11 @@ def read(store, now=NOW, scope='blue'):
     return store.history.read_history(scope, now).late_drains
 
 
+def test_late_drains_are_read_only_where_they_matter(store):
+    end(store, NOW)
+    assert store.history.read_history('blue', NOW, late_drains=False).late_drains == {}
+
+
 def test_late_drains_are_known_in_each_scope_for_a_week(store):
     uuid = end(store, NOW)
     assert read(store) == read(store, scope='green') == {uuid: 'h1'}
