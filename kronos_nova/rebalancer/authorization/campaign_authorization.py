@@ -28,6 +28,7 @@ from oslo_config import cfg
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.authorization import signatures
 
@@ -93,7 +94,7 @@ class CampaignAuthorization:
             return str(e)
         if now > claims['exp'] + signatures.CLOCK_SECONDS:
             return ('its signature has ended: no engine has carried it on for '
-                    f'{LASTING / 86400:.0f} days')
+                    + plurals.count_noun(round(LASTING / 86400), 'day'))
         return None
 
     def renew_signature(self, campaign: model.Campaign, now: float) -> str | None:

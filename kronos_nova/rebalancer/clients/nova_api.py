@@ -180,10 +180,11 @@ class NovaApi:
         params = {} if since is None else {'changes-since': _format_time(since)}
         instances, deleted, has_unknown = {}, set(), False
         for data in self._list_servers('servers', params):
-            if data.get('status') == model.UNKNOWN:
+            status = data.get('status')
+            if status == model.UNKNOWN:
                 has_unknown = True
-            elif data.get('status') in nova_records.DELETED:
-                deleted.add(str(data['id']))
+            elif isinstance(status, str) and status in nova_records.DELETED:
+                deleted.add(records.JsonRecord('Nova', 'server', data).read_identity('id'))
             else:
                 instance = nova_records.parse_instance(data, self._disruption, shared)
                 instances[instance.uuid] = instance

@@ -135,6 +135,16 @@ def read(reads, made):
                 sound(value)
 
 
+@pytest.mark.parametrize('server', [
+    {'id': VM, 'status': ['ACTIVE']}, {'id': VM, 'status': {'a': 1}}, {'status': 'DELETED'},
+    {'status': 'SOFT_DELETED', 'id': 7}])
+def test_server_of_a_wrong_kind_in_the_list_is_an_error_of_nova(server):
+    nova = nova_api.NovaApi(connection({**NOVA, '/servers/detail': {'servers': [server]}}),
+                            server_constraints.DisruptionSettings('stay', 'stay'))
+    with pytest.raises(api.ApiError):
+        nova.list_servers()
+
+
 @junk.examples(150)
 @hypothesis.given(junk.spoiled(NOVA))
 def test_nothing_that_nova_says_causes_another_error(document):
