@@ -29,20 +29,13 @@ from kronos_nova.text import progress
 LIVE = ('running', 'paused', 'aborting')
 #: Seconds between two looks.
 INTERVAL = 10.0
-_PATIENCE = 7 * 86400.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--wait``, ``--watch`` and ``--timeout``."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument('--wait', action='store_true',
-                       help='Wait until the campaign has ended; exit with 1 unless it is done.')
-    group.add_argument('--watch', action='store_true',
-                       help='As --wait, and write each change of a host on standard error.')
-    parser.add_argument('--timeout', metavar='<duration>', type=command.parse_duration,
-                        default=_PATIENCE,
-                        help='With --wait and --watch: give up after so long, as 90, 30m or 2h '
-                             '(default: 7d). The campaign goes on.')
+    command.add_wait_options(
+        parser, 'the campaign has ended; exit with 1 unless it is done', ' of a host', '7d',
+        'The campaign goes on.')
 
 
 def wait_for_campaign(rebalance: client.RebalanceClient, campaign_id: str,

@@ -169,6 +169,25 @@ def add_reason(parser: argparse.ArgumentParser, required: bool = True) -> None:
                         help='Why; it is kept with your name.')
 
 
+def add_wait_options(parser: argparse.ArgumentParser, end: str, change: str, patience: str,
+                     rest: str) -> None:
+    """Add ``--wait``, ``--watch`` and ``--timeout``.
+
+    :param end: completes "Wait until".
+    :param change: completes "write each change".
+    :param patience: the default of ``--timeout``, as an operator writes it.
+    :param rest: a sentence on what happens after that.
+    """
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument('--wait', action='store_true', help=f'Wait until {end}.')
+    group.add_argument('--watch', action='store_true',
+                       help=f'As --wait, and write each change{change} on standard error.')
+    parser.add_argument('--timeout', metavar='<duration>', type=parse_duration,
+                        default=parse_duration(patience),
+                        help='With --wait and --watch: give up after so long, as 90, 30m or 2h '
+                             f'(default: {patience}). {rest}')
+
+
 def parse_limit(text: str) -> int:
     """Read how many rows a list has at most."""
     if not text.isdecimal() or int(text) < 1:

@@ -34,20 +34,13 @@ TERMINAL = ('completed', 'failed', 'cancelled')
 POLL_INTERVAL = 2.0
 #: Longest time without a question, in seconds, although no event came.
 _QUIET = 60.0
-_PATIENCE = 3600.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--wait``, ``--watch`` and ``--timeout``."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument('--wait', action='store_true',
-                       help='Wait until the tasks are over; exit with 1 unless all are completed.')
-    group.add_argument('--watch', action='store_true',
-                       help='As --wait, and write each change on standard error.')
-    parser.add_argument('--timeout', metavar='<duration>', type=command.parse_duration,
-                        default=_PATIENCE,
-                        help='With --wait and --watch: give up after so long, as 90, 30m or 2h '
-                             '(default: 1h). The tasks go on.')
+    command.add_wait_options(
+        parser, 'the tasks are over; exit with 1 unless all are completed', '', '1h',
+        'The tasks go on.')
 
 
 class TaskChanges:

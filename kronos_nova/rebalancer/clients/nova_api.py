@@ -180,10 +180,9 @@ class NovaApi:
         params = {} if since is None else {'changes-since': _format_time(since)}
         instances, deleted, has_unknown = {}, set(), False
         for data in self._list_servers('servers', params):
-            status = data.get('status')
-            if status == model.UNKNOWN:
+            if data.get('status') == model.UNKNOWN:
                 has_unknown = True
-            elif isinstance(status, str) and status in nova_records.DELETED:
+            elif nova_records.is_deleted(data):
                 deleted.add(records.JsonRecord('Nova', 'server', data).read_identity('id'))
             else:
                 instance = nova_records.parse_instance(data, self._disruption, shared)

@@ -174,6 +174,12 @@ def parse_server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
+def is_deleted(data: Mapping[str, Any]) -> bool:
+    """Return whether a server of /servers is deleted, as far as its status can be read."""
+    status = data.get('status')
+    return isinstance(status, str) and status in DELETED
+
+
 def parse_instance(data: Mapping[str, Any],
                    disruption: server_constraints.DisruptionSettings = server_constraints.NOWHERE,
                    shared: server_constraints.SharedMappings | None = None) -> model.Instance:

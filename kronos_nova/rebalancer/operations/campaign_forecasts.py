@@ -182,15 +182,15 @@ def find_step(cloud: supposed_clouds.SupposedCloud, candidates: Sequence[str],
     for host, closed, helpers in _list_tries(cloud, [*first, *candidates], to_come):
         if tries and is_over():
             return None
-        found = supposed_clouds.empty_hosts(cloud, [host], closed, is_over if tries else _never,
-                                            helpers)
+        found = supposed_clouds.empty_hosts(
+            cloud, [host], closed, is_over if tries else _is_never_over, helpers)
         if found is not None:
             return found
         tries += 1
     return None
 
 
-def _never() -> bool:
+def _is_never_over() -> bool:
     return False
 
 

@@ -12,8 +12,8 @@
 
 """The instances that could leave a host so that another instance fits there, by claims. Pure.
 
-It narrows a search down and judges nothing: a class that the root provider of a host does not have
-is no limit here, and the other rules are not read.
+It narrows a search down and judges nothing: a class that the root provider of a host does not have,
+or that the options do not enforce, is no limit here, and the other rules are not read.
 """
 
 from collections.abc import Collection
@@ -23,6 +23,7 @@ import copy
 import numpy as np
 
 from kronos_nova import model
+from kronos_nova.constraints import occupancy
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Instances that are named for one that needs room, the smallest first; a search tries fewer.
@@ -32,7 +33,7 @@ MOST = 128
 class ClaimTable:
     """Claims of all instances, and free room of all hosts, as arrays that follow each move."""
 
-    def __init__(self, cluster: model.Cluster) -> None:
+    def __init__(self, cluster: model.Cluster, options: model.PlanningOptions) -> None:
         self._hosts = {host: number for number, host in enumerate(cluster.hosts)}
         instances = [i for i in cluster.instances.values() if i.host in self._hosts]
         self._uuids = [i.uuid for i in instances]
@@ -40,7 +41,10 @@ class ClaimTable:
         self._place = arrays.make_int_array(self._hosts[i.host] for i in instances)
         self._size = arrays.make_float_array(i.memory_mb for i in instances)
         classes = sorted({name for host in cluster.hosts.values() if host.provider is not None
-                          for name in host.provider.inventories})
+                          for name in host.provider.inventories
+                          if options.enforce_placement_claims
+                          and (name != occupancy.DISK
+                               or options.enforce_placement_disk is not False)})
         self._claims = np.array([[i.claims.get(name, 0) for i in instances] for name in classes],
                                 dtype=float).reshape(len(classes), len(instances))
         self._free = np.array([[_count_free(host, name) for host in cluster.hosts.values()]

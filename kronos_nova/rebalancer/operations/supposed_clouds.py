@@ -97,7 +97,7 @@ class SupposedCloud:
             if instance.host in request.cluster.hosts:
                 self._holdings.place_instance(uuid, instance.host)
         self._residents = {host: frozenset(uuids) for host, uuids in residents.items()}
-        self._claims = room_makers.ClaimTable(request.cluster)
+        self._claims = room_makers.ClaimTable(request.cluster, request.options)
         #: Plans depend on the order of instances: it must not be that of a set.
         self._positions = {uuid: n for n, uuid in enumerate(request.cluster.instances)}
         self._counted = contracts.map_counted_seconds(request.cluster)

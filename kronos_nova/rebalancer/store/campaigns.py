@@ -129,9 +129,10 @@ class CampaignRepository(transactions.Repository):
 
         Purged tasks are not counted.
         """
+        named = _campaign.c.campaign_id.in_(sorted(campaign_ids))
         return self._runner.run_read(lambda c: {
-            row.campaign_id: row.number for row in c.execute(
-                campaign_stats.select_migrations().where(_campaign.c.campaign_id.in_(sorted(campaign_ids))))
+            row.campaign_id: row.number
+            for row in c.execute(campaign_stats.select_migrations().where(named))
         } if campaign_ids else {})
 
     def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[model.Campaign, str]]:
