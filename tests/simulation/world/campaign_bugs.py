@@ -140,7 +140,7 @@ def withdrawn_for_ever(patch: Patch) -> None:
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'A command begins before the database says so': (0, 'rebooted_once'),
-    'No engine looks whether a host is empty': (6, 'reboots_are_empty'),
+    'No engine looks whether a host is empty': (12, 'reboots_are_empty'),
     'A host is enabled before it is back': (1, 'enabled_when_back'),
     'An abort forgets a disabled host, and no engine looks for it': (3, 'no_host_stays_disabled'),
     'No engine enables a host that a late request has disabled': (3, 'no_host_stays_disabled'),
