@@ -99,17 +99,24 @@ class MariaDB:
         self._root = ['--user=root'] if os.geteuid() == 0 else []
         self._server = None
         self.port = free_ports.reserve_port()
-        subprocess.run(
+        # A server that starts, also one that installs, deletes the temporary tables of others
+        # that share its directory for them.
+        self._temporary = directory / 'mariadb-temporary'
+        self._temporary.mkdir()
+        done = subprocess.run(
             [install, '--no-defaults', f'--datadir={self._data}', '--skip-test-db',
-             '--auth-root-authentication-method=normal', *self._root],
-            check=True, capture_output=True, timeout=300)
+             '--auth-root-authentication-method=normal', f'--tmpdir={self._temporary}',
+             *self._root],
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors='replace', timeout=300)
+        if done.returncode:
+            pytest.fail(f'{install} ended with status {done.returncode}: {done.stdout[-3000:]}')
 
     def start(self):
         data = self._data
         self._server = Server(
             [self._daemon, '--no-defaults', f'--datadir={data}', f'--socket={data}/s',
-             # Another server that starts deletes temporary tables of a shared directory.
-             f'--port={self.port}', '--bind-address=127.0.0.1', f'--tmpdir={data}',
+             f'--port={self.port}', '--bind-address=127.0.0.1', f'--tmpdir={self._temporary}',
              '--innodb-flush-log-at-trx-commit=2', f'--pid-file={data}/pid', *self._root],
             self._log)
         self._server.wait_for(lambda: self._connect().close())

@@ -21,6 +21,9 @@ from tools.cloud.run import effective_user_is_root
 from tools.cloud.run import Run
 
 USER, PASSWORD = 'openstack', 'sandbox'
+#: A server that starts, also one that installs, deletes the temporary tables of others that share
+#: its directory for them.
+TEMPORARY = '--tmpdir={}'
 
 
 def install(run: Run) -> None:
@@ -33,6 +36,7 @@ def install(run: Run) -> None:
             f'--datadir={run.layout.data}/mariadb',
             '--auth-root-authentication-method=normal',
             '--skip-test-db',
+            TEMPORARY.format(run.layout.data),
             *(['--user=root'] if effective_user_is_root() else []),
         ],
     )()
@@ -50,8 +54,7 @@ def start(run: Run) -> None:
             f'--datadir={run.layout.data}/mariadb',
             f'--socket={run.layout.database_socket}',
             f'--pid-file={run.layout.data}/mariadb.pid',
-            # Two servers that share one remove each other's temporary tables.
-            f'--tmpdir={run.layout.data}',
+            TEMPORARY.format(run.layout.data),
             '--bind-address=127.0.0.1',
             f'--port={run.ports["mariadb"]}',
             '--skip-name-resolve',
