@@ -180,7 +180,7 @@ def read_scope(session: sessions.DatabaseSession, cache: published_cloud.Reading
 def _find_reading(session: sessions.DatabaseSession, cache: published_cloud.ReadingCache,
                   scope: str) -> live_section.ScopeReading | None:
     try:
-        readings = cache.list_readings(session.store)
+        readings = cache.list_readings(session.store, scope)
     except exception.ReadingMissingError:
         return None
     for reading in readings:

@@ -240,10 +240,10 @@ class ReadingCache:
     """The newest readings, decoded, for all threads of a process.
 
     A thread decodes a new version, while requests get the one before. Only the first requests of a
-    process wait.
+    process wait, and the first ones for a scope that has had no reading before.
 
     :param clock: seconds since the epoch.
-    :param first_wait: seconds that a request waits for the first reading.
+    :param first_wait: seconds that a request waits for the first reading, of all or of a scope.
     :param after_load: called after each decoding.
     """
 
@@ -264,15 +264,18 @@ class ReadingCache:
         self._checked_at = -math.inf
         self._differing: frozenset[str] = frozenset()
 
-    def list_readings(self, store: store_api.Store) -> Sequence[PublishedReading]:
+    def list_readings(self, store: store_api.Store,
+                      scope: str | None = None) -> Sequence[PublishedReading]:
         """Return the newest readings, the latest first.
 
+        :param scope: wait until its first reading is decoded, where an engine has published one.
         :raises ReadingMissingError: no engine has published a reading, or the first one of this
             process is still being decoded.
         :raises SnapshotError: the newest version cannot be decoded.
         :raises StoreError: the database cannot be read.
         """
-        if self._held and time.monotonic() - self._checked_at < CHECK_SECONDS:
+        lately = time.monotonic() - self._checked_at < CHECK_SECONDS
+        if lately and self._held and self._has_scope(scope):
             return self._held
         versions = store.readings.list_versions()
         if not versions:
@@ -291,14 +294,19 @@ class ReadingCache:
                 self._loading, self._error = True, None
                 threading.Thread(target=self._load, args=(store,), daemon=True,
                                  name='kronos-readings').start()
-            if not self._held and not self._changed.wait_for(
-                    lambda: bool(self._held or self._error), self._first_wait):
+            lacking = scope if scope in {row.scope for row in versions} else None
+            if not self._changed.wait_for(
+                    lambda: not self._loading or bool(self._held) and self._has_scope(lacking),
+                    self._first_wait) and not self._held:
                 raise exception.ReadingMissingError(
                     path='database', field='reading', problem='the reading of the cloud is still '
                     'being decoded', remedy='Try again later')
             if self._error is not None and not self._held:
                 raise self._error
             return self._held
+
+    def _has_scope(self, scope: str | None) -> bool:
+        return scope is None or any(scope in reading.scopes for reading in self._held)
 
     def _load(self, store: store_api.Store) -> None:
         """Decode the newest versions in a thread of its own."""

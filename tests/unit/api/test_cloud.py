@@ -12,15 +12,18 @@
 """Hosts and instances that a real cycle has published, and the states without a usable reading."""
 
 import dataclasses
+import threading
 import time
 
 import pytest
 import sqlalchemy as sa
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.store import tables
 from tests.scenarios import loader
 from tests.unit.api import published
+from tests.unit.rebalancer.store import cases
 
 
 @pytest.fixture
@@ -174,17 +177,50 @@ def test_next_engine_of_the_scope_takes_over(client, store, tmp_path, publisher)
     wait_for(client, '/v1/instances', lambda status, page: len(page['instances']) == 5)
 
 
-def test_each_scope_is_shown_by_the_reading_of_its_own_engine(client, store, tmp_path, publisher):
+def make_red_publisher(store, directory):
+    """Return the engine of another scope, with one host."""
     cluster = dataclasses.replace(published.make_cluster(), aggregates={
         'blue': published.HOSTS, 'red': ('e',)})
-    red = published.Publisher(store, tmp_path, cluster, owner='red', scope='red')
+    red = published.Publisher(store, directory, cluster, owner='red', scope='red')
     red.source._hosts = {'e': 0.5}
-    red.run_cycle()
+    return red
+
+
+def test_each_scope_is_shown_by_the_reading_of_its_own_engine(client, store, tmp_path, publisher):
+    make_red_publisher(store, tmp_path).run_cycle()
     hosts = wait_for(client, '/v1/hosts', lambda status, page: len(page['hosts']) == 5)['hosts']
     assert {host['name']: host['scope'] for host in hosts} == {
         **dict.fromkeys(published.HOSTS, 'blue'), 'e': 'red'}
     instance = client.send('GET', f'/v1/instances/{loader.uuid_of("e0")}')[1]
     assert instance['scope'] == 'red'
+
+
+def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
+        client, store, tmp_path, publisher, monkeypatch):
+    """The live page would show no hosts until its next refresh."""
+    assert client.send('GET', '/v1/hosts')[0] == 200
+    decode, begun, go_on = published_cloud.ReadingCache._decode, threading.Event(), threading.Event()
+
+    def decode_late(cache, *more):
+        begun.set()
+        assert go_on.wait(20)
+        return decode(cache, *more)
+
+    monkeypatch.setattr(published_cloud.ReadingCache, '_decode', decode_late)
+    make_red_publisher(store, tmp_path).run_cycle()
+    cases.save(store, 0, scope='red', now=store.now())
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(
+        client.send('GET', '/v1/views/scope?scope=red')), daemon=True)
+    thread.start()
+    assert begun.wait(20), answers
+    # Another scope has its reading, and does not wait.
+    assert len(client.send('GET', '/v1/views/scope?scope=blue')[1]['hosts']) == 4
+    assert answers == []
+    go_on.set()
+    thread.join(20)
+    [(status, view)] = answers
+    assert status == 200 and [host['name'] for host in view['hosts']] == ['e']
 
 
 @pytest.mark.parametrize(('table', 'values'), [
