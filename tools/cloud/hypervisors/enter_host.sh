@@ -24,6 +24,9 @@ listen_addr = "$address"
 auth_tcp = "none"
 auth_unix_rw = "none"
 host_uuid = "$(cat "$directory/uuid")"
+# A scrape waits 30 s for the statistics of a guest that arrives, and holds a worker meanwhile;
+# Prometheus scrapes every second here, and the end of a migration needs a worker.
+max_workers = 100
 log_outputs = "2:file:$directory/libvirtd.log"
 EOF
 cat > "$directory/etc/qemu.conf" <<EOF
