@@ -406,7 +406,7 @@ def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
 
 @contextlib.contextmanager
 def instance_on_d(service):
-    """Publish a reading in which an instance is on the disabled host, and afterwards one without."""
+    """Publish a reading with an instance on the disabled host, and afterwards one without."""
     publisher, uuid = service.publisher, loader.uuid_of('c0')
     cluster = publisher.collector.cluster
     publisher.collector.cluster = dataclasses.replace(cluster, instances={

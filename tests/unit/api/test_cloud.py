@@ -199,7 +199,8 @@ def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
         client, store, tmp_path, publisher, monkeypatch):
     """The live page would show no hosts until its next refresh."""
     assert client.send('GET', '/v1/hosts')[0] == 200
-    decode, begun, go_on = published_cloud.ReadingCache._decode, threading.Event(), threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
+    decode = published_cloud.ReadingCache._decode
 
     def decode_late(cache, *more):
         begun.set()
