@@ -12,8 +12,6 @@
 
 """The live page in a real Chromium, with kronos-api by its uWSGI file and a real Keystone."""
 
-import contextlib
-import dataclasses
 import importlib.util
 import itertools
 import pathlib
@@ -402,33 +400,6 @@ def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
     assert 'Nova enables host d.' in dialog.text
     page.press(Keys.ESCAPE)
     page.wait(lambda: not page.list_shown('#stop-drain'))
-
-
-@contextlib.contextmanager
-def instance_on_d(service):
-    """Publish a reading with an instance on the disabled host, and afterwards one without."""
-    publisher, uuid = service.publisher, loader.uuid_of('c0')
-    cluster = publisher.collector.cluster
-    publisher.collector.cluster = dataclasses.replace(cluster, instances={
-        **cluster.instances, uuid: dataclasses.replace(cluster.instances[uuid], host='d')})
-    publisher.run_cycle()
-    try:
-        yield
-    finally:
-        publisher.collector.cluster = cluster
-        publisher.run_cycle()
-
-
-@pytest.mark.turns(3)
-def test_focus_in_the_list_of_drains_survives_a_change_of_the_list(page, service):
-    page.open(service.tokens['manager'], 'blue')
-    page.wait(lambda: page.list_shown('#drains tbody button'))
-    page.run('document.querySelector("#drains tbody button").focus()')
-    page.run('window.kept = document.activeElement')
-    with instance_on_d(service):
-        page.wait(lambda: page.refresh() or page.find_all('#drains tbody td')[1].text == '1')
-    assert page.read_focus('innerText') == 'Stop…'
-    assert page.run('return document.activeElement !== window.kept')
 
 
 def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
