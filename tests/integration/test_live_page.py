@@ -12,11 +12,14 @@
 
 """The live page in a real Chromium, with kronos-api by its uWSGI file and a real Keystone."""
 
+import contextlib
+import dataclasses
 import importlib.util
 import itertools
 import pathlib
 import re
 import signal
+import time
 import urllib.request
 
 import pytest
@@ -265,11 +268,25 @@ def test_page_shows_what_comes_later_without_a_reload(page, service):
     assert page.run('return window.kept')
 
 
+def test_refresh_right_after_an_event_does_not_hide_what_the_event_tells(page, service):
+    """The service gives the same view for a second: a reader who comes back gets the one before."""
+    page.open(service.tokens['reader'])
+    page.wait(lambda: page.read_text('#state') == 'Live')
+    for _try in range(3):
+        # Without a refresh of its own that is due.
+        time.sleep(2.5)
+        page.refresh()
+        time.sleep(0.3)
+        plan_id, _tasks, _plan = save_plan(service, (f'w{_try}', 'a', 'b', 2))
+        page.run('setTimeout(() => document.dispatchEvent(new Event("visibilitychange")), 450)')
+        page.wait(lambda plan=plan_id: plan in page.read_text('#overview'), seconds=10)
+
+
 @pytest.mark.turns(3)
 def test_details_focus_and_scroll_survive_a_refresh(page, service):
     save_plan(service, *((f'x{number}', 'a', 'b', 2) for number in range(45)))
     page.open(service.tokens['manager'])
-    page.wait(lambda: page.find('#scope details'))
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 45)
     page.run('document.querySelector("#scope details").open = true;'
              'document.querySelector("#scope details .wide").focus(); scrollTo(0, 700)')
     place = page.run('return scrollY')
@@ -400,6 +417,33 @@ def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
     assert 'Nova enables host d.' in dialog.text
     page.press(Keys.ESCAPE)
     page.wait(lambda: not page.list_shown('#stop-drain'))
+
+
+@contextlib.contextmanager
+def instance_on_d(service):
+    """Publish a reading with an instance on the disabled host, and afterwards one without."""
+    publisher, uuid = service.publisher, loader.uuid_of('c0')
+    cluster = publisher.collector.cluster
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuid: dataclasses.replace(cluster.instances[uuid], host='d')})
+    publisher.run_cycle()
+    try:
+        yield
+    finally:
+        publisher.collector.cluster = cluster
+        publisher.run_cycle()
+
+
+@pytest.mark.turns(3)
+def test_focus_in_the_list_of_drains_survives_a_change_of_the_list(page, service):
+    page.open(service.tokens['manager'], 'blue')
+    page.wait(lambda: page.list_shown('#drains tbody button'))
+    page.run('document.querySelector("#drains tbody button").focus()')
+    page.run('window.kept = document.activeElement')
+    with instance_on_d(service):
+        page.wait(lambda: page.refresh() or page.find_all('#drains tbody td')[1].text == '1')
+    assert page.read_focus('innerText') == 'Stop…'
+    assert page.run('return document.activeElement !== window.kept')
 
 
 def test_drain_is_checked_before_it_can_be_started(page, service, provoked):

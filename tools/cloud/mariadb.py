@@ -21,9 +21,14 @@ from tools.cloud.run import effective_user_is_root
 from tools.cloud.run import Run
 
 USER, PASSWORD = 'openstack', 'sandbox'
-#: A server that starts, also one that installs, deletes the temporary tables of others that share
-#: its directory for them.
-TEMPORARY = '--tmpdir={}'
+
+
+def format_tmpdir(run: Run) -> str:
+    """Return the option of a directory for temporary tables that no other server has.
+
+    A server that starts, also one that installs, deletes those of others that share its directory.
+    """
+    return f'--tmpdir={run.layout.data}'
 
 
 def install(run: Run) -> None:
@@ -36,7 +41,7 @@ def install(run: Run) -> None:
             f'--datadir={run.layout.data}/mariadb',
             '--auth-root-authentication-method=normal',
             '--skip-test-db',
-            TEMPORARY.format(run.layout.data),
+            format_tmpdir(run),
             *(['--user=root'] if effective_user_is_root() else []),
         ],
     )()
@@ -54,7 +59,7 @@ def start(run: Run) -> None:
             f'--datadir={run.layout.data}/mariadb',
             f'--socket={run.layout.database_socket}',
             f'--pid-file={run.layout.data}/mariadb.pid',
-            TEMPORARY.format(run.layout.data),
+            format_tmpdir(run),
             '--bind-address=127.0.0.1',
             f'--port={run.ports["mariadb"]}',
             '--skip-name-resolve',

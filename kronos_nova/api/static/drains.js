@@ -13,7 +13,7 @@
 // Drains: the hosts that are emptied, with a forecast, and the check of a host.
 
 import { ApiError, send } from './client.js';
-import { count, formatSeconds, formatTime, make, openDialog } from './parts.js';
+import { count, formatSeconds, formatTime, make, openDialog, replaceChildren } from './parts.js';
 
 /** Drains whose forecast is asked for without a click, and the milliseconds for which it holds. */
 const FORECAST = 3, FRESH = 600_000;
@@ -36,6 +36,7 @@ export class Drains {
     this.forecasts = new Map();
     this.busy = false;
     this.asked = 0;
+    this.shown = null;
     this.listedAt = 0;
     this.timer = null;
   }
@@ -73,7 +74,11 @@ export class Drains {
     }
   }
 
+  /** Show the list, unless it is there already: an element that is pressed must not be replaced. */
   render() {
+    const shown = JSON.stringify([this.drains, [...this.forecasts], this.may('stop')]);
+    if (shown === this.shown) return;
+    this.shown = shown;
     if (!this.drains.length) {
       this.box.replaceChildren(make('p', {}, 'No host is disabled or emptied.'));
       return;
@@ -91,10 +96,10 @@ export class Drains {
           why && this.may('stop') ? make('br') : null, why && this.may('stop') ? stop : null),
         cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));
     });
-    this.box.replaceChildren(make('div', { class: 'wide', tabindex: '0', role: 'group',
+    replaceChildren(this.box, [make('div', { class: 'wide', tabindex: '0', role: 'group',
       'aria-label': 'Drains, table' }, make('table', { class: 'cards' },
       make('thead', {}, make('tr', {}, ...HEAD.map((text) => make('th', { scope: 'col' }, text)))),
-      make('tbody', {}, ...rows))));
+      make('tbody', {}, ...rows)))]);
   }
 
   /** Show whether a host can be emptied, and how. */

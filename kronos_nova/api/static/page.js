@@ -28,7 +28,7 @@ const RETRY = 1_000, SLOWEST = 30_000;
 
 const find = (id) => document.getElementById(id);
 const state = { rules: new Set(), scopes: [], scope: null, stop: null, timer: null, due: Infinity,
-  refreshing: null, again: false, release: null, links: '', plan: 0 };
+  refreshing: null, stale: 0, release: null, links: '', plan: 0 };
 const map = new HeatMap(find('scope'), find('tip'), find('announce'), (host) => {
   find('check-form').elements.host.value = host;
   find('announce').textContent = `${host} is chosen for a drain check.`;
@@ -100,12 +100,13 @@ async function follow(signal) {
     try {
       if (marker === null) {
         marker = (await send('GET', 'events', { signal })).marker;
+        renew();  // the views that have come may be older than the marker
         find('state').textContent = 'Live';
       }
       const answer = await send('GET', 'events', { signal,
         query: { since: marker, wait_seconds: document.hidden ? 0 : WAIT } });
       marker = answer.marker;
-      if (answer.events.length) schedule(DEBOUNCE);
+      if (answer.events.length) renew();
       if (!answer.waited || document.hidden) await sleep(POLL, signal);
       if (delay !== RETRY) schedule(0);
       delay = RETRY;
@@ -140,6 +141,12 @@ function sleep(milliseconds, signal) {
   });
 }
 
+/** Refresh when the service keeps no view from before now; an earlier refresh does not replace this one. */
+function renew() {
+  state.stale = performance.now() + DEBOUNCE;
+  schedule(DEBOUNCE);
+}
+
 /** Refresh after a time, or earlier where that is scheduled already. */
 function schedule(milliseconds) {
   const due = performance.now() + milliseconds;
@@ -159,8 +166,9 @@ function unschedule() {
  * refresh is due after them: they may be older than what it is asked for.
  */
 function refresh() {
-  state.again = state.refreshing !== null;
+  if (state.refreshing !== null) state.stale = performance.now() + DEBOUNCE;
   state.refreshing ??= (async () => {
+    const begun = performance.now();
     const problems = new Set();
     for (const show of [showOverview, showScope, () => drains.refresh(state.stop.signal)]) {
       try {
@@ -174,8 +182,7 @@ function refresh() {
     }
     say(find('notice'), [...problems].join(' '));
     state.refreshing = null;
-    schedule(state.again ? DEBOUNCE : REFRESH);
-    state.again = false;
+    schedule(begun < state.stale ? Math.max(0, state.stale - performance.now()) : REFRESH);
   })();
   return state.refreshing;
 }

@@ -26,17 +26,23 @@ const FOCUSABLE = 'button, a[href], summary, input, select, [tabindex]';
 const rendered = new WeakMap();
 
 /**
- * Put a fragment of the service into a box unless it is there already; keep what is unfolded,
- * scrolled and focused. Return whether the box has changed.
+ * Put a fragment of the service into a box unless it is there already. Return whether the box has
+ * changed.
  */
 export function swap(box, html) {
   if (rendered.get(box) === html) return false;
+  const parsed = new DOMParser().parseFromString(html, 'text/html');
+  replaceChildren(box, parsed.body.childNodes);
+  rendered.set(box, html);
+  return true;
+}
+
+/** Put nodes into a box; keep what is unfolded, scrolled and focused, by its place. */
+export function replaceChildren(box, nodes) {
   const opened = [...box.querySelectorAll('details')].map((details) => details.open);
   const scrolled = [...box.querySelectorAll('.wide')].map((wide) => wide.scrollLeft);
   const focused = [...box.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
-  const parsed = new DOMParser().parseFromString(html, 'text/html');
-  box.replaceChildren(...parsed.body.childNodes);
-  rendered.set(box, html);
+  box.replaceChildren(...nodes);
   [...box.querySelectorAll('details')].forEach((details, place) => {
     if (place in opened) details.open = opened[place];
   });
@@ -44,7 +50,6 @@ export function swap(box, html) {
     if (scrolled[place]) wide.scrollLeft = scrolled[place];
   });
   if (focused >= 0) box.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
-  return true;
 }
 
 /** Show a text in an element, or hide it without one. */

@@ -232,18 +232,14 @@ def keep_from_collector() -> None:
     gc.freeze()
 
 
-def _build_key(versions: Sequence[stored_readings.ReadingVersion]) -> object:
-    return tuple((row.scope, row.reading_id, row.version) for row in versions)
-
-
 class ReadingCache:
     """The newest readings, decoded, for all threads of a process.
 
     A thread decodes a new version, while requests get the one before. Only the first requests of a
-    process wait, and the first ones for a scope that has had no reading before.
+    process wait, and the first ones for a scope.
 
     :param clock: seconds since the epoch.
-    :param first_wait: seconds that a request waits for the first reading, of all or of a scope.
+    :param first_wait: seconds that a request waits for the first reading.
     :param after_load: called after each decoding.
     """
 
@@ -274,8 +270,7 @@ class ReadingCache:
         :raises SnapshotError: the newest version cannot be decoded.
         :raises StoreError: the database cannot be read.
         """
-        lately = time.monotonic() - self._checked_at < CHECK_SECONDS
-        if lately and self._held and self._has_scope(scope):
+        if time.monotonic() - self._checked_at < CHECK_SECONDS and self._serves(scope):
             return self._held
         versions = store.readings.list_versions()
         if not versions:
@@ -283,7 +278,7 @@ class ReadingCache:
                 path='database', field='reading', problem='no engine has published a reading of '
                 'the cloud', remedy='See that kronos-engine runs with [engine] publish_interval '
                 'above 0, and that a cycle has succeeded')
-        key = _build_key(versions)
+        key = tuple(versions)
         with self._changed:
             if key == self._held_key:
                 self._checked_at = time.monotonic()
@@ -295,9 +290,8 @@ class ReadingCache:
                 threading.Thread(target=self._load, args=(store,), daemon=True,
                                  name='kronos-readings').start()
             lacking = scope if scope in {row.scope for row in versions} else None
-            if not self._changed.wait_for(
-                    lambda: not self._loading or bool(self._held) and self._has_scope(lacking),
-                    self._first_wait) and not self._held:
+            if not self._changed.wait_for(lambda: not self._loading or self._serves(lacking),
+                                          self._first_wait) and not self._held:
                 raise exception.ReadingMissingError(
                     path='database', field='reading', problem='the reading of the cloud is still '
                     'being decoded', remedy='Try again later')
@@ -305,8 +299,8 @@ class ReadingCache:
                 raise self._error
             return self._held
 
-    def _has_scope(self, scope: str | None) -> bool:
-        return scope is None or any(scope in reading.scopes for reading in self._held)
+    def _serves(self, scope: str | None) -> bool:
+        return any(scope is None or scope in reading.scopes for reading in self._held)
 
     def _load(self, store: store_api.Store) -> None:
         """Decode the newest versions in a thread of its own."""
@@ -316,7 +310,7 @@ class ReadingCache:
         try:
             for _try in range(LOADS):
                 versions = store.readings.list_versions()
-                key, held = _build_key(versions), self._decode(store, versions)
+                key, held = tuple(versions), self._decode(store, versions)
                 if held:
                     break
             else:
@@ -395,7 +389,7 @@ class ReadingCache:
         :raises NotFoundError: no reading is that of the scope.
         :raises KronosException: see :meth:`list_readings`.
         """
-        known = {name: reading for reading in self.list_readings(session.store)
+        known = {name: reading for reading in self.list_readings(session.store, scope)
                  for name in reading.scopes}
         if scope not in known:
             raise exception.NotFoundError(
