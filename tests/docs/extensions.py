@@ -123,15 +123,15 @@ def score_from_file(content: str, age: str) -> dict[str, Any]:
 
     path = pathlib.Path('scores.json')
     path.write_text(content)
-    written = time.time() - float(age)
-    os.utime(path, (written, written))
+    now = time.time()
+    os.utime(path, (now - float(age), now - float(age)))
     source = plugins.load_plugin(plugins.SOURCES, 'json_file')(
         configure('[json_file]', f'path = {path.resolve()}'))
     [one] = policy.parse_policies({'policies': [{'name': 'cpu', 'weight': 1.0, 'threshold': 0.1,
                                                  'imbalance_query': 'cpu'}]},
                                   'policies.yaml').policies
     cluster = loader._cluster({'hosts': {'a': {}, 'b': {}}})
-    policy_scores = scoring.score_policy(one, source.fetch(one), cluster, now=time.time(),
+    policy_scores = scoring.score_policy(one, source.fetch(one), cluster, now=now,
                                          staleness=300.0)
     return {'hosts': dict(policy_scores.hosts), 'untrusted': policy_scores.untrusted,
             'health': source.health()[0].value}
