@@ -21,7 +21,7 @@ import textwrap
 import pytest
 
 from kronos_nova.rebalancer import operations
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/reference/operations.rst').read_text()
@@ -48,8 +48,7 @@ def test_decision_example_runs(tmp_path):
     url = f'sqlite:///{tmp_path}/kronos.sqlite'
     (tmp_path / 'kronos.conf').write_text(
         f'[database]\nconnection = {url}\n[engine]\naggregates = ssd\n')
-    store = api.Store.from_url(url)
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     _unassigned, shown = run('from kronos_nova.rebalancer import operations\n' + WRITES, tmp_path)
     assert shown.startswith('ssd None ') and 'alice' in shown and 'network upgrade' in shown
     assert store.pauses.list_pauses(store.now()) == []

@@ -35,6 +35,7 @@ from placement import deploy
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api as store_api
 from tests.fixtures import free_ports
+from tests.fixtures import stores
 from tests.functional import base
 
 # Nova's fixtures replace it to keep its own SDK calls off the network.
@@ -170,9 +171,8 @@ class ApiTestCase(base.NovaTestCase):
     def new_store(self, **kwargs: Any) -> store_api.Store:
         """A database of this test, in a file."""
         path = self.useFixture(fixtures.TempDir()).join('kronos.sqlite')
-        store = store_api.Store.from_url(f'sqlite:///{path}', **kwargs)
+        store = stores.in_file(path, **kwargs)
         self.addCleanup(store.close)
-        store.upgrade()
         return store
 
     def abort(self, server: dict[str, Any]) -> None:

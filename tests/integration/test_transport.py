@@ -36,8 +36,8 @@ from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
-from kronos_nova.rebalancer.store import api
 from kronos_nova.wiring import daemons
+from tests.fixtures import stores
 from tests.integration import servers
 from tests.unit.rebalancer.messaging import test_messages
 from tests.unit.rebalancer.store import cases
@@ -290,8 +290,7 @@ def test_malformed_messages_stop_no_listener(broker, bus, caplog):
 
 
 def test_cast_wakes_worker_and_engine_receives_result(bus, tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'k.sqlite')
     heard = queue.Queue()
     results = listening(listeners.ResultServers(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
     slow = retry.RetrySettings(poll_interval=600, look_interval=0)

@@ -18,8 +18,8 @@ import time
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer.store import api
 from tests import commands
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 READS = {
@@ -59,8 +59,7 @@ def where(tmp_path):
     conf = tmp_path / 'kronos.conf'
     conf.write_text(f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'
                     '[engine]\naggregates = blue\n')
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     now = time.time()
 
     def save(host, **fields):

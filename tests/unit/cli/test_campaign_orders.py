@@ -18,8 +18,8 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
-from kronos_nova.rebalancer.store import api
 from tests import commands
+from tests.fixtures import stores
 
 STATES = model.CampaignHostState
 
@@ -40,8 +40,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     yield store
     store.close()
 

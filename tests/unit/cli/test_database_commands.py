@@ -32,12 +32,12 @@ from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import scope_liveness
-from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.text import times
 from tests import commands
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 
@@ -58,8 +58,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     yield store
     store.close()
 

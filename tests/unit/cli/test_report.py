@@ -22,10 +22,10 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import values
-from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import tables
 from tests import commands
+from tests.fixtures import stores
 from tests.unit.rebalancer.report import parsed
 from tests.unit.rebalancer.store import cases
 
@@ -121,8 +121,7 @@ def test_a_report_replaces_a_report_and_no_other_file(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     yield store
     store.close()
 

@@ -32,7 +32,7 @@ import pytest
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.authorization import task_authorization
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 TOP = Path(__file__).resolve().parents[3]
@@ -89,8 +89,7 @@ class Place:
 
     def __init__(self, directory, broker):
         self.directory = directory
-        self.store = api.Store.from_url(f'sqlite:///{directory}/kronos.sqlite')
-        self.store.upgrade()
+        self.store = stores.in_file(directory / 'kronos.sqlite')
         (directory / 'policies.yaml').write_text(POLICIES)
         self._broker = broker
 

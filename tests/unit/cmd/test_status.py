@@ -32,6 +32,7 @@ from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import schema
 from tests import commands
 from tests.fixtures import schemas
+from tests.fixtures import stores
 
 TOP = Path(__file__).resolve().parents[3]
 WEIGHERS = 'nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers'
@@ -149,8 +150,7 @@ def test_schema_of_a_pre_release_is_a_failure_with_its_remedy(run, tmp_path):
 
 
 def test_schema_of_an_earlier_release_is_a_warning_that_it_is_upgraded(run, tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     store.close()
     assert run()[0] == 0
     done = schemas.run_next_release(

@@ -40,6 +40,7 @@ from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer.messaging import test_messages
 from tests.unit.rebalancer.store import cases
@@ -111,8 +112,7 @@ class World:
 
 @pytest.fixture(scope='module')
 def world(bus, tmp_path_factory):
-    store = api.Store.from_url(f'sqlite:///{tmp_path_factory.mktemp("bus")}/k.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path_factory.mktemp('bus') / 'k.sqlite')
     world = World(store, bus)
     yield world
     world.close()

@@ -27,7 +27,7 @@ from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit.rebalancer.messaging import test_messages
 from tests.unit.rebalancer.store import cases
 
@@ -184,8 +184,7 @@ def test_stopping_ends_the_waiting_for_a_broker():
 
 @pytest.fixture
 def store(tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'k.sqlite')
     yield store
     store.close()
 

@@ -23,8 +23,8 @@ from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.operations import requested_moves
-from kronos_nova.rebalancer.store import api
 from kronos_nova.sources import base
+from tests.fixtures import stores
 from tests.unit.rebalancer.hooks import servers
 from tests.unit.rebalancer.store import cases
 
@@ -56,8 +56,7 @@ class Cloud(base.MetricsSource):
 
 @pytest.fixture
 def bench(tmp_path):
-    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    store.upgrade()
+    store = stores.in_file(tmp_path / 'kronos.sqlite')
     conf, cloud, now = servers.conf(), Cloud(), [0.0]
     conf.set_override('look_seconds', 10.0, 'migfra')
     looks = cloud_cache.CloudCache(conf, store, cloud, cloud, clock=lambda: now[0])

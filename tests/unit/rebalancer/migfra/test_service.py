@@ -42,8 +42,8 @@ from kronos_nova.rebalancer.migfra import request_worker
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import MigfraRequestKind
-from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import tables
+from tests.fixtures import stores
 from tests.unit.rebalancer.migfra.test_protocol import ID
 from tests.unit.rebalancer.migfra.test_protocol import TASKS
 from tests.unit.rebalancer.store import cases
@@ -173,8 +173,7 @@ class World:
 
 @pytest.fixture
 def store(tmp_path):
-    found = store_api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    found.upgrade()
+    found = stores.in_file(tmp_path / 'kronos.sqlite')
     yield found
     found.close()
 

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.wiring import daemons
+from tests.fixtures import stores
 from tests.unit.rebalancer.monitoring import test_stats
 from tests.unit.rebalancer.store import cases
 
@@ -49,8 +50,7 @@ def health_of(**facts):
 
 @pytest.fixture
 def store(tmp_path):
-    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite', clock=lambda: cases.NOW + 60)
-    found.upgrade()
+    found = stores.in_file(tmp_path / 'kronos.sqlite', lambda: cases.NOW + 60)
     return found
 
 

@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.operations import instance_swaps
 from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import test_approvals
@@ -38,8 +39,7 @@ NOW = cases.NOW
 @pytest.fixture(scope='module')
 def template(tmp_path_factory):
     path = tmp_path_factory.mktemp('cloud') / 'k.sqlite'
-    store = api.Store.from_url(f'sqlite:///{path}')
-    store.upgrade()
+    store = stores.in_file(path)
     store.close()
     return path
 

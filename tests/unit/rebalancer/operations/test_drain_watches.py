@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_watches
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
 
@@ -144,8 +144,7 @@ def test_the_cause_of_a_hold_is_reported_once_per_change():
 
 @pytest.fixture
 def store(tmp_path):
-    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    found.upgrade()
+    found = stores.in_file(tmp_path / 'kronos.sqlite')
     yield found
     found.close()
 

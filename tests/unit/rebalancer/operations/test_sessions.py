@@ -33,6 +33,7 @@ from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import plan_repository
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 EXAMPLE = Path(__file__).resolve().parents[4] / 'doc/examples/replay'
@@ -50,8 +51,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    found.upgrade()
+    found = stores.in_file(tmp_path / 'kronos.sqlite')
     yield found
     found.close()
 

@@ -21,9 +21,9 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.constraints import metric_lag
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
+from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer.store import cases
 
@@ -45,8 +45,7 @@ CLOCK = Clock()
 @pytest.fixture(scope='module')
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp('purge') / 'k.sqlite'
-    store = api.Store.from_url(f'sqlite:///{path}', clock=CLOCK)
-    store.upgrade()
+    store = stores.in_file(path, CLOCK)
     store.engine.dispose()
     # Hundreds of small commits, none of which has to survive a power failure.
     sa.event.listen(store.engine, 'connect',
