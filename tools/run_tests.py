@@ -54,8 +54,8 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 UNIT_WORKERS = ('-n', '4', '--dist', 'worksteal')
 #: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
 #: how many ranges of so many it takes turns, commit by commit.
-WORLD_SEEDS = 100
-WORLD_RANGES = 20
+WORLD_SEEDS = 50
+WORLD_RANGES = 40
 #: What fraction of the random examples of unit tests `unit` tries; `tools/test long` tries all.
 UNIT_EXAMPLES = '0.5'
 OTHER_PYTHONS = ('3.12', '3.13')
@@ -113,8 +113,8 @@ SHOWN_LINES = 30
 #: Number of the slowest tests that the end names.
 SHOWN_SLOWEST = 10
 #: Part -> a later part that runs beside it: integration tests wait for services more than half of
-#: the time.
-BESIDE = {'integration': 'docs'}
+#: the time, and tests of packages run one after the other.
+BESIDE = {'integration': 'docs', 'package': 'deploy'}
 #: Preparations for a later part, or the whole of one, while others run; their processes are not
 #: strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
@@ -477,8 +477,8 @@ def package(tally: Tally) -> None:
 
 def deploy(tally: Tally) -> None:
     """our files in kolla, kolla-ansible and the like"""
-    # Two halves; the tests of a file share its rendered files.
-    pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
+    # Two halves; the tests of a file share its rendered files, and two files one deployment.
+    pytest(tally, '-n', '2', '--dist', 'loadgroup', 'tests/deploy', name='deploy')
 
 
 def libvirt(tally: Tally) -> None:

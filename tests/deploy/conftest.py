@@ -11,12 +11,31 @@
 # under the License.
 
 
-"""What the tests of a rendered cloud share; each file renders its own ``cloud``."""
+"""What the tests of a rendered cloud share; most files render their own ``cloud``."""
+
+from pathlib import Path
 
 from oslo_config import cfg
 import pytest
 
+from tests.deploy import kolla_env
+from tests.deploy import kolla_stubs
 from tests.deploy import rendered_conf
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items):
+    """Let the tests of a file run in one process, for ``--dist loadgroup``."""
+    for item in items:
+        if item.path.parent == HERE and item.get_closest_marker('xdist_group') is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(scope='session')
+def deployment(tmp_path_factory) -> kolla_stubs.Deployment:
+    kolla_env.prepared()
+    return kolla_stubs.Deployment(tmp_path_factory.mktemp('deployment'))
 
 
 @pytest.fixture(params=rendered_conf.DAEMONS)

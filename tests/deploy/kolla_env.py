@@ -28,6 +28,7 @@ import subprocess
 import sys
 
 from tests import ci
+from tests.fixtures import checkout
 
 TOP = Path(__file__).resolve().parents[2]
 NEWEST = '23'
@@ -117,10 +118,11 @@ def _install_ours() -> None:
         return
     wheels = HOME / 'wheels'
     shutil.rmtree(wheels, ignore_errors=True)
-    done = subprocess.run(
-        [sys.executable, '-m', 'pip', 'wheel', '-q', '--disable-pip-version-check', '--no-deps',
-         '--no-build-isolation', '-w', str(wheels), str(TOP)],
-        capture_output=True, text=True, check=False)
+    with checkout.lock_checkout():
+        done = subprocess.run(
+            [sys.executable, '-m', 'pip', 'wheel', '-q', '--disable-pip-version-check',
+             '--no-deps', '--no-build-isolation', '-w', str(wheels), str(TOP)],
+            capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     _pip('--no-deps', '--no-compile', '--force-reinstall', *map(str, wheels.glob('*.whl')))
     stamp.write_text(wanted)

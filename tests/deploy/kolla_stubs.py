@@ -19,6 +19,9 @@ arguments. ``docker`` of the command line is a script.
 import dataclasses
 import json
 import os
+from pathlib import Path
+import shutil
+import subprocess
 from typing import Any
 
 import yaml
@@ -26,6 +29,11 @@ import yaml
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 
+#: The tests of one deployment run in one process.
+GROUP = 'deployment'
+SETTINGS = {**kolla_cloud.MIGFRA, **kolla_cloud.API,
+            'kronos_engine_image': 'registry.example.org/kolla/kronos-engine',
+            'kronos_tag': 'kronos-1'}
 ASKED = """
 import json
 import os
@@ -151,3 +159,36 @@ class Cloud(kolla_cloud.Cloud):
 
     def _variables(self) -> dict[str, str]:
         return {**super()._variables(), 'PATH': f'{self.top}/bin:{os.environ["PATH"]}'}
+
+
+class Deployment:
+    """A cloud that kolla-ansible has deployed once; each file of tests begins with that state.
+
+    ``asked``: the requests of the deployment.
+    """
+
+    def __init__(self, top: Path) -> None:
+        self._cloud = Cloud(top)
+        self._cloud.write(SETTINGS, ('Install', 'Tell kolla-ansible', 'Policies'))
+        self._cloud.stub()
+        self.asked = self._cloud.asked('deploy')
+        for directory in self._directories():
+            copy_tree(directory, self._find_copy(directory))
+
+    def begin(self) -> Cloud:
+        """Put the files of the operator and of the host back, and return the cloud."""
+        for directory in self._directories():
+            shutil.rmtree(directory)
+            copy_tree(self._find_copy(directory), directory)
+        return self._cloud
+
+    def _directories(self) -> tuple[Path, Path]:
+        return self._cloud.config, self._cloud.node
+
+    def _find_copy(self, directory: Path) -> Path:
+        return self._cloud.top / f'deployed-{directory.name}'
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a directory with the owners of its files, which Python's copytree changes."""
+    subprocess.run(['cp', '-a', source, target], check=True)

@@ -27,9 +27,8 @@ from tests.deploy import kolla_env
 from tests.deploy import kolla_stubs
 from tests.deploy import rendered_conf
 
-SETTINGS = {**kolla_cloud.MIGFRA, **kolla_cloud.API,
-            'kronos_engine_image': 'registry.example.org/kolla/kronos-engine',
-            'kronos_tag': 'kronos-1'}
+pytestmark = pytest.mark.xdist_group(kolla_stubs.GROUP)
+
 IMAGES = {'kronos-engine': 'registry.example.org/kolla/kronos-engine:kronos-1',
           'kronos-executor': 'quay.io/openstack.kolla/kronos-executor:kronos-1',
           'kronos-migfra': 'quay.io/openstack.kolla/kronos-migfra:kronos-1',
@@ -60,17 +59,13 @@ RESTARTED = ['recreate_or_restart_container kronos_executor',
 
 
 @pytest.fixture(scope='module')
-def cloud(tmp_path_factory) -> kolla_stubs.Cloud:
-    kolla_env.prepared()
-    made = kolla_stubs.Cloud(tmp_path_factory.mktemp('actions'))
-    made.write(SETTINGS, ('Install', 'Tell kolla-ansible', 'Policies'))
-    made.stub()
-    return made
+def cloud(deployment) -> kolla_stubs.Cloud:
+    return deployment.begin()
 
 
 @pytest.fixture(scope='module')
-def deployed(cloud) -> list[kolla_stubs.Asked]:
-    return cloud.asked('deploy')
+def deployed(deployment) -> list[kolla_stubs.Asked]:
+    return deployment.asked
 
 
 def steps(asked: list[kolla_stubs.Asked]) -> list[str]:

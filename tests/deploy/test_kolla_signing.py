@@ -22,11 +22,12 @@ from kronos_nova import exception
 from kronos_nova.cmd import signing_keys
 from kronos_nova.conf import signing
 from kronos_nova.rebalancer.authorization import key_repository
-from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
 from tests.deploy import kolla_stubs
 from tests.deploy import rendered_conf
+
+pytestmark = pytest.mark.xdist_group(kolla_stubs.GROUP)
 
 SIGNERS = ('kronos-engine', 'kronos-migfra', 'kronos-api')
 EXECUTOR = 'kronos-executor'
@@ -36,18 +37,13 @@ ROTATE = ('-e', 'kronos_rotate_signing_keys=true')
 
 
 @pytest.fixture(scope='module')
-def cloud(tmp_path_factory) -> kolla_stubs.Cloud:
-    kolla_env.prepared()
-    made = kolla_stubs.Cloud(tmp_path_factory.mktemp('signing'))
-    made.write({**kolla_cloud.MIGFRA, **kolla_cloud.API},
-               ('Install', 'Tell kolla-ansible', 'Policies'))
-    made.stub()
-    return made
+def cloud(deployment) -> kolla_stubs.Cloud:
+    return deployment.begin()
 
 
 @pytest.fixture(scope='module')
-def deployed(cloud) -> list[kolla_stubs.Asked]:
-    return cloud.asked('deploy')
+def deployed(deployment) -> list[kolla_stubs.Asked]:
+    return deployment.asked
 
 
 def find_started(asked, name):

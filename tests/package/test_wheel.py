@@ -26,6 +26,8 @@ import zipfile
 
 import pytest
 
+from tests.fixtures import checkout
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -33,9 +35,10 @@ TOP = Path(__file__).resolve().parents[2]
 def built(tmp_path_factory) -> Path:
     """A directory with one sdist, and one wheel that was built from that sdist."""
     output = tmp_path_factory.mktemp('dist')
-    done = subprocess.run(
-        [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(output), str(TOP)],
-        capture_output=True, text=True, check=False)
+    with checkout.lock_checkout():
+        done = subprocess.run(
+            [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(output), str(TOP)],
+            capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return output
 
@@ -179,9 +182,10 @@ def test_version_comes_from_git_or_pkg_info(wheel, unpacked):
     assert re.fullmatch(r'\d+\.\d+\.\d+(\.0(a|b|rc)\d+)?(\.dev\d+)?', version)
     environment = {name: value for name, value in _environment().items()
                    if name != 'PBR_VERSION'}
-    said = subprocess.run(
-        [sys.executable, 'setup.py', '-q', '--version'], cwd=TOP, capture_output=True, text=True,
-        check=True, env=environment)
+    with checkout.lock_checkout():
+        said = subprocess.run(
+            [sys.executable, 'setup.py', '-q', '--version'], cwd=TOP, capture_output=True,
+            text=True, check=True, env=environment)
     assert said.stdout.split()[-1] == version
 
 

@@ -51,6 +51,8 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 
 HERE = pathlib.Path(__file__).parent
 NOW = 1_000_000.0
+#: libyaml's, where PyYAML has it: a scenario takes longer to read than to plan.
+LOADER = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 #: Seconds; the default of instance_cooldown.
 INSTANCE_COOLDOWN = 900.0
 
@@ -73,7 +75,7 @@ class Scenario:
 
 
 def load(path: pathlib.Path) -> Scenario:
-    data = yaml.safe_load(path.read_text())
+    data = yaml.load(path.read_text(), LOADER)
     names = {uuid_of(n): n for n in data.get('instances', {})}
     options = model.PlanningOptions(dry_run=False, **{
         name: frozenset(map(uuid_of, value)) if name == 'pinned_instances'

@@ -39,7 +39,7 @@ from tests.simulation.world import settings
 
 #: A seed takes about half a second of processor time. `tools/test unit` takes another range
 #: of them with every commit, and all of these ranges are among those of `tools/test long`.
-DEFAULT_SEEDS = 100
+DEFAULT_SEEDS = 50
 SEEDS = int(os.environ.get('KRONOS_WORLD_SEEDS', DEFAULT_SEEDS))
 #: The first of them; the command tools/simulate_faults.py goes further.
 FIRST = int(os.environ.get('KRONOS_WORLD_FIRST', '0'))

@@ -388,10 +388,10 @@ def test_unit_runs_another_range_of_seeds_with_each_commit(runner, executed, mon
     monkeypatch.delenv('KRONOS_TURN', raising=False)
     monkeypatch.setattr(runner, 'read_commit', lambda: '1e')
     ((_command, variables),) = executed('unit')
-    assert variables == {'KRONOS_WORLD_FIRST': '1000', 'KRONOS_TURN': '0',
+    assert variables == {'KRONOS_WORLD_FIRST': '1500', 'KRONOS_TURN': '0',
                          'KRONOS_TEST_EXAMPLES': '1'}
-    assert {runner.choose_first_seed(f'{number:040x}') for number in range(40)} == set(
-        range(0, 2000, 100))
+    assert {runner.choose_first_seed(f'{number:040x}') for number in range(80)} == set(
+        range(0, 2000, 50))
     monkeypatch.setenv('KRONOS_WORLD_FIRST', '3000')
     ((_command, variables),) = executed('unit')
     assert variables['KRONOS_WORLD_FIRST'] == '3000'
