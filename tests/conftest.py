@@ -14,6 +14,7 @@
 operator first: pytest's handler fails a test whose line has other arguments than its text."""
 
 import _thread
+import gc
 import http.client
 import http.server
 import logging
@@ -25,6 +26,7 @@ import threading
 import pytest
 
 from tests import marks
+from tests.fixtures import sqlite_engines
 
 logging.getLogger('kronos_nova').setLevel(logging.DEBUG)
 #: eventlet puts its own in the place of this, in both modules.
@@ -50,6 +52,15 @@ def pytest_collection_finish():
     eventlet = sys.modules.get('eventlet')
     if eventlet is not None:
         eventlet.monkey_patch = eventlet.patcher.monkey_patch = refuse_patches
+    # Else each full collection looks through Nova and its libraries again.
+    gc.freeze()
+
+
+@pytest.fixture(scope='session', autouse=True)
+def shared_statements():
+    """Make the SQL of each statement once for all tests that have a database on SQLite."""
+    with sqlite_engines.share_statements():
+        yield
 
 
 def refuse_patches(*_args, **_modules):

@@ -17,8 +17,7 @@ With Nova that is a third of a test's time; and the thread that closes the last
 connection empties the log of the file under a lock, so that another writer gets "database
 is locked".
 
-SQLAlchemy knows the SQL of a statement for as long as there is the engine that has asked for
-it, and each test has engines of its own: an eighth of a test's time.
+To make the SQL of each statement again in each test is an eighth of a test's time.
 """
 
 from collections.abc import Callable
@@ -27,10 +26,9 @@ from typing import Any
 import weakref
 
 import fixtures
-import sqlalchemy
-from sqlalchemy import orm
 from sqlalchemy import pool
-from sqlalchemy import util
+
+from tests.fixtures import sqlite_engines
 
 _POOLS: 'weakref.WeakSet[Kept]' = weakref.WeakSet()
 
@@ -61,29 +59,9 @@ class KeptConnections(fixtures.Fixture):
             _POOLS.discard(each)
 
 
-class Statements(util.LRUCache[Any, Any]):
-    """SQL by statement, whichever of our engines asks: they differ in their file alone."""
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(key[1:], default)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key[1:], value)
-
-
-_STATEMENTS = Statements(4000)
-
-
 class SharedStatements(fixtures.Fixture):
 
     def _setUp(self) -> None:
-        create = sqlalchemy.create_engine
-
-        def create_engine(*args: Any, **kwargs: Any) -> sqlalchemy.Engine:
-            engine = create(*args, **kwargs)
-            if engine.dialect.name == 'sqlite':
-                engine._compiled_cache = _STATEMENTS
-            return engine
-
-        self.useFixture(fixtures.MockPatchObject(sqlalchemy, 'create_engine', create_engine))
-        self.useFixture(fixtures.MockPatchObject(orm.Mapper, '_compiled_cache', _STATEMENTS))
+        context = sqlite_engines.share_statements()
+        context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
