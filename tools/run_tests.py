@@ -428,19 +428,20 @@ def functional(tally: Tally) -> None:
     stestr(tally, '--exclude-regex', LONG_FUNCTIONAL, name='functional')
     stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_host_above_ceiling|'
            r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet',
-           minutes=10, eventlet=True)
+           minutes=10, eventlet=True, workers=2)
 
 
 def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binaries: Path = BIN,
-           eventlet: bool = False, **variables: str) -> None:
+           eventlet: bool = False, workers: int = 4, **variables: str) -> None:
     """Run stestr and count by its output; an empty or broken one is a failure.
 
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
+    :param workers: each of them loads Nova.
     """
     variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, output = execute(
-        [str(binaries / 'stestr'), 'run', '--concurrency', '4', *arguments], minutes,
+        [str(binaries / 'stestr'), 'run', '--concurrency', str(workers), *arguments], minutes,
         OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
         PATH=f'{binaries}{os.pathsep}{os.environ["PATH"]}', **variables)
     passed, failed, skipped = stestr_counts(output)
@@ -467,7 +468,8 @@ def docs(tally: Tally) -> None:
     sphinx = [PYTHON, '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html']
     check(tally, 'documentation', [*sphinx, 'doc/source', 'doc/build/html'])
     check(tally, 'release notes', [*sphinx, 'releasenotes/source', 'doc/build/releasenotes'])
-    pytest(tally, *WORKERS, 'tests/docs', name='docs')
+    # The tests of a file share what they build.
+    pytest(tally, '-n', '3', '--dist', 'loadfile', 'tests/docs', name='docs')
 
 
 def package(tally: Tally) -> None:

@@ -201,6 +201,7 @@ def test_keystone_gets_account_and_addresses_of_the_api(cloud, deployed):
     assert {one.args['service'] for one in deployed if one.kind == 'endpoint'} == {'kronos'}
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(('tls', 'external'), [
     ('false', False), pytest.param('true', True, marks=pytest.mark.long)])
 def test_external_address_has_the_api_only_with_tls(cloud, deployed, tls, external):

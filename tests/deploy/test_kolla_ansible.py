@@ -70,6 +70,7 @@ def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
     return made
 
 
+@pytest.mark.turns(4, 0)
 def test_second_rendering_changes_nothing(cloud):
     output = cloud.type([*kolla_page.commands('Install', 'share='), *kolla_page.commands(
         'Look, then deploy', r'kronos=|kolla-ansible genconfig')])
@@ -325,7 +326,7 @@ def test_nova_scheduler_starts_with_rendered_file(cloud):
     assert 'Ran 2 tests' in done.stdout + done.stderr
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.turns(4, 2)
 def test_prechecks_name_missing_policies_of_the_scheduler(cloud):
     status, output = cloud.attempt('prechecks', kolla_env.ANSIBLE / 'kronos.yml',
                                    '-e', json.dumps({'nova_scheduler_extra_volumes': []}))

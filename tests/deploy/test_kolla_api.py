@@ -52,7 +52,7 @@ from tests.fixtures import certificates
 from tests.fixtures import free_ports
 
 #: With every other commit, in which the plain cloud has a rest.
-pytestmark = pytest.mark.turns(2, 1)
+pytestmark = pytest.mark.turns(4, 1)
 
 PATIENCE = 60
 INTERNAL, EXTERNAL = '192.0.2.10', '192.0.2.11'

@@ -30,7 +30,7 @@ from tests.deploy import kolla_env
 from tests.deploy import rendered_conf
 
 #: With every other commit: the cloud with TLS has most of the same lines.
-pytestmark = pytest.mark.turns(2, 0)
+pytestmark = pytest.mark.turns(4, 3)
 
 SETTINGS = {'enable_blazar': True, 'enable_grafana': True}
 #: Without policies of the operator's own.

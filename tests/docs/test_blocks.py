@@ -79,6 +79,7 @@ def run(command, words, cwd, report):
     return done
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('command', OF_CLOUD)
 def test_command_that_reads_cloud_runs_on_example(command, tmp_path):
     words = [CLOUD.get(word, word) for word in shlex.split(command)[1:]]
@@ -105,6 +106,7 @@ def installation(tmp_path):
     stores.in_file(tmp_path / 'kronos.sqlite').close()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('command', OF_DATABASE)
 def test_command_that_reads_database_runs_or_reports_missing_object(
         command, installation, tmp_path):

@@ -103,6 +103,7 @@ def test_no_move_is_planned_without_strategy(tmp_path):
     assert run(PLAN, EXAMPLE / 'even.yaml', first=tmp_path)['moves'] == []
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('name', RULES)
 def test_rule_gives_moves_of_scenario_and_passes_checker(changed, name):
     result = run(PLAN, EXAMPLE / f'{name}.yaml', first=changed)
@@ -116,6 +117,7 @@ def test_drain_moves_instances_that_rule_holds(changed):
     assert result['wrong'] == []
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('name', RULES)
 def test_other_move_is_planned_without_rule(tmp_path, name):
     result = run(PLAN, EXAMPLE / f'{name}.yaml', first=tmp_path)
@@ -145,17 +147,20 @@ def test_every_example_is_installed_and_loads(installed):
         ('hooks', 'backup_lock', 'yes')}
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('moving', 'hosts'), [((), ['h1']), (('moving',), ['spare1', 'h1'])])
 def test_filter_keeps_only_boots_off_spare_hosts(installed, moving, hosts):
     assert run(USE, 'filter_hosts', *moving, first=installed) == hosts
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('multiplier', 'hosts'), [
     ('1', ['empty', 'full']), ('-1', ['full', 'empty'])])
 def test_nova_orders_hosts_by_weigher(installed, multiplier, hosts):
     assert run(USE, 'weigh_hosts', multiplier, first=installed) == hosts
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('content', 'age', 'hosts', 'untrusted'), [
     ('{"cpu": {"a": 0.5, "b": 0.2}}', 10, {'a': 0.5, 'b': 0.2}, ''),
     ('{"cpu": {"a": 0.5, "b": 0.2}}', 1000, {'a': 0.5, 'b': 0.2}, 'samples are 1000 s old'),
@@ -168,6 +173,7 @@ def test_source_returns_fresh_scores_or_reason(installed, tmp_path, content, age
     assert untrusted in found['untrusted'] if untrusted else found['untrusted'] is None
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('hosts', 'states', 'error_type'), [
     (['h1', 'h1', 'h2'], ['submitted', 'submitted', 'completed'], None),
     (['h1', 'h7'], ['submitted', 'queued'], 'MigrationFailed'),
@@ -202,6 +208,7 @@ def patched(request, tmp_path_factory):
     return request.param, path
 
 
+@pytest.mark.turns(3)
 def test_each_diff_works_as_documented(patched, tmp_path):
     name, path = patched
     if name == 'option':

@@ -223,7 +223,7 @@ class MoveTestCase(UnevenTestCase):
         self.publish()
         self.wait_for_load(self.expected)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_abandoned_move_frees_destination(self):
         self.publish(self.move(1.0))
         self.wait_for_load(self.expected)
@@ -259,7 +259,7 @@ class ForkedWorkersTestCase(marks.MarkedTestCase, unittest.TestCase):
                     # And than when each takes the host that looks best.
                     self.assertLess(ours, self.spread(workers, 1000.0, 1))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_single_worker_matches_perfect_metrics(self):
         loads = burst_hosts.loads()
         for name in burst_hosts.mixed(96):

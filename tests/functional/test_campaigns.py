@@ -117,7 +117,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         for server in self.servers:
             self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_the_start_of_the_documentation_orders_the_hosts_of_an_aggregate(self) -> None:
         # An aggregate that names a domain alone takes no host out of the scope.
         self.aggregate('rack-12', 'host1', 'host2', **{'kronos:domain': 'rack:r12'})
@@ -127,6 +127,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.assertEqual({'host1', 'host2'}, {host.host for host in campaign.hosts})
         self.assertEqual(['sat 22:00-04:00'], [str(window) for window in campaign.windows])
 
+    @marks.turns(3)
     def test_a_program_behind_the_webhook_does_the_work_and_an_operator_pauses_it(self) -> None:
         program = servers.Server()
         program.__enter__()
@@ -160,6 +161,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.assertEqual(('enabled', None), self.find_service('host1'))
         self.assertEqual([], self.started)
 
+    @marks.turns(3)
     def test_a_start_that_engines_could_not_carry_out_is_refused(self) -> None:
         service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
                        if s['host'] == 'host2')
@@ -185,7 +187,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.assertIn(f'host1: locked: instance {self.servers[0]["id"]}', campaign.waits)
         self.assertEqual(('enabled', None), self.find_service('host1'))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_a_command_that_fails_pauses_the_campaign_and_can_be_repeated(self) -> None:
         self.conf.set_override('command', self.write_program('echo no power', 'exit 3'),
                                'campaign')
@@ -200,7 +202,7 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.run_campaign(',host1,done,')
         self.assertEqual(('enabled', None), self.find_service('host1'))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_an_abort_enables_a_host_that_is_being_emptied(self) -> None:
         self.kronos('campaign', 'start', 'host1', 'host2', '--together', '1', '--reason', 'x')
         self.plan()

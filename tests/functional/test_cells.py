@@ -95,6 +95,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         history = self.store.history.read_history('mixed', time.time())
         self.assertEqual((frozenset(), {}), (history.quarantined_hosts, history.quarantined))
 
+    @marks.turns(3)
     def test_moves_stay_in_named_cells_without_nova_requests(self) -> None:
         self.name_cells()
         near, far = self.boot(host='host1'), self.boot(host='host3')
@@ -177,7 +178,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             cluster.replace_scope(scope), model.ClusterScores({}), cast(policies.PolicySet, None),
             (), model.MoveHistory(), model.PlanningOptions(), budget=1))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_down_named_cell_stops_only_scopes_with_its_hosts(self) -> None:
         self.name_cells()
         alone, there = self.boot(host='host1'), self.boot(host='host3')

@@ -304,7 +304,7 @@ class AbortTestCase(WorkerCase):
     settings = retry.RetrySettings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
                                    abort_at_deadline=True)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_live_migration_past_deadline_is_aborted_as_timeout(self) -> None:
         server = self.drained(None, 'ACTIVE')
         task = self.task(server, method=model.MoveMethod.LIVE)
@@ -395,7 +395,7 @@ class RunningCase(WorkerCase):
 
 class OperatorAbortTestCase(RunningCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_operator_abort_cancels_task_without_quarantine(self) -> None:
         self.useFixture(RaisedAborts())
         server = self.drained(None, 'ACTIVE')
@@ -414,7 +414,7 @@ class OperatorAbortTestCase(RunningCase):
         self.assertIn(f'openstack server set --state active {server["id"]}', str(row.error))
         self.assertEqual([], self.store.quarantine.list_quarantines(self.now))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_operator_abort_of_overdue_task_is_not_ours(self) -> None:
         """Nova refuses the executor's abort, and carries out the operator's later."""
         self.useFixture(RaisedAborts())
@@ -439,7 +439,7 @@ class OperatorAbortTestCase(RunningCase):
         self.assertIn('aborted in Nova, by an operator', str(row.error))
         self.assertEqual([], self.store.quarantine.list_quarantines(self.now))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_successor_recognises_own_abort(self) -> None:
         """Nova records the abort request, but no event says why the migration failed."""
         self.useFixture(RaisedAborts())

@@ -126,7 +126,7 @@ class CloudTestCase(CollectorCase):
         since = collector.nova_api.NovaApi(self.connection)._list_migrations({})
         self.assertEqual(3, len(since))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_instance_without_host_counts_only_as_group_member(self) -> None:
         group = self.server_group('g', 'affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
@@ -137,6 +137,7 @@ class CloudTestCase(CollectorCase):
         self.assertEqual({}, cluster.instances)
         self.assertEqual({server['id']}, cluster.groups[0].members)
 
+    @marks.turns(3)
     def test_allocations_on_nested_and_sharing_providers_are_claims(self) -> None:
         writer = placement_writer.Writer(self.connection)
         root = self._get_provider_uuid_by_host('host1')
@@ -168,7 +169,7 @@ class CloudTestCase(CollectorCase):
         self.assertEqual({'DISK_GB': 1}, cluster.sharing[shared].used)
         self.assertEqual(frozenset(), cluster.hosts['host2'].sharing)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_host_without_resource_provider_is_logged(self) -> None:
         uuid = self._get_provider_uuid_by_host('host3')
         self.assertEqual(204, self.placement.delete(f'/resource_providers/{uuid}').status)
@@ -177,7 +178,7 @@ class CloudTestCase(CollectorCase):
         self.assertTrue(cluster.placement_known)
         self.assertIn('receives no instance', self.stdlog.logger.output)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_unconfirmed_resize_is_in_flight(self) -> None:
         server = self.boot(host='host1')
         flavor = self._create_flavor(memory_mb=1024, vcpu=1, disk=1, ephemeral=0, swap=0)
@@ -272,6 +273,7 @@ class FlightTestCase(CollectorCase):
     compute_driver = 'fake.FakeLiveMigrateDriver'
     hosts = ('host1', 'host2')
 
+    @marks.turns(3)
     def test_running_live_migration_is_charged_at_both_ends(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.post_server_action(

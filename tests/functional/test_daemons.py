@@ -261,7 +261,7 @@ placement_endpoint_override = {self.placement_api.url}
                          [m['instance_uuid'] for m in report['aggregates'][0]['moves']])
         self.assertEqual(1, len(self.store.tasks.list_in_flight_moves()))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_engine_without_nova_prints_error_and_exits_1(self) -> None:
         with open(self.config) as f:
             text = f.read().replace(self.nova_api.url, self.closed_port())

@@ -40,7 +40,7 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
         door.answers.append((lambda method, path: part in path, '500 Internal Server Error',
                              b'{"computeFault": {"message": "no database"}}'))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_defect_04_unreadable_server_groups_stop_plan_and_move(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
@@ -54,7 +54,7 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
         self.assertEqual(1, len(self.collect().groups))
         self.pre_flight(task)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_defect_06_unreadable_usages_stop_plan_and_move(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
@@ -88,7 +88,7 @@ class TreeTestCase(test_first_light.RebalancedTestCase):
                                     version='1.37')
         self.assertEqual(200, answer.status, answer.body)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_defect_12_nested_inventory_and_other_names_block_no_move(self) -> None:
         server = self.boot(host='host1')
         for host in self.hosts:
@@ -109,7 +109,7 @@ class NodeNamesTestCase(test_first_light.RebalancedTestCase):
         # Nova loads drivers from its own package only.
         self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.MediumFakeDriver', NodeNamesDriver))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_defect_13_move_completes_with_other_hypervisor_name(self) -> None:
         server = self.boot(host='host1')
         self.load({'node-of-host1': 0.8, 'node-of-host2.example.org': 0.5, 'host3': 0.1},

@@ -59,7 +59,7 @@ class DepletionTestCase(OneSampleTestCase):
 
     scores = {'host1': 0.30, 'host2': 0.31, 'host3': 0.32}
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_instances_of_one_request_spread(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
@@ -75,6 +75,7 @@ class DepletionTestCase(OneSampleTestCase):
             self.wait_for_scores(**self.scores)
             self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
 
+    @marks.turns(3)
     def test_requests_within_one_sample_spread_until_next_sample(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3),
@@ -107,7 +108,7 @@ class CeilingTestCase(OneSampleTestCase):
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
         self.flags(hard_ceiling=True, group='kronos')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_burst_stops_at_ceiling(self):
         for host in self.hosts:
             self.boot(host=host)
@@ -123,7 +124,7 @@ class WindowTestCase(OneSampleTestCase):
     scores = DepletionTestCase.scores
     settle_seconds = 3600
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_requests_spread_with_new_sample_after_each(self):
         self.wait_for_scores(**self.scores)
         servers = []

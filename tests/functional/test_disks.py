@@ -60,7 +60,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.load(LOADS, {server['id']: 0.35})
         return server
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_planner_remembers_refused_disk_copy(self) -> None:
         server = self.hot()
         self.assertEqual(1, len(self.plan()['moves']))
@@ -85,6 +85,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertIn('copies-disk', row['rejections'])
         self.assertEqual([False], self.asked)
 
+    @marks.turns(3)
     def test_allow_disk_copy_permits_move(self) -> None:
         server = self.hot()
         self.conf.set_override('allow_disk_copy', True, 'engine')
@@ -93,7 +94,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([None], self.asked)
         self.assertEqual('host3', self.host_of(server))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_local_storage_option_plans_no_disk_copy(self) -> None:
         self.hot()
         self.conf.set_override('instance_storage', 'local', 'engine')
@@ -101,7 +102,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([], row['moves'])
         self.assertIn('copies-disk', row['rejections'])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_drain_copies_disks(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')

@@ -109,7 +109,7 @@ class ForceTestCase(EscalationCase):
             f'/servers/{server["id"]}/os-instance-actions').body['instanceActions']]
         self.assertEqual(1, actions.count('live_migration_force_complete'))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_postcopy_is_recorded_and_not_aborted(self) -> None:
         """Here the compute node has begun it, as with libvirt, when Nova answers."""
         server, task = self.begin()
@@ -143,7 +143,7 @@ class ForceTestCase(EscalationCase):
         self.assertEqual([], [path for method, path in self.nova_api.door.requests
                               if method == 'DELETE'])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_contract_of_the_instance_keeps_it_from_force(self) -> None:
         server, task = self.begin()
         by = self.new_worker(self.executor, 'w1')
@@ -155,6 +155,7 @@ class ForceTestCase(EscalationCase):
         self.assertIs(TaskState.COMPLETED, self.ended(by, task), 'the driver ends it by itself')
         self.assertEqual((), self.row(task).escalation, 'a later look may find it allowed')
 
+    @marks.turns(3)
     def test_successor_of_an_executor_that_died_in_the_step_does_not_repeat_it(self) -> None:
         server, task = self.begin()
         first = self.new_worker(self.executor, 'w1')
@@ -174,7 +175,7 @@ class ForceTestCase(EscalationCase):
 
 class AbortTestCase(EscalationCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_forced_migration_that_does_not_arrive_is_aborted(self) -> None:
         """The fake compute node ends a migration by force at once: here it loses the request."""
         self.useFixture(test_cold_migration.RaisedAborts())

@@ -67,7 +67,7 @@ class TestFailover(FailingTestCase):
             self._evacuate_server(server, {'host': to_host}, expected_host=to_host)
             self.assertEqual(to_host, self.host_of(server))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_nova_evacuates_no_member_of_an_affinity_group_that_is_unsafe(self) -> None:
         self.conf.set_override('failover', 'warn', 'engine')
         group = self.server_group('together', 'affinity')
@@ -140,6 +140,7 @@ class TestBootReserve(FailingTestCase):
             by_host.setdefault(self.host_of(server), []).append(server)
         return max(by_host.items(), key=lambda item: (len(item[1]), item[0]))
 
+    @marks.turns(3)
     def test_boots_leave_the_room_that_the_evacuation_of_a_host_needs(self) -> None:
         self.flags(failover_reserve='keep', group='kronos')
         servers = self.fill()
@@ -151,7 +152,7 @@ class TestBootReserve(FailingTestCase):
             self._evacuate_server(server)
             self.assertNotEqual(host, self.host_of(server))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_boots_that_ignore_the_reserve_leave_no_room_for_an_evacuation(self) -> None:
         self.flags(failover_reserve='ignore', group='kronos')
         servers = self.fill()
@@ -161,13 +162,13 @@ class TestBootReserve(FailingTestCase):
         self._evacuate_server(lost[0], expected_host=host, expected_state='ERROR',
                               expected_migration_status='error')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_boots_take_the_reserve_last_where_it_is_only_preferred(self) -> None:
         servers = self.fill(5)
         self.assertEqual({failover.FailureState.SAFE}, set(self.certify().values()))
         self.assertEqual(9, len(servers) + len(self.fill(4)))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_only_boots_leave_the_reserve(self) -> None:
         self.flags(failover_reserve='keep', group='kronos')
         server, stays, lost = (self.boot(host=h) for h in ('host1', 'host2', 'host3'))

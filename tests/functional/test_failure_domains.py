@@ -27,6 +27,7 @@ KEY = failure_domains.KEY
 class CollectorTestCase(api.ApiTestCase):
     """Administrators name domains, owners and flavors ask for a spread."""
 
+    @marks.turns(3)
     def test_domains_and_requests_are_read_from_nova(self) -> None:
         self.aggregate('one', 'host1', 'host2', **{KEY: 'rack:r1,room:cellar'})
         self.aggregate('two', 'host3', **{KEY: 'Rack: r2'})
@@ -58,7 +59,7 @@ class CollectorTestCase(api.ApiTestCase):
         self.assertEqual((request('rack'),), cluster.instances[flavored['id']].spread)
         self.assertEqual((spread_requests.UNREADABLE,), cluster.instances[wrong['id']].spread)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_other_members_are_read_before_a_move(self) -> None:
         mover, mate, bare = (self.boot(host=host) for host in ('host1', 'host2', 'host3'))
         for server in (mover, mate):
@@ -98,12 +99,13 @@ class DomainWeigherTestCase(base.NovaTestCase):
             self.boot(host='host3')
         self.boot(host='host1', flavor=self.spread, hints={'group': self.group['id']})
 
+    @marks.turns(3)
     def test_a_member_goes_to_the_rack_without_members(self) -> None:
         second = self.boot(flavor=self.spread, hints={'group': self.group['id']})
         self.assertEqual('host3', self.host_of(second))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_an_instance_that_does_not_ask_goes_where_nova_likes(self) -> None:
         self.assertEqual('host2', self.host_of(self.boot()))
 
@@ -112,6 +114,7 @@ class DomainWeigherOffTestCase(DomainWeigherTestCase):
 
     multiplier = 0.0
 
+    @marks.turns(3)
     def test_a_member_goes_to_the_rack_without_members(self) -> None:
         second = self.boot(flavor=self.spread, hints={'group': self.group['id']})
         self.assertEqual('host1', self.host_of(second), 'soft affinity decides alone')

@@ -43,7 +43,7 @@ class CeilingTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.8, host2=0.8, host3=0.8)
         self.assertEqual(self.stock_choice, self.chosen())
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_host_without_score_passes(self):
         self.prometheus.series['cpu'] = {'host1': 0.1, 'host2': 0.9}
         self.occupy()
@@ -81,7 +81,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
 
 class FailClosedTestCase(scores.ScoredTestCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_fail_closed_refuses_boots_without_scores(self):
         self.prometheus.stop()
         server = self.boot()
@@ -113,7 +113,7 @@ class WorkerRecordTestCase(scores.ScoredTestCase):
 
         self.wait_for(there, f'a record with {what}')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_worker_record_has_scores_work_and_faults(self):
         self.boot()
         self.wait_for_scores(**self.scores)
@@ -179,7 +179,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
     def hosts_of_boots(self, count=3, **kwargs):
         return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_draining_and_quarantined_hosts_get_boots_as_last_resort(self):
         self.publish(draining=frozenset({'host1'}), quarantined=frozenset({'host2'}))
         self.assertEqual({'host3'}, self.hosts_of_boots())
@@ -189,6 +189,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         # Not host3, which has had every boot so far: stock Nova's choice.
         self.assertLess(self.hosts_of_boots(1), {'host1', 'host2'})
 
+    @marks.turns(3)
     def test_migrating_group_member_counts_at_destination(self):
         group = self.server_group('g', 'anti-affinity', max_server_per_host=1)
         hints = {'group': group['id']}
@@ -203,6 +204,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.live_migrate(first, free[0])
         self.assertEqual(free[0], self.host_of(first))
 
+    @marks.turns(3)
     def test_boot_avoids_host_that_affinity_repair_leaves(self):
         group = self.server_group('g', 'affinity')
         hints = {'group': group['id']}
@@ -214,7 +216,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.publish(flights=(model.InFlightMove(leaving['id'], 'host1', 'host2', 'kronos'),))
         self.assertEqual({'host2'}, self.hosts_of_boots(hints=hints))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_scheduler_hints_consider_migrating_partners(self):
         partner, settled = self.boot(host='host1'), self.boot(host='host2')
         apart = {'different_host': partner['id']}

@@ -21,6 +21,7 @@ from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.sources import prometheus
+from tests import marks
 from tests.functional import api
 from tests.functional import scores
 
@@ -124,6 +125,7 @@ class TestEachPhase(RebalancedTestCase):
         self.work()
         self.assertEqual(to_host, self.host_of(server))
 
+    @marks.turns(3)
     def test_evacuate_drains_disabled_host(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
@@ -131,6 +133,7 @@ class TestEachPhase(RebalancedTestCase):
         with self.disabled('host1'):
             self.one_move(server, 'evacuate', 'host3')
 
+    @marks.turns(3)
     def test_affinity_repairs_violated_group(self) -> None:
         group = self.server_group('pair', 'anti-affinity', max_server_per_host=2)
         servers = [self.boot(host='host1', hints={'group': group['id']}) for _ in range(2)]
@@ -153,6 +156,7 @@ class TestEachPhase(RebalancedTestCase):
             session.query(models.InstanceGroupPolicy).filter_by(
                 group_id=found.id).update({'rules': '{"max_server_per_host": 1}'})
 
+    @marks.turns(3)
     def test_pack_empties_host(self) -> None:
         servers = [self.boot(host=h) for h in ('host1', 'host2')]
         self.write_policies(mode='pack', capacity_query='cpu', capacity_threshold=0.8)

@@ -23,6 +23,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import worker
+from tests import marks
 from tests.functional import test_alternates
 from tests.unit.rebalancer.hooks import servers
 
@@ -72,6 +73,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
         self.worker.run_once(self.worker._clock())
         return not self.store.hooks.list_task_hooks(task.task_id)
 
+    @marks.turns(3)
     def test_each_attempt_calls_its_hooks_despite_failure(self) -> None:
         server = self.boot(host='host1')
         self.fail_on_the_way('host2')

@@ -51,6 +51,7 @@ class MarkerTestCase(test_collector.CollectorCase):
         self.nova_api.door.answers.append((spoil, '', b''))
         return asked
 
+    @marks.turns(3)
     def test_deleted_page_marker_restarts_list(self) -> None:
         """Nova answers 400 then: the list that was begun is worth nothing."""
         for _ in range(6):
@@ -62,7 +63,7 @@ class MarkerTestCase(test_collector.CollectorCase):
         self.assertLessEqual(left, set(cluster.instances))
         self.assertGreater(len(asked), 2 + 2, 'the second page failed, and all came again')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_constantly_changing_list_stops_cycle(self) -> None:
         """The second reading is the last: nothing partial is planned."""
         for _ in range(4):

@@ -190,7 +190,7 @@ class TestSignedRequests(MigfraCase):
 
 class TestServers(MigfraCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_servers_stop_start_suspend_and_resume_by_protocol(self) -> None:
         one, two = (self.named(self.boot(host='host1'), name) for name in ('vm-1', 'vm-2'))
         self.assertEqual({
@@ -344,7 +344,7 @@ parameter:
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_evacuate_node_uses_only_named_destinations(self) -> None:
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
         found = self.asked(f'''\
@@ -446,7 +446,7 @@ parameter:
 
 class TestSwap(MigfraCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_swap_with_exchanges_two_servers(self) -> None:
         one = self.named(self.boot(host='host1'), 'vm-1')
         two = self.named(self.boot(host='host2'), 'vm-2')
@@ -490,7 +490,7 @@ class TestPins(MigfraCase):
 
         self.repin = repin
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_repin_without_driver_is_refused_and_moves_nothing(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         found = self.asked(f'task: repin vm\nid: {ID}1\nvm-name: vm-1\n'
@@ -574,7 +574,7 @@ class TestHooks(MigfraCase):
         found = self.admin_api.get_instance_actions(server['id'])
         return [a['action'] for a in reversed(found)]
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_warm_migration_pauses_server_during_live_migration(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         text = (f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'

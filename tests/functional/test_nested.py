@@ -149,7 +149,7 @@ class NestedCase(test_tools.ToolsCase):
 
 class NestedTestCase(NestedCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_nested_instances_move_despite_reshapes(self) -> None:
         one, two = self.new('host1'), self.new('host2')
         self.assert_at('host1', one)

@@ -64,12 +64,13 @@ class OwnerNoticesTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual({}, self.store.notices.read_notices(self.store.now()), 'it is used up')
         self.assertEqual(['migration.completed'], [event for event, _result in self.results])
 
+    @marks.turns(3)
     def test_drain_waits_for_notice_until_owner_releases_instance(self) -> None:
         self.load({'host1': 0.2, 'host2': 0.2, 'host3': 0.1}, {self.server['id']: 0.2})
         with self.disabled('host1'):
             self.assert_moved_after_release(model.NoticeReason.DRAIN, 'evacuate')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_balance_waits_for_notice_until_owner_releases_instance(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {self.server['id']: 0.35})
         self.assert_moved_after_release(model.NoticeReason.BALANCE, 'spread')

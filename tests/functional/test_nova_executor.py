@@ -108,7 +108,7 @@ class MoveTestCase(ExecutorCase):
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, never)
         self.assertIn('it is on host1 and not on host2', str(error))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_refused_destination_fails_migration(self) -> None:
         server = self.boot(host='host1')
         unknown = self.task(server, to_host='host9')
@@ -176,7 +176,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIn(server['id'], str(error))
         self.assertIn('on host2', str(error))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_deleted_instance_cancels_task(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
@@ -255,7 +255,7 @@ class RightsTestCase(ExecutorCase):
 
 class PreFlightTestCase(ExecutorCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_pre_flight_refuses_changed_instance_state(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
@@ -295,7 +295,7 @@ class PreFlightTestCase(ExecutorCase):
             self.admin_api.put_service_force_down(self.service_id(host), False)
         self.pre_flight(task)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_pre_flight_refuses_destination_out_of_scope(self) -> None:
         server = self.boot(host='host1')
         self.assert_refused('out-of-scope', self.task(server, to_host='host9'))
@@ -312,7 +312,7 @@ class PreFlightTestCase(ExecutorCase):
         self.conf.set_override('restrict_to_az', True, 'engine')
         self.assert_refused('az-differs', across)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_pre_flight_refuses_destination_without_room(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
@@ -429,7 +429,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assertIs(Stage.COMPLETED, self.asked(task).stage)
         self.conf.clear_override('scheduler_instance_sync_interval', 'executor')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_group_member_waits_for_freed_place(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
@@ -483,7 +483,7 @@ class UnderWayTestCase(ExecutorCase):
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
                       'a running migration')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_foreign_migrations_take_slots_at_both_ends(self) -> None:
         one, two = self.boot(host='host1'), self.boot(host='host1')
         self.executor.submit(self.task(one))
@@ -501,7 +501,7 @@ class UnderWayTestCase(ExecutorCase):
         self.pre_flight(self.task(two))
         self.abort(one)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_migration_from_other_source_host_is_watched(self) -> None:
         """As after an evacuation between our pre-flight and the arrival of our request."""
         server = self.boot(host='host3')
@@ -525,7 +525,7 @@ class UnderWayTestCase(ExecutorCase):
             {**json.loads(marker), 'migration_uuid': progress.reference}))
         self.assertIs(Stage.CANCELLED, progress.stage)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_aborted_migration_is_cancelled(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})

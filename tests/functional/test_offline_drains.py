@@ -14,11 +14,13 @@
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from tests import marks
 from tests.functional import test_first_light
 
 
 class OfflineDrainTestCase(test_first_light.RebalancedTestCase):
 
+    @marks.turns(3)
     def test_instance_leaves_offline_after_a_late_live_migration(self) -> None:
         server = self.boot(host='host1')
         for name, value in {'evacuate_disabled_hosts': True, 'drain_offline': 'allow',

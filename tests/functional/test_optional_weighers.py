@@ -63,13 +63,13 @@ class ScarcityTestCase(base.NovaTestCase):
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh_traits()
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_plain_instance_avoids_scarce_hosts(self):
         self.wait_for_specials()
         self.assertEqual('host1', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_request_for_scarce_resource_gets_its_host(self):
         self.wait_for_specials()
         trait = self.flavored(trait__CUSTOM_FPGA='required')
@@ -103,7 +103,7 @@ class ScarcityOffTestCase(ScarcityTestCase):
     def wait_for_specials(self):
         pass
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_plain_instance_avoids_scarce_hosts(self):
         self.assertEqual('host3', self.host_of(self.boot()))
         self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._shared_states)
@@ -155,12 +155,13 @@ class ProjectTestCase(base.NovaTestCase):
         self.assertEqual(count, len(new))
         return sorted(self.host_of(self._wait_for_state_change(s, 'ACTIVE')) for s in new)
 
+    @marks.turns(3)
     def test_hosts_without_own_project_instances_are_preferred(self):
         self.learn()
         self.assertEqual('host2', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_project_instances_spread_over_requests(self):
         self.learn()
         self.assertEqual(['host1', 'host2'], self.multi_create(2))
@@ -194,6 +195,7 @@ class ProjectOffTestCase(ProjectTestCase):
 
     multiplier = 0.0
 
+    @marks.turns(3)
     def test_hosts_without_own_project_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
         self.assertNotIn(project_cache.ProjectBook, runtime.get_runtime()._shared_states)

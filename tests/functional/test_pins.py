@@ -131,7 +131,7 @@ class AggregatesTestCase(PinsCase):
 
 class HostsAndWishesTestCase(PinsCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_older_hypervisor_or_missing_trait_is_refused(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1')
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
@@ -171,7 +171,7 @@ class HostsAndWishesTestCase(PinsCase):
         self.assertEqual('cpu-traits', self.ours(plain, 'host2'))
         self.assertIsNone(self.ours(plain, 'host3'))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_project_stays_in_tenant_aggregates(self) -> None:
         mine = self.server()
         project = self.collect().instances[mine].project_id
@@ -192,6 +192,7 @@ class HostsAndWishesTestCase(PinsCase):
         self.api.api_post(f'/servers/{first}/metadata', {'metadata': {'stay': 'false'}})
         self.assertIsNone(self.ours(first, 'host2'))
 
+    @marks.turns(3)
     def test_contracts_of_tags_metadata_and_flavors_hold_moves(self) -> None:
         """Nova admits the keys, and shows them."""
         first, second = self.server(), self.server()

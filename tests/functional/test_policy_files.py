@@ -71,7 +71,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
     def log_count(self, text):
         return self.stdlog.logger.output.count(text)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_each_aggregate_uses_its_own_policy_file(self):
         self.wait_for_files(2)
         self.assertEqual('host2', self.chosen_in('spread'))
@@ -79,7 +79,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         self.assertEqual(0, self.log_count('says mode:'))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_multiplier_sign_against_mode_is_logged_once(self):
         self.wait_for_files(2)
         self.admin_api.post_aggregate_action(self.pack['id'], {'set_metadata': {
@@ -102,6 +102,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         self.wait_for_files(2)
         self.assertEqual('host3', self.chosen_in('pack'))
 
+    @marks.turns(3)
     def test_invalid_policy_file_keeps_last_good_version(self):
         self.wait_for_files(2)
         with open(self.pack_file, 'w') as f:

@@ -162,7 +162,7 @@ class PlacementTestCase(marks.MarkedTestCase, testtools.TestCase):  # type: igno
 
     # What may be remembered.
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_writes_raise_generation_as_cache_assumes(self) -> None:
         """Verify when Placement raises a generation, and that a cached read sees every change."""
         writer, root = self.writer, self.root
@@ -264,7 +264,7 @@ class PlacementTestCase(marks.MarkedTestCase, testtools.TestCase):  # type: igno
 
     # What it means to a plan.
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_reshape_is_distinguished_from_other_changes(self) -> None:
         writer = self.writer
         numa = [writer.create(f'host1_numa{n}', self.root) for n in (0, 1)]

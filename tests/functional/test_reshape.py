@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.planning import tasks
+from tests import marks
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -90,6 +91,7 @@ class ReshapeTestCase(api.ApiTestCase):
             return row if row is not None and row.task.state.is_terminal else None
         return self.wait_for(look, f'{task.task_id} to end')
 
+    @marks.turns(3)
     def test_vgpus_move_to_children_between_plan_and_execution(self) -> None:
         writer, roots = self.writer, self.roots
         one, two = (self.boot(host='host1')['id'] for _ in range(2))

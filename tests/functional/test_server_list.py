@@ -124,7 +124,7 @@ class ChangesTestCase(ServerListCase):
     def allocations_of(self, server: dict[str, Any]) -> Any:
         return self._get_allocations_by_server_uuid(server['id'])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_hypervisors_are_listed_when_hosts_differ_or_one_lacks_its_provider(self) -> None:
         def lists() -> int:
             return self.nova_api.door.ours.count(('GET', '/v2.1/os-hypervisors/detail'))
@@ -142,7 +142,7 @@ class ChangesTestCase(ServerListCase):
             self.assertIsNone(self.read().hosts['host2'].provider)
             self.assertEqual(number, lists())
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_unchanged_servers_are_listed_after_the_interval_only(self) -> None:
         """Nova writes a tag, or a deletion of metadata, without a change of the server's record."""
         tagged, freed = (self.boot(host='host1') for _ in range(2))
@@ -165,7 +165,7 @@ class ChangesTestCase(ServerListCase):
                 for uuid, instance in cluster.instances.items()})
 
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_changes_of_many_pages_are_read_past_deleted_servers(self) -> None:
         """The last server of a page, after which the next one begins, is deleted."""
         servers = [self.boot(host='host1') for _ in range(5)]
@@ -180,7 +180,7 @@ class ChangesTestCase(ServerListCase):
         self.assertLessEqual(5, requests.count(('GET', '/v2.1/servers/detail')))
 
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_server_that_waits_for_its_deletion_is_no_instance(self) -> None:
         """Its allocations stay; a list of all servers lacks it, a list of changes does not."""
         self.flags(reclaim_instance_interval=3600)
@@ -200,6 +200,7 @@ class ChangesTestCase(ServerListCase):
 class MissedChangesTestCase(ServerListCase):
     """Changes that Nova's list of changes does not have."""
 
+    @marks.turns(3)
     def test_server_whose_records_are_archived_is_gone(self) -> None:
         """Two servers: the memory and Nova's answer differ in one."""
         one, two = self.boot(host='host1'), self.boot(host='host1')
@@ -208,6 +209,7 @@ class MissedChangesTestCase(ServerListCase):
         self.age(two)
         self.assertEqual({two['id']}, set(self.assert_seen('archived').instances))
 
+    @marks.turns(3)
     def test_move_that_no_list_of_changes_has_is_seen_by_its_allocations(self) -> None:
         server = self.boot(host='host1')
         self.read()
@@ -218,7 +220,7 @@ class MissedChangesTestCase(ServerListCase):
         self.age(server)
         self.assertEqual('host2', self.read().instances[server['id']].host)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_server_that_lost_its_allocations_is_looked_up_once(self) -> None:
         server = self.boot(host='host1')
         self.read()
@@ -235,7 +237,7 @@ class MissedChangesTestCase(ServerListCase):
         # The collector without a memory looks at one server, for the rights of its user.
         self.assertEqual([3, 2, 2], counts)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_list_that_was_refused_is_not_remembered(self) -> None:
         """Nova shows no UNKNOWN server when the query of a later page fails."""
         older, newer = self.boot(host='host1'), self.boot(host='host1')
@@ -257,7 +259,7 @@ class MissedChangesTestCase(ServerListCase):
         self.assertIn(f'its list lacks server {older["id"]}', str(error))
         self.assertEqual({older['id'], newer['id']}, set(self.read().instances))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_query_that_fails_in_its_cell_hides_no_move_and_no_change_for_long(self) -> None:
         """Nova answers 200 then, with an empty list of changes."""
         still, moved, stopped = (self.boot(host='host1') for _ in range(3))

@@ -96,7 +96,7 @@ class TestSwap(SwapCase):
         self.assertEqual([1, 2],
                          sorted(len(row.plan.moves) for row in self.store.plans.list_plans()))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_first_instance_returns_when_second_may_not_move(self) -> None:
         servers = self.two()
         self.assertEqual(0, self.swap(servers)[0])
@@ -120,7 +120,7 @@ class TestSwap(SwapCase):
         self.assertIn(f'{servers[0]["id"]} is on host2, was on host1',
                       self.store.approvals.list_decisions(row.plan_id)[-1].reason)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_swap_refused_by_rules_is_not_stored(self) -> None:
         servers = self.two()
         self.api.post_server_action(servers[1]['id'], {'lock': None})
@@ -166,7 +166,7 @@ class TestSpread(SwapCase):
         servers.sort(key=lambda s: [m['instance_uuid'] for m in report['moves']].index(s['id']))
         return servers, row.plan_id
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_planned_swap_is_carried_out(self) -> None:
         servers, plan_id = self.planned()
         homes = self.places(servers)

@@ -131,7 +131,7 @@ class TestRecordAndReplay(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         return done.stdout.strip()
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_replay_plans_what_the_engine_plans(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -151,6 +151,7 @@ class TestRecordAndReplay(ToolsCase):
         row: dict[str, Any] = json.loads(done.stdout)['aggregates'][0]
         return row
 
+    @marks.turns(3)
     def test_snapshot_holds_cloud_and_is_readable_by_owner_only(self) -> None:
         self.aggregate('rack1', 'host1')
         server = self.boot(host='host1')
@@ -166,7 +167,7 @@ class TestRecordAndReplay(ToolsCase):
         self.assertEqual(found.cluster.instances[server['id']].claims,
                          {k: v for k, v in provider.used.items() if v})
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_unreachable_services_are_recorded_as_unknown(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
@@ -190,7 +191,7 @@ class TestWhyNot(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         return {row['What']: (row['Verdict'], row['Detail']) for row in json.loads(done.stdout)}
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_why_not_reads_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -227,6 +228,7 @@ class TestReport(ToolsCase):
     def report(self) -> 'subprocess.CompletedProcess[str]':
         return self.kronos('report', '-o', '-')
 
+    @marks.turns(3)
     def test_report_shows_cycle_of_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.put_server(server['id'], {'server': {'name': '<script>alert(1)</script>'}})
@@ -271,7 +273,7 @@ class TestAgain(ToolsCase):
         self.assertNotIn('Traceback', done.stderr)
         return done.returncode, json.loads(done.stdout or '[]'), done.stderr
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_revert_moves_back_unless_rule_refuses(self) -> None:
         status, _, error = self.again('revert', self.plan_id)
         self.assertEqual(1, status)
@@ -323,7 +325,7 @@ class TestAgain(ToolsCase):
                          (said.verb, said.reason))
         self.assertIsNotNone(self.plan(), 'the engine goes on')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_documented_retry_and_revert_commands_work(self) -> None:
         self.work()
         (row,) = self.store.tasks.list_plan_tasks(self.plan_id)
@@ -404,7 +406,7 @@ class TestAgain(ToolsCase):
     def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return self.kronos('drain', *arguments)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_documented_drain_commands_drain_host(self) -> None:
         self.work()
         self.engine_options('evacuate_disabled_hosts = true')
@@ -558,7 +560,7 @@ class TestAgain(ToolsCase):
         return [request for request in self.nova_api.door.requests
                 if request[0] not in api.READING and '/action' not in request[1]]
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_lost_answer_of_drain_start_is_looked_up(self) -> None:
         self.work()
         self.engine_options('evacuate_disabled_hosts = true')
@@ -638,6 +640,7 @@ class TestSimulate(ToolsCase):
     def simulate(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return self.ask('simulate', *arguments)
 
+    @marks.turns(3)
     def test_simulate_reads_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -669,7 +672,7 @@ class TestSimulate(ToolsCase):
             self.assertEqual(0, done.returncode, done.stderr)
         self.assertTrue(os.path.exists(os.path.join(self.directory, 'week.svg')))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_simulate_without_nova_prints_one_error_line(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
@@ -705,6 +708,7 @@ class TestTestConfig(ToolsCase):
                          (items['nova: cells']['status'], items['nova: cells']['text']))
         self.assertIn('imbalance 0.300', items['policy: cpu in rack1']['text'])
 
+    @marks.turns(3)
     def test_check_names_each_problem(self) -> None:
         self.boot(host='host1')
         self.configure_tools(aggregates='no-such-aggregate')
@@ -735,6 +739,7 @@ class TestTestConfig(ToolsCase):
         self.assertEqual('warning', items['query: cpu imbalance_query']['status'])
         self.assertIn('host3', items['query: cpu imbalance_query']['text'])
 
+    @marks.turns(3)
     def test_check_reports_unreachable_nova(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
@@ -753,7 +758,7 @@ class TestPolicyTest(ToolsCase):
         return done.returncode, {(r['Query'], r['Check']): (r['Status'], r['What'])
                                  for r in json.loads(done.stdout)}
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_policy_test_compares_queries_with_live_cloud(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -765,7 +770,7 @@ class TestPolicyTest(ToolsCase):
         self.assertEqual('ok', found['vm_profile_query', 'coverage'][0])
         self.assertIn('imbalance 0.700', found['', '_unassigned_'][1])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_policy_test_explains_likely_cause(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 80, 'host2': 50, 'stranger': 10}, {server['id']: 35})

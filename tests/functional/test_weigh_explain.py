@@ -105,6 +105,7 @@ class ExplainTestCase(scores.ScoredTestCase):
 
 class DocumentedTestCase(ExplainTestCase):
 
+    @marks.turns(3)
     def test_documented_explain_commands_run(self):
         self.occupy()
         shown = [arguments for _page, command in docs.blocks()
@@ -136,7 +137,7 @@ class ParityTestCase(ExplainTestCase):
                     self.assertEqual(expected, [row['host'] for row in found])
                 self.assertEqual(list(range(1, 6)), [row['rank'] for row in found])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_distinct_sums_give_order_of_nova_scheduler(self):
         self.occupy()
         found, _said = self.explain()
@@ -147,7 +148,7 @@ class ParityTestCase(ExplainTestCase):
         self.wait()
         return self.select(**kwargs)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_products_of_all_enabled_weighers_make_the_sum(self):
         self.occupy()
         found, _said = self.explain()
@@ -164,7 +165,7 @@ class ParityTestCase(ExplainTestCase):
             self.assertAlmostEqual(1 - self.scores[row['host']], row['headroom'])
             self.assertAlmostEqual(row['headroom'] - 0.5, row['weighers']['KronosWeigher']['raw'])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_num_places_instances_as_one_request_would(self):
         self.flags(kronos_weight_multiplier=3.0, group='filter_scheduler')
         self.occupy()
@@ -197,7 +198,7 @@ class ParityTestCase(ExplainTestCase):
 
 class ReasonsTestCase(ExplainTestCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_disabled_host_is_no_allocation_candidate(self):
         with self.disabled('host2'):
             found = self.by_host()
@@ -207,7 +208,7 @@ class ReasonsTestCase(ExplainTestCase):
         self.assertEqual({}, found['host2']['weighers'])
         self.assertEqual(4, sum(row['rank'] is not None for row in found.values()))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_host_without_room_names_missing_resource(self):
         big = self._create_flavor(vcpu=1000, memory_mb=64)
         flavor = self.admin_api.get_flavor(big)
@@ -218,7 +219,7 @@ class ReasonsTestCase(ExplainTestCase):
             self.assertIn('VCPU: 1000 wanted', row['why'])
         self.assertIn('No valid host', said)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_host_shows_rejecting_nova_filter_and_its_log(self):
         self.computes['host4'].stop()
         service = self.admin_api.get_services(host='host4', binary='nova-compute')[0]
@@ -246,7 +247,7 @@ class ReasonsTestCase(ExplainTestCase):
         members = self.api.get_server_groups()[0]['members']
         self.assertEqual(1, len(members))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_capacity_filter_names_exceeded_ceiling(self):
         self.write_policies(boot_ceiling=0.6)
         found = self.by_host()
@@ -277,7 +278,7 @@ class ReasonsTestCase(ExplainTestCase):
 
 class SetTestCase(ExplainTestCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_set_multiplier_changes_choice(self):
         self.occupy()
         found = self.by_host('--set', 'kronos_weight_multiplier=-1000')
@@ -311,7 +312,7 @@ class SetTestCase(ExplainTestCase):
 
 class UnusualTestCase(ExplainTestCase):
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_missing_scores_give_stock_ranks_and_reason(self):
         self.prometheus.stop()
         self.occupy()
@@ -339,7 +340,7 @@ class UnusualTestCase(ExplainTestCase):
                 error = self.assertRaises(exception.WeighError, self.explain, *options)
                 self.assertIn(words, str(error))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_image_properties_limit_hosts(self):
         with mock.patch('keystoneauth1.loading.load_auth_from_conf_options', autospec=True):
             for name in ('70a599e0-31e7-49b7-b260-868f441e862b', 'fakeimage7'):
@@ -375,7 +376,7 @@ class UnusualTestCase(ExplainTestCase):
         rows, _said = self.explain('--long', form='table')
         self.assertIn('ServerGroupSoftAffinity', rows[0])
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_explain_writes_nothing_and_sends_no_notification(self):
         self.occupy()
         before = self.everything()
@@ -496,7 +497,7 @@ class CommandTestCase(ExplainTestCase):
         self.assert_one_line(self.run_command('--set', 'ram_weight=1'), 'ram_weight_multiplier')
         self.assert_one_line(self.run_command('--hint', 'x'), '--hint', 'KEY=VALUE')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_command_reports_unreachable_placement(self):
         self.values['placement']['endpoint_override'] = api.ApiTestCase.closed_port()
         self.assert_one_line(self.run_command(), 'Placement', '[placement]')

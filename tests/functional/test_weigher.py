@@ -71,7 +71,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.2, host2=0.9)
         self.assertEqual('host1', self.chosen())
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_changed_policy_file_is_read_unless_invalid(self):
         self.occupy()
         self.wait_for_scores(**self.scores)
@@ -116,13 +116,13 @@ class MovesTestCase(scores.ScoredTestCase):
         self.assert_on('host2')
         self._confirm_resize(self.server)
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_evacuation_goes_to_the_least_loaded(self):
         self.down('host1')
         self._evacuate_server(self.server)
         self.assert_on('host2')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_live_migration_goes_to_the_least_loaded(self):
         self.live_migrate(self.server)
         self.assert_on('host2')
@@ -155,7 +155,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
     def unknown(self, what):
         self.flags(unknown_hosts=what, group='kronos')
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_mean_ranks_unknown_host_above_worst_host(self):
         with self.disabled('host1'):
             # Of those that the request has, host2 is the mean.
@@ -177,6 +177,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
         with self.disabled('host2'):
             self.assertEqual('host1', self.chosen())
 
+    @marks.turns(3)
     def test_excluded_host_gets_only_moves_and_named_boots(self):
         self.unknown('exclude')
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
@@ -220,6 +221,7 @@ class AlternatesTestCase(scores.ScoredTestCase):
         super().configure()
         self.flags(refresh_interval=3600, concurrent_boots=1, group='kronos')
 
+    @marks.turns(3)
     def test_reschedule_uses_next_weighed_host_and_is_counted(self):
         failing = mock.Mock(side_effect=exception.ComputeResourcesUnavailable(reason='a test'))
         # The capacity filter is asked first: nothing is built, all is seen.
@@ -264,7 +266,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.prometheus.restart()
         self.assert_scores_are_back()
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_boots_succeed_without_prometheus(self):
         self.prometheus.stop()
         self.occupy()
@@ -316,7 +318,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
                         handler, status, {'status': 'error', 'error': 'boom'}, Location='/'))
                 self.assert_stock(str(status))
 
-    @marks.turns(4)
+    @marks.turns(12)
     def test_missing_scores_are_neutral_for_both_multiplier_signs(self):
         self.prometheus.stop()
         self.aggregate('spread', 'host1', kronos_weight_multiplier='100000')

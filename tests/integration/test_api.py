@@ -259,6 +259,7 @@ def test_each_process_shows_the_cloud_and_its_next_version(service):
     assert status == 200 and not verdict['allowed']
 
 
+@pytest.mark.turns(3)
 def test_request_waits_for_an_event_of_another_process(service):
     marker = service.send('GET', '/v1/events', 'reader')[1]['marker']
     plan_id, _tasks = test_requests.save_waiting_plan(service.store, 1)
@@ -320,6 +321,7 @@ def shell(service, tmp_path_factory):
     return Shell(service, tmp_path_factory.mktemp('client'))
 
 
+@pytest.mark.turns(3)
 def test_openstack_rebalance_shows_and_approves_by_role(service, shell):
     plan_id, tasks = test_requests.save_waiting_plan(service.store)
     status, output, error = shell.run('reader', 'plan', 'list', '-f', 'json')
@@ -339,6 +341,7 @@ def test_openstack_rebalance_shows_and_approves_by_role(service, shell):
     assert decision['reason'] == 'night shift'
 
 
+@pytest.mark.turns(3)
 def test_openstack_rebalance_shows_the_cloud_and_judges_a_move(shell):
     status, output, error = shell.run('reader', 'host', 'list', '-f', 'json')
     assert status == 0, error
@@ -351,6 +354,7 @@ def test_openstack_rebalance_shows_the_cloud_and_judges_a_move(shell):
     assert 'kronos:host:list' in line and 'HTTP 403' in line
 
 
+@pytest.mark.turns(3)
 def test_openstack_rebalance_retries_and_watches_by_role(service, shell):
     uuid = test_verdicts.A1
     plan_id = published.end_move(service.store, uuid, 'a', 'b', TaskState.FAILED)
@@ -398,6 +402,7 @@ def test_commands_of_the_first_hour_work_in_their_order(service, shell):
         'GET', '/v1/quarantines', 'reader')[1]['quarantines']]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('cloud', 'words'), [
     ('nowhere', ('nowhere',)), ('mistyped', ('HTTP 401',)),
     ('south', ('rebalance', 'south', 'openstack catalog list', 'rebalance_endpoint_override'))])

@@ -131,6 +131,7 @@ def assert_works(case):
     assert case.item()['status'] == 'ok', case.item()
 
 
+@pytest.mark.turns(3)
 def test_defect_19_second_broker_serves_when_first_is_down(case, broker):
     """oslo.messaging begins with either host: try both orders twice."""
     dead, alive = (f'guest:guest@127.0.0.1:{port}'
@@ -139,12 +140,14 @@ def test_defect_19_second_broker_serves_when_first_is_down(case, broker):
         assert_works(case.configure(f'rabbit://{order}/'))
 
 
+@pytest.mark.turns(3)
 def test_defect_19_only_running_broker_of_four_serves(case, broker):
     hosts = [f'guest:guest@127.0.0.1:{free_ports.reserve_port()}' for _ in range(3)]
     assert_works(case.configure(
         f'rabbit://{",".join(hosts)},guest:guest@127.0.0.1:{broker.port}/'))
 
 
+@pytest.mark.turns(3)
 def test_defect_19_tls_accepts_operators_own_ca(case, tls_broker, authority):
     assert_works(case.configure(tls_broker.url, ssl='true', ssl_ca_file=authority.ca))
 

@@ -145,6 +145,7 @@ def make_task(**more):
         test_messages.TASK, aggregate=SCOPE, deadline=time.time() + 3600, **more)
 
 
+@pytest.mark.turns(3)
 def test_check_of_an_unused_virtual_host_leaves_nothing(broker, vhost, tmp_path):
     found = test_broker_check.item(tmp_path, vhost[1])
     assert found['status'] == 'ok', found
@@ -178,6 +179,7 @@ def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost,
         sorted([*LEFT, f'{FANOUT}_0']), sorted(['openstack', FANOUT]))
 
 
+@pytest.mark.turns(3)
 def test_check_and_listener_name_the_fanout_exchange(vhost, connect, tmp_path, caplog, monkeypatch):
     """kolla's options have durable ones: a listener would fail on it alone."""
     monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())
@@ -259,6 +261,7 @@ def test_conflict_ends_when_the_leftovers_are_removed(vhost, connect, monkeypatc
     results.stop()
 
 
+@pytest.mark.turns(3)
 def test_durable_queues_never_become_transient_in_silence(broker, vhost, connect, monkeypatch):
     """oslo.messaging would take the exchange as it is and declare queues that are not durable."""
     monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())

@@ -162,6 +162,7 @@ def test_password_of_a_keystone_user_signs_in_and_sign_out_forgets(page):
     assert page.read_text('#overview') == page.read_text('#scope') == ''
 
 
+@pytest.mark.turns(3)
 def test_wrong_password_is_an_error_and_is_cleared(page, provoked):
     provoked.append(UNAUTHORISED)
     page.open()
@@ -196,6 +197,7 @@ def test_invalid_token_leads_back_to_the_sign_in(page, service, provoked, while_
     assert 'no longer' in page.read_text('#notice')
 
 
+@pytest.mark.turns(3)
 def test_user_of_another_project_reads_why(page, service, provoked):
     provoked.append('status of 403')
     page.open()
@@ -254,6 +256,7 @@ def test_dialog_shows_the_error_of_a_plan_that_is_no_longer_there(page, service,
     page.wait(lambda: not page.find('#approve').is_displayed())
 
 
+@pytest.mark.turns(3)
 def test_page_shows_what_comes_later_without_a_reload(page, service):
     page.open(service.tokens['reader'])
     page.run('window.kept = true')
@@ -398,6 +401,7 @@ def test_filters_by_host_phase_state_and_memory(page, service):
     assert page.list_move_names() == {'x0'}
 
 
+@pytest.mark.turns(3)
 def test_pattern_in_a_filter_is_a_text(page, service):
     page.open(service.tokens['reader'], 'blue')
     for text in ('.*', '[', '<b>', '\\'):
@@ -459,6 +463,7 @@ def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
     assert not page.find_all('#certificate button.main')
 
 
+@pytest.mark.turns(3)
 def test_page_is_not_live_while_the_service_is_down_and_then_live_again(page, service, provoked):
     provoked.append('ERR_(CONNECTION|EMPTY_RESPONSE)')
     page.open(service.tokens['reader'])
@@ -599,6 +604,7 @@ def open_start(page, hosts):
     raise AssertionError(hosts)
 
 
+@pytest.mark.turns(3)
 def test_dialogs_of_drains_are_reached_and_left_by_keyboard(page, service):
     page.open(service.tokens['manager'], 'blue')
     page.wait(lambda: page.list_shown('#drains tbody button'))

@@ -167,6 +167,7 @@ def test_check_reports_unreadable_tls_file(broker, tmp_path):
     assert 'ca_file, cert_file and key_file: they cannot be used' in found.text
 
 
+@pytest.mark.turns(2)
 def test_check_reports_dead_or_silent_broker_within_seconds():
     with socket.socket() as sock:
         sock.bind(('127.0.0.1', 0))
@@ -185,6 +186,7 @@ def test_check_reports_missing_broker_only_with_allowed_requests():
     assert items(1, host='', allow='') == {}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
 def test_check_leaves_no_trace_and_disconnects_no_daemon(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker,
@@ -222,6 +224,7 @@ def test_check_leaves_no_trace_and_disconnects_no_daemon(tmp_path, protocol):
     assert 'already connected' not in log
 
 
+@pytest.mark.turns(2)
 def test_mqtt_5_session_ends_with_connection(tmp_path):
     with servers.mosquitto(tmp_path) as broker:
         items(broker.port, protocol='5')

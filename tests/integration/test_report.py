@@ -76,6 +76,7 @@ def test_unescaped_name_is_detected(browser, write):
     assert f'<title>{OWNED}</title>' in document
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('theme', 'flags'), [('light', ()), ('dark', (chromium.DARK,))])
 def test_page_has_own_colours_in_light_and_dark_theme(browser, write, theme, flags):
     found = pixels(browser.picture(write(page.render_page(made.report())), *flags))
@@ -88,12 +89,14 @@ def test_page_has_own_colours_in_light_and_dark_theme(browser, write, theme, fla
     assert np.flatnonzero(written.any(axis=1)).max() > 2300, 'the page goes on to the end'
 
 
+@pytest.mark.turns(3)
 def test_browser_ignores_style_with_other_hash(browser, write):
     text = page.render_page(made.report()).replace('--h9:', '--h9: ', 1)
     _, console = browser.document(write(text))
     assert console and 'style-src' in console[0]
 
 
+@pytest.mark.turns(3)
 def test_printed_page_unfolds_every_section(browser, write):
     """2,000 hosts are some fifty pages; folded away they would be a few."""
     large = values.WholeReport('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),))

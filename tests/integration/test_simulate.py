@@ -166,6 +166,7 @@ def test_simulate_replays_history_of_prometheus(home_of, filled):
     assert any('belong to no instance' in text for text in found['warnings'])
 
 
+@pytest.mark.turns(3)
 def test_recorded_trace_gives_same_report_without_prometheus(home_of, filled):
     first = report(home_of, *live(filled), '--policies', 'eager.yaml', '--record', 'trace.npz')
     (home_of / 'kronos.conf').write_text('[prometheus]\nurl = http://127.0.0.1:1\n')
@@ -173,6 +174,7 @@ def test_recorded_trace_gives_same_report_without_prometheus(home_of, filled):
     assert again == first
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('arguments', 'told'), [
     (['--from', '-3h', '--to', '-2h'], 'imbalance_query of policy cpu: no series in this time'),
     (['--from', 'now', '--to', '-2h'], 'is not after --from')])
@@ -183,6 +185,7 @@ def test_missing_history_is_one_error_line(home_of, arguments, told):
     assert line.startswith('kronos simulate: ') and told in line
 
 
+@pytest.mark.turns(3)
 def test_simulate_quotes_parse_error_of_prometheus(home_of, filled):
     text = (home_of / 'calm.yaml').read_text()
     (home_of / 'calm.yaml').write_text(text.replace('kronos_test_load', 'sum by ('))

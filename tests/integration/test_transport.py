@@ -195,6 +195,7 @@ def test_listener_receives_plans_and_drains_of_any_scope(bus):
         listener.wait()
 
 
+@pytest.mark.turns(3)
 def test_each_engine_receives_every_result(bus, monkeypatch):
     """Each engine has its own pool, named after the engine or its host, as daemons wire it.
 
@@ -234,6 +235,7 @@ def test_each_engine_receives_every_result(bus, monkeypatch):
         cfg.CONF.clear_override('dry_run', 'engine')
 
 
+@pytest.mark.turns(3)
 def test_longest_scope_and_host_names_receive_casts(bus, monkeypatch):
     monkeypatch.setattr(socket, 'gethostname', lambda: 'h' * 63 + '.' + 'x' * 190)
     woken = threading.Event()
@@ -251,6 +253,7 @@ def queues_of(broker):
         'list_queues', 'name', 'type', 'durable', '--quiet', '--no-table-headers').splitlines()]
 
 
+@pytest.mark.turns(3)
 def test_restarted_listener_reuses_its_quorum_queues(broker, bus):
     for _ in range(2):
         server = listening(listeners.WakeUps(bus, ['kept'], transport.this_host(), lambda: None))
@@ -313,6 +316,7 @@ def test_cast_wakes_worker_and_engine_receives_result(bus, tmp_path):
     assert not thread.is_alive()
 
 
+@pytest.mark.turns(3)
 def test_casts_do_not_block_and_resume_after_broker_outage(broker, bus):
     now = [0.0]
     caster = senders.TaskCaster(bus, clock=lambda: now[0])

@@ -21,10 +21,10 @@ import pytest
 from tests.simulation import booting_cloud
 from tests.simulation import test_settling
 
-SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '50'))
+SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '48'))
 #: What `tools/test long` adds.
-LONG_SEEDS = 4150
-CHUNK = 25
+LONG_SEEDS = 4152
+CHUNK = 12
 #: Within which clouds come to rest (see test_settling).
 HOURS_OF_REST = 3
 
@@ -50,7 +50,7 @@ def hold(seeds):
     return len(found)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
 def test_next_cycles_move_no_just_booted_instance(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0

@@ -73,6 +73,7 @@ def test_same_seed_gives_same_run():
     assert trace(7) == trace(7)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('seconds', [90, 130, 600])
 def test_pre_flight_longer_than_claim_leads_to_migration(seconds):
     run = executor_world.Run(3)
@@ -95,6 +96,7 @@ def test_executor_hanging_in_pre_flight_loses_its_task():
         run.store.close()
 
 
+@pytest.mark.turns(3)
 def test_missing_claim_renewal_in_slow_pre_flight_is_caught(monkeypatch):
     monkeypatch.setattr(claim_keeper.TaskClaimKeeper, 'renew_task_claims', lambda self: True)
     with pytest.raises(AssertionError):
@@ -113,27 +115,32 @@ def _caught(seeds):
     return False
 
 
+@pytest.mark.turns(3)
 def test_resubmitting_without_waiting_is_caught(monkeypatch):
     monkeypatch.setattr(retry.RetrySettings, 'absent_seconds', 0.0)
     # The first that catches it; a change of the world changes which.
     assert _caught([51, *range(60)])
 
 
+@pytest.mark.turns(3)
 def test_uncounted_caps_are_caught(monkeypatch):
     monkeypatch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
     assert _caught(range(10))
 
 
+@pytest.mark.turns(3)
 def test_missing_takeover_of_crashed_executor_is_caught(monkeypatch):
     monkeypatch.setattr(task_claims, 'adopt_tasks', lambda *args: [])
     assert _caught(range(10))
 
 
+@pytest.mark.turns(3)
 def test_executors_using_local_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
     assert _caught(range(10))
 
 
+@pytest.mark.turns(3)
 def test_executors_starting_with_wrong_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
     assert _caught(range(20))

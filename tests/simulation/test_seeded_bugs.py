@@ -14,7 +14,7 @@
 
 The seed that catches a bug is in the table, so that each costs one run; a seed
 that no longer does (the world has changed) is looked for again with
-``tools/simulate_faults.py --bugs``. Half of the invariants notice one bug each with each
+``tools/simulate_faults.py --bugs``. A quarter of the invariants notice one bug each with each
 commit, in turns, and all bugs in ``tools/test long``.
 """
 
@@ -38,7 +38,7 @@ def mark_long_bugs(module):
     noticed, parameters = set(), []
     for name, bug in module.BUGS.items():
         _seed, invariant = module.CAUGHT[name]
-        marks = pytest.mark.long if invariant in noticed else pytest.mark.turns(2)
+        marks = pytest.mark.long if invariant in noticed else pytest.mark.turns(4)
         noticed.add(invariant)
         parameters.append(pytest.param(bug, id=name, marks=marks))
     return parameters

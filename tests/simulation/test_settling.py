@@ -23,7 +23,7 @@ from tests.simulation import lagging_cloud
 SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '30'))
 #: What `tools/test long` adds.
 LONG_SEEDS = 690
-CHUNK = 15
+CHUNK = 10
 HOURS = 9
 #: No move later: range, lag and cycle are at most 25 minutes, and every one of
 #: a run's few dozen moves may take as long before the next.
@@ -65,7 +65,7 @@ def hold(seeds):
     return moves
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
 def test_no_instance_returns_and_cloud_comes_to_rest(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0

@@ -152,6 +152,7 @@ def never_said(patch):
     patch.setattr(swaps, '_record_decision', lambda *args: None)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('bug', [never_undone, never_settled, never_goes_on, never_held,
                                  never_said])
 def test_seeded_bug_is_caught(bug, monkeypatch):

@@ -151,6 +151,7 @@ STRUCK = (0, 1, 2, 5, 6, 7, 8, 11, 12, 15, 22, 26, 59)
 DIES = 'engine dies before it begins a command'
 
 
+@pytest.mark.turns(2)
 def test_each_fault_of_campaigns_happens_and_each_invariant_judges(monkeypatch):
     wanted = frozenset(campaign_faults.FAULTS)
     for name, chance in (('engine freezes before it begins a command', 0.3),
@@ -173,6 +174,7 @@ def test_each_fault_of_campaigns_happens_and_each_invariant_judges(monkeypatch):
                          + [name for name in campaign_invariants.names() if not checks[name]])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('command', [False, True])
 def test_a_campaign_without_faults_ends_with_each_host_rebooted_once(command):
     for seed in range(40):
@@ -189,6 +191,7 @@ def test_a_campaign_without_faults_ends_with_each_host_rebooted_once(command):
     raise AssertionError('no campaign rebooted two hosts')
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)
 def test_earlier_finding_does_not_return(seed, only):
     runs.Run(seed, only=only).go()
@@ -208,7 +211,7 @@ NEEDED = {'abort': {faults.ABORTS, 'migration never ends'},
     for family in ('confirmation', 'executor crashes', 'operator confirms', 'operator reverts')}
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('family', FAMILIES)
 def test_each_fault_happens(family, monkeypatch):
     """Run with all faults of one kind at once, and with no others."""
@@ -225,7 +228,7 @@ def test_each_fault_happens(family, monkeypatch):
     raise AssertionError(f'never: {[name for name in wanted if not seen[name]]}')
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('name', outages.NAMES)
 def test_each_outage_happens_alone(name):
     for seed in range(1, 12):

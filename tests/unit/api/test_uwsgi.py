@@ -117,6 +117,7 @@ def test_ready_service_answers_and_ends_without_failure(serve):
     assert served.process.wait(2 * PATIENCE) == 0, served.read_log()
 
 
+@pytest.mark.turns(2)
 def test_wrong_configuration_is_a_failure_and_never_ready(serve):
     served = serve('[kronos_api]\nmax_limit = 0\n')
     assert served.process.wait(PATIENCE) != 0
@@ -125,6 +126,7 @@ def test_wrong_configuration_is_a_failure_and_never_ready(serve):
     assert '[kronos_api] max_limit' in served.read_log()
 
 
+@pytest.mark.turns(2)
 def test_request_under_way_is_answered_after_sigterm(serve):
     """Keystone has the token and is slow: the service waits for it, and ends then."""
     with socket.create_server(('127.0.0.1', 0)) as keystone:

@@ -40,6 +40,8 @@ from tests import commands
 from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(3)
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -31,6 +31,8 @@ from kronos_nova.rebalancer.operations import plan_comparisons
 from tests import commands
 from tests.unit import clouds
 
+pytestmark = pytest.mark.turns(2)
+
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
 
 

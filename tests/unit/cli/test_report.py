@@ -29,6 +29,8 @@ from tests.fixtures import stores
 from tests.unit.rebalancer.report import parsed
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(2)
+
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
 #: Moved to compute-04 by the example's plan.
 MOVED = 'ee2a96c5-0647-54d5-8ea1-0df4c1d44587'

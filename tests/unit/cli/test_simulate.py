@@ -83,6 +83,7 @@ def test_candidates_differ_as_their_files_do(whole):
     assert eager['overload_host_minutes'] < history['overload_host_minutes']
 
 
+@pytest.mark.turns(4)
 def test_two_runs_are_the_same(whole, tmp_path):
     _done, directory = whole
     again = run(*PART, '--policies', 'calm.yaml', '--policies', 'eager.yaml',
@@ -102,6 +103,7 @@ def test_the_plot_shows_every_candidate(whole):
         assert f'<!-- {name} -->' in text
 
 
+@pytest.mark.turns(4)
 def test_a_plot_without_matplotlib_names_the_extra_before_anything_runs(tmp_path):
     program = "import sys; sys.modules['matplotlib'] = None\n" + OFFLINE
     done = run(*PART, '--plot', tmp_path / 'x.svg', '--trace', 'none.npz', program=program)
@@ -111,6 +113,7 @@ def test_a_plot_without_matplotlib_names_the_extra_before_anything_runs(tmp_path
                            '"kronos-nova[plot]"\n')
 
 
+@pytest.mark.turns(4)
 def test_a_file_of_the_same_name_is_shown_by_its_path(tmp_path):
     (tmp_path / 'calm.yaml').write_bytes((EXAMPLE / 'eager.yaml').read_bytes())
     done = run(*PART, '--from', '2026-11-02T11:00:00Z', '-f', 'csv', '--policies', 'calm.yaml',
@@ -120,6 +123,7 @@ def test_a_file_of_the_same_name_is_shown_by_its_path(tmp_path):
         f'"Measure","history","calm.yaml","{tmp_path / "calm.yaml"}"')
 
 
+@pytest.mark.turns(4)
 def test_the_default_candidate_is_the_configured_policy_file(tmp_path):
     (tmp_path / 'kronos.conf').write_text(
         f'[engine]\npolicies_file = {EXAMPLE / "eager.yaml"}\n')
@@ -129,6 +133,7 @@ def test_the_default_candidate_is_the_configured_policy_file(tmp_path):
     assert 'eager.yaml' in json.loads(done.stdout)[0]
 
 
+@pytest.mark.turns(4)
 def test_a_terminal_sees_progress():
     ours, theirs = pty.openpty()
     done = subprocess.Popen(

@@ -49,6 +49,7 @@ def run(*arguments, seed='0'):
         env={**os.environ, 'PYTHONHASHSEED': seed, 'PYTHONPATH': str(TOP)})
 
 
+@pytest.mark.turns(2)
 def test_rows_are_history_nova_alone_and_each_given_multiplier():
     done = run(*PART, '--multiplier', '8', '--multiplier', '-8', '-f', 'json')
     assert done.returncode == 0, done.stderr
@@ -63,6 +64,7 @@ def test_rows_are_history_nova_alone_and_each_given_multiplier():
     assert (again.stdout, again.stderr) == (done.stdout, done.stderr)
 
 
+@pytest.mark.turns(2)
 def test_another_option_of_nova_conf(tmp_path):
     conf = tmp_path / 'nova.conf'
     conf.write_text('[filter_scheduler]\nweight_classes = '

@@ -161,6 +161,7 @@ def place(tmp_path, broker):
     found.store.close()
 
 
+@pytest.mark.turns(4)
 def test_the_cap_of_the_whole_cloud_reaches_the_executor(place, broker):
     broker.close()  # it refuses, and no announcement waits for it
     first = place.task()
@@ -204,6 +205,7 @@ def test_an_executor_with_keys_begins_signed_tasks_alone(place, broker, tmp_path
     assert 'carries out only tasks that one of 2 keys has signed' in process.log.read_text()
 
 
+@pytest.mark.turns(4)
 def test_an_engine_that_cannot_sign_does_not_start(place, tmp_path):
     with pytest.raises(AssertionError) as ended, place.daemon(
             'engine', dry_run=False, keys=str(tmp_path / 'none')) as process:
@@ -224,12 +226,14 @@ def test_in_a_dry_run_an_executor_begins_nothing_and_calls_no_broker(place, brok
     assert broker.visitors.empty()
 
 
+@pytest.mark.turns(4)
 def test_in_a_dry_run_an_engine_calls_no_broker(place, broker):
     with place.daemon('engine', dry_run=True) as process:
         until(lambda: 'Nothing is moved this cycle' in process.log.read_text(), process)
     assert broker.visitors.empty()
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('name', ['engine', 'executor'])
 def test_otherwise_both_call_it(place, broker, name):
     with place.daemon(name, dry_run=False) as process:

@@ -27,6 +27,8 @@ from tests.unit.osc import test_drain_commands
 from tests.unit.osc.test_commands import read_json
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(3)
+
 nova, openstack = test_campaigns.nova, test_drain_commands.openstack
 publisher = test_drains.publisher
 STATES, HOSTS = model.CampaignState, model.CampaignHostState

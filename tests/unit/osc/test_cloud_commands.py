@@ -38,6 +38,8 @@ from tests.unit.osc import test_tables
 from tests.unit.osc.test_commands import read_json
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(3)
+
 publisher = test_verdicts.publisher
 A1, LONG = test_verdicts.A1, test_tables.LONG
 

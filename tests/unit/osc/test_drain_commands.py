@@ -27,6 +27,8 @@ from tests.unit.api import test_drains
 from tests.unit.osc.test_commands import read_json
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(2)
+
 nova = test_drains.nova
 host_c = test_drains.host_c
 publisher = test_drains.publisher

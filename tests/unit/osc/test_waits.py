@@ -26,6 +26,8 @@ from kronos_nova.osc import waits
 from tests.unit.api import test_requests
 from tests.unit.rebalancer.store import cases
 
+pytestmark = pytest.mark.turns(2)
+
 DEADLINE = 60
 
 

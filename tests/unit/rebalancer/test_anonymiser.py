@@ -257,6 +257,7 @@ requirements = st.one_of(
 flavor_keys = st.sampled_from([*KEYS, *(f'{aggregates.SCOPE}:{key}' for key in KEYS)])
 
 
+@pytest.mark.turns(3)
 @hypothesis.settings(max_examples=600, deadline=None)
 @hypothesis.example({'os_type': 's== fast'}, {'os_type': 'fast'})
 @hypothesis.example({'hw_architecture': 's< fast'}, {'hw_architecture': 'big one'})
@@ -326,6 +327,7 @@ class Renaming:
         return value
 
 
+@pytest.mark.turns(3)
 @hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=list(
     hypothesis.HealthCheck))
 @hypothesis.given(k=clouds.knobs())
@@ -442,6 +444,7 @@ def renamed(plan, names):
             for moves in plan]
 
 
+@pytest.mark.turns(3)
 def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
     source = EXAMPLE / 'snapshot'
     given = policy_files.load_policies(str(EXAMPLE / 'policies.yaml'))
@@ -457,6 +460,7 @@ def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
     assert plans(replayed(copy / 'policies.yaml', copy)) == renamed(was, names)
 
 
+@pytest.mark.turns(3)
 def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
     """Ties are decided by names, so that the moves may be others."""
     source = EXAMPLE / 'snapshot'

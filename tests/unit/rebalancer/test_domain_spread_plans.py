@@ -14,6 +14,7 @@ import random
 
 import hypothesis
 from hypothesis import strategies as st
+import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -47,6 +48,7 @@ def test_every_plan_over_domains_passes_the_checker(knobs):
     assert test_plan_properties.refusals(request, plan) == ()
 
 
+@pytest.mark.turns(3)
 def test_plans_move_spread_instances_and_the_rule_refuses_some():
     """Or the tests above would show nothing."""
     moved, refused, repaired = 0, 0, 0
@@ -107,6 +109,7 @@ def test_the_mask_is_the_rule(knobs):
             phase not in service_state.LEAVING), phase  # drains may worsen a spread
 
 
+@pytest.mark.turns(3)
 def test_a_drain_is_the_same_number_of_moves_with_and_without_requests():
     drained = 0
     for seed in range(60):
@@ -122,6 +125,7 @@ def test_a_drain_is_the_same_number_of_moves_with_and_without_requests():
     assert drained > 30
 
 
+@pytest.mark.turns(3)
 def test_repairs_end():
     """Plan after plan, a scope with repairs comes to rest."""
     rested = 0

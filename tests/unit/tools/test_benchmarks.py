@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.strategies import spread
 TOP = pathlib.Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(('name', 'smallest'), [
     ('planner', '--only "20 x 300" --runs 1'),
     ('quality', '--parts drains --seeds 0'),
@@ -43,6 +44,7 @@ def test_a_benchmark_runs_in_its_smallest_form(name, smallest):
     assert json.loads(done.stdout)
 
 
+@pytest.mark.turns(4)
 def test_a_size_is_measured_step_by_step():
     row = planner.measure(clusters.Spec('small', 8, 80, grouped=0.2), 3, runs=2, seed=0)
     assert row['found'] > 0 and row['kept'] > 0 and row['rss_mib'] > 0

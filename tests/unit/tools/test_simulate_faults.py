@@ -85,6 +85,7 @@ def test_code_has_another_name_after_a_change_of_a_file(tmp_path, monkeypatch):
     assert len(names) == 4
 
 
+@pytest.mark.turns(3)
 def test_a_run_goes_on_where_it_was_ended(tmp_path):
     path = tmp_path / 'kept'
     simulate_faults.keep(path, simulate_faults.code(), (0, 50), COUNTED)
@@ -96,6 +97,7 @@ def test_a_run_goes_on_where_it_was_ended(tmp_path):
     assert [(row['first'], row['count']) for row in lines] == [(0, 50), (50, 2)]
 
 
+@pytest.mark.turns(3)
 def test_results_of_other_code_are_refused_in_one_line(tmp_path):
     path = tmp_path / 'kept'
     simulate_faults.keep(path, CODE, (0, 50), COUNTED)
@@ -104,6 +106,7 @@ def test_results_of_other_code_are_refused_in_one_line(tmp_path):
     assert 'Traceback' not in done.stderr and not done.stdout
 
 
+@pytest.mark.turns(3)
 def test_the_section_of_the_page_is_replaced_by_the_new_counts(tmp_path, monkeypatch):
     path = tmp_path / 'page.rst'
     path.write_text(f'Before\n\n{simulate_faults.COUNTED}\nold: 11,267\n\n'

@@ -88,6 +88,7 @@ def work(bench, executor):
         bench.now += 60.0
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize('answer_is_lost', [False, True])
 @pytest.mark.parametrize(('prepare', 'always'), [
     (lose_answer_of_nova, False), (show_no_migration, False), (run_endlessly, True),

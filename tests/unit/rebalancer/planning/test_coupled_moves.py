@@ -188,6 +188,7 @@ def test_a_swap_where_no_single_move_helps_is_both_or_none():
         assert left.moves == () and left.swaps == ()
 
 
+@pytest.mark.turns(2)
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(mode='spread', drains=False))
 def test_pairs_are_legal_and_other_moves_stay_as_planned(knobs):
@@ -216,6 +217,7 @@ def test_pairs_are_legal_and_other_moves_stay_as_planned(knobs):
         assert set(m.requires) <= set(moves[m.instance_uuid].requires)
 
 
+@pytest.mark.turns(2)
 def test_of_moves_that_do_harm_no_other_one_would_spare_it():
     """No partner exists for a move outside a pair that its requirements do not make harmless."""
     harmful = bound = 0

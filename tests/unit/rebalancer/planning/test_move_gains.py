@@ -50,6 +50,7 @@ def gains_when_undone(simulation, move):
         effect.combined[0].tolist(), refused, strict=True)]
 
 
+@pytest.mark.turns(2)
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_every_host_gains_as_much_as_when_the_move_is_undone(knobs):
@@ -65,6 +66,7 @@ def test_every_host_gains_as_much_as_when_the_move_is_undone(knobs):
                 assert found == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.turns(2)
 @hypothesis.settings(max_examples=50, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_scores_are_to_the_last_bit_sums_in_the_order_of_the_moves(knobs):

@@ -113,6 +113,7 @@ def imbalances_after(r, moves):
     return simulation.compute_combined(), simulation.compute_imbalances(), simulation
 
 
+@pytest.mark.turns(3)
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_the_improvement_of_an_alternate_is_its_gain_over_staying(knobs):
@@ -134,6 +135,7 @@ def test_the_improvement_of_an_alternate_is_its_gain_over_staying(knobs):
                 assert simulation.group_change(instead)[1] <= 0
 
 
+@pytest.mark.turns(3)
 @hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
@@ -208,6 +210,7 @@ def even(seed):
         options=model.PlanningOptions(dry_run=False, max_alternates=3))
 
 
+@pytest.mark.turns(3)
 def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
     """What rounding leaves of a move that has landed does not decide."""
     given, tied = {}, 0
@@ -292,6 +295,7 @@ def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
     assert planner.plan(dataclasses.replace(r, options=few)).truncated
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize('drains', [True, False])
 def test_moves_beyond_the_step_limit_are_not_reported_as_impossible(drains):
     """The safety stop never counts as a refusal by a rule."""
