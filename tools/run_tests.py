@@ -437,7 +437,7 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
 
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
-    :param workers: each of them loads Nova.
+    :param workers: each process of stestr loads Nova.
     """
     variables = {'KRONOS_TURN': choose_turn(read_commit()), **variables}
     status, output = execute(
@@ -468,7 +468,7 @@ def docs(tally: Tally) -> None:
     sphinx = [PYTHON, '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html']
     check(tally, 'documentation', [*sphinx, 'doc/source', 'doc/build/html'])
     check(tally, 'release notes', [*sphinx, 'releasenotes/source', 'doc/build/releasenotes'])
-    # The tests of a file share what they build.
+    # The tests of a file share a page that Sphinx has built, and an installation.
     pytest(tally, '-n', '3', '--dist', 'loadfile', 'tests/docs', name='docs')
 
 
