@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import io
 import json
 import os
@@ -879,6 +880,18 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, interrupt)
     RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / 'lock').open('w') as lock:
+        if not parsed.answer:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f'tools/test: another run of tools/test uses {RESULTS}; wait for its end, '
+                      f'or run this one in a clone of its own.', file=sys.stderr)
+                return 1
+        return run_parts(parsed)
+
+
+def run_parts(parsed: argparse.Namespace) -> int:
     tallies: dict[str, Tally] = {}
     status = 0
     try:

@@ -26,6 +26,7 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from tests import ci
 from tests.fixtures import checkout
@@ -118,10 +119,11 @@ def _install_ours() -> None:
         return
     wheels = HOME / 'wheels'
     shutil.rmtree(wheels, ignore_errors=True)
-    with checkout.lock_checkout():
+    with tempfile.TemporaryDirectory() as directory:
+        copy = checkout.copy_checkout(Path(directory, 'kronos-nova'))
         done = subprocess.run(
             [sys.executable, '-m', 'pip', 'wheel', '-q', '--disable-pip-version-check',
-             '--no-deps', '--no-build-isolation', '-w', str(wheels), str(TOP)],
+             '--no-deps', '--no-build-isolation', '-w', str(wheels), str(copy)],
             capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     _pip('--no-deps', '--no-compile', '--force-reinstall', *map(str, wheels.glob('*.whl')))

@@ -51,7 +51,7 @@ from tests.deploy import rendered_conf
 from tests.fixtures import certificates
 from tests.fixtures import free_ports
 
-#: With every other commit, in which the plain cloud has a rest.
+#: With a quarter of the commits, in which the plain cloud has a rest.
 pytestmark = pytest.mark.turns(4, 1)
 
 PATIENCE = 60

@@ -29,7 +29,7 @@ from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import rendered_conf
 
-#: With every other commit: the cloud with TLS has most of the same lines.
+#: With a quarter of the commits: the cloud with TLS has most of the same lines.
 pytestmark = pytest.mark.turns(4, 3)
 
 SETTINGS = {'enable_blazar': True, 'enable_grafana': True}

@@ -128,7 +128,6 @@ class DrainsOfUsersTestCase(test_first_light.RebalancedTestCase):
                      if s['host'] == 'host1')
         return found['status'], found.get('disabled_reason')
 
-    @marks.turns(3)
     def test_campaign_needs_the_right_of_the_user_at_nova(self) -> None:
         def order(user: str, verb: str = '', **body: Any) -> tuple[int, Any]:
             path = f'/v1/campaigns/{campaign_id}/{verb}' if verb else '/v1/campaigns'

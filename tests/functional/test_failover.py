@@ -140,7 +140,6 @@ class TestBootReserve(FailingTestCase):
             by_host.setdefault(self.host_of(server), []).append(server)
         return max(by_host.items(), key=lambda item: (len(item[1]), item[0]))
 
-    @marks.turns(3)
     def test_boots_leave_the_room_that_the_evacuation_of_a_host_needs(self) -> None:
         self.flags(failover_reserve='keep', group='kronos')
         servers = self.fill()

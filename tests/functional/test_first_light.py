@@ -133,7 +133,6 @@ class TestEachPhase(RebalancedTestCase):
         with self.disabled('host1'):
             self.one_move(server, 'evacuate', 'host3')
 
-    @marks.turns(3)
     def test_affinity_repairs_violated_group(self) -> None:
         group = self.server_group('pair', 'anti-affinity', max_server_per_host=2)
         servers = [self.boot(host='host1', hints={'group': group['id']}) for _ in range(2)]

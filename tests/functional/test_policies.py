@@ -516,7 +516,6 @@ class AbortTestCase(Case):
 
 class OthersTestCase(Case):
 
-    @marks.turns(12)
     def test_other_roles_read_and_move_nothing(self) -> None:
         server, _other = self.cloud()
         for roles in (NEITHER, MEMBER, 'service'):
@@ -560,7 +559,6 @@ class DecisionsTestCase(Case):
         return {rule.name for rule in nova_policies.list_rules() if ':' in rule.name
                 and context.can(rule.name, target=target, fatal=False)}
 
-    @marks.turns(12)
     def test_policy_files_grant_named_rules_to_our_roles_only(self) -> None:
         others = ('admin,manager,member,reader', 'manager,member,reader', 'member,reader',
                   'reader', 'service', NEITHER)

@@ -87,14 +87,13 @@ def test_tasks_complete_when_daemons_freeze_on_postgresql(run):
         executors=(Fall('in-claim', 'stop'), Fall('after-submitting', 'stop')))
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize('database', ['mariadb'])
 def test_tasks_complete_when_broker_and_database_restart(run, database):
     run(database, engines=(Fall('after-plan', 'stop', meanwhile='restart_broker'),),
         executors=(Fall('after-post', 'stop', meanwhile='restart_database'),))
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 def test_daemons_poll_on_virtual_host_that_ancestor_used(world, tmp_path):
     """Each writes one error, and every task is carried out."""
     url = test_legacy_broker.add_virtual_host(world.broker, 'ancestor')

@@ -35,24 +35,26 @@ TOP = Path(__file__).resolve().parents[2]
 def built(tmp_path_factory) -> Path:
     """A directory with one sdist, and one wheel that was built from that sdist."""
     output = tmp_path_factory.mktemp('dist')
-    with checkout.lock_checkout():
-        done = subprocess.run(
-            [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(output), str(TOP)],
-            capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(output),
+         str(copy_with_egg_info(tmp_path_factory.mktemp('used')))],
+        capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return output
+
+
+def copy_with_egg_info(parent: Path) -> Path:
+    """Copy the checkout with what an earlier build or installation has left in it."""
+    home = checkout.copy_checkout(parent / 'kronos-nova')
+    for left in TOP.glob('*.egg-info'):
+        shutil.copytree(left, home / left.name)
+    return home
 
 
 @pytest.fixture(scope='module')
 def wheel(built) -> Path:
     (found,) = built.glob('kronos_nova-*.whl')
     return found
-
-
-def _tracked(*folders: str) -> set[str]:
-    listed = subprocess.run(['git', 'ls-files', '-z', *folders], cwd=TOP, capture_output=True,
-                            text=True, check=True)
-    return {name for name in listed.stdout.split('\0') if name}
 
 
 def _declared() -> dict[str, dict[str, str]]:
@@ -75,7 +77,7 @@ def test_wheel_holds_the_whole_package_and_no_test(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     package = {name for name in names if name.startswith('kronos_nova/')}
-    assert package == _tracked('kronos_nova')
+    assert package == checkout.list_tracked('kronos_nova')
     assert {name.split('/')[0] for name in names} - {'kronos_nova'} == {
         name.split('/')[0] for name in names if re.match(r'kronos_nova-[^/]+\.(dist-info|data)/',
                                                          name)}
@@ -93,7 +95,7 @@ def test_wheel_installs_the_files_of_etc_and_deploy(wheel):
             ('deploy/kolla/', 'kronos-nova/kolla/'),
             ('deploy/kolla-ansible/ansible/', 'kolla-ansible/ansible/'),
             ('deploy/kolla-ansible/examples/', 'kronos-nova/kolla-ansible/'))
-        for name in _tracked(folder)}
+        for name in checkout.list_tracked(folder)}
     assert {'kronos-nova/etc/kronos.conf.sample', 'kronos-nova/etc/nova-scheduler.conf.sample',
             'kronos-nova/etc/policies.yaml', 'kronos-nova/etc/nova-policy.yaml',
             'kronos-nova/etc/placement-policy.yaml',
@@ -146,15 +148,7 @@ def _files(wheel: Path) -> dict[str, bytes]:
 @pytest.fixture(scope='module')
 def clone(tmp_path_factory) -> Path:
     """A clean clone with the uncommitted changes; it has no file from a build."""
-    home = tmp_path_factory.mktemp('clone') / 'kronos-nova'
-    subprocess.run(['git', 'clone', '-q', '--shared', str(TOP), str(home)], check=True)
-    for name in _tracked():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        if (TOP / name).exists():
-            shutil.copy(TOP / name, home / name)
-        else:
-            (home / name).unlink()
-    subprocess.run(['git', 'add', '-A'], cwd=home, check=True)
+    home = checkout.copy_checkout(tmp_path_factory.mktemp('clone') / 'kronos-nova')
     assert not {'AUTHORS', 'ChangeLog'} & {path.name for path in home.iterdir()}
     return home
 
@@ -175,17 +169,16 @@ def test_wheel_from_sdist_or_clean_clone_is_identical(wheel, source, tmp_path, r
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_version_comes_from_git_or_pkg_info(wheel, unpacked):
+def test_version_comes_from_git_or_pkg_info(wheel, unpacked, clone):
     """pbr counts the commits since the tag; an sdist has that in its PKG-INFO."""
     version = email.message_from_string(_read(wheel, '.dist-info/METADATA'))['Version']
     assert email.message_from_string((unpacked / 'PKG-INFO').read_text())['Version'] == version
     assert re.fullmatch(r'\d+\.\d+\.\d+(\.0(a|b|rc)\d+)?(\.dev\d+)?', version)
     environment = {name: value for name, value in _environment().items()
                    if name != 'PBR_VERSION'}
-    with checkout.lock_checkout():
-        said = subprocess.run(
-            [sys.executable, 'setup.py', '-q', '--version'], cwd=TOP, capture_output=True,
-            text=True, check=True, env=environment)
+    said = subprocess.run(
+        [sys.executable, 'setup.py', '-q', '--version'], cwd=clone, capture_output=True,
+        text=True, check=True, env=environment)
     assert said.stdout.split()[-1] == version
 
 
@@ -195,7 +188,8 @@ def test_sdist_has_all_files_to_build_without_git(built):
         names = {name.partition('/')[2] for name in archive.getnames()}
     assert {'PKG-INFO', 'setup.cfg', 'setup.py', 'pyproject.toml', 'LICENSE', 'README.rst',
             'requirements.txt', 'constraints.txt', 'tools/test', 'tox.ini'} <= names
-    assert _tracked('kronos_nova', 'deploy', 'etc', 'tests', 'doc', 'releasenotes') <= names
+    assert checkout.list_tracked('kronos_nova', 'deploy', 'etc', 'tests', 'doc',
+                                 'releasenotes') <= names
 
 
 @pytest.fixture(scope='module')

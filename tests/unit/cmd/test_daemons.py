@@ -161,7 +161,6 @@ def place(tmp_path, broker):
     found.store.close()
 
 
-@pytest.mark.turns(4)
 def test_the_cap_of_the_whole_cloud_reaches_the_executor(place, broker):
     broker.close()  # it refuses, and no announcement waits for it
     first = place.task()
@@ -205,7 +204,6 @@ def test_an_executor_with_keys_begins_signed_tasks_alone(place, broker, tmp_path
     assert 'carries out only tasks that one of 2 keys has signed' in process.log.read_text()
 
 
-@pytest.mark.turns(4)
 def test_an_engine_that_cannot_sign_does_not_start(place, tmp_path):
     with pytest.raises(AssertionError) as ended, place.daemon(
             'engine', dry_run=False, keys=str(tmp_path / 'none')) as process:

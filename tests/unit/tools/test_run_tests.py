@@ -14,6 +14,7 @@
 
 import ast
 import configparser
+import fcntl
 import importlib.util
 import os
 from pathlib import Path
@@ -36,11 +37,14 @@ TOP = Path(__file__).resolve().parents[3]
 RUNNER = TOP / 'tools/run_tests.py'
 # Runs parts of its own through the real runner: sys.argv[1] is their source.
 DRIVER = '''
-import importlib.util, sys
+import importlib.util, pathlib, sys, tempfile
 spec = importlib.util.spec_from_file_location('run_tests', sys.argv[1])
 runner = importlib.util.module_from_spec(spec)
 sys.modules['run_tests'] = runner
 spec.loader.exec_module(runner)
+# The run that has this test in it holds the lock of the checkout's own.
+directory = tempfile.TemporaryDirectory()
+runner.RESULTS = pathlib.Path(directory.name)
 PYTHON = sys.executable
 def part(tally):
     """a part made for a test"""
@@ -181,11 +185,11 @@ sys.exit(runner.main())
 '''
 
 
-def _run_beside(directory, *parts, busy='pass'):
+def _run_beside(directory, *parts, busy='pass', stderr=None):
     script = directory / 'driver.py'
     script.write_text(BESIDE.format(runner=str(RUNNER), results=str(directory), busy=busy))
-    done = subprocess.run([sys.executable, script, *parts], capture_output=True, text=True,
-                          check=False, timeout=180)
+    done = subprocess.run([sys.executable, script, *parts], stdout=subprocess.PIPE, stderr=stderr,
+                          text=True, check=False, timeout=180)
     return done.returncode, done.stdout
 
 
@@ -722,3 +726,12 @@ def test_ancestor_that_cannot_be_installed_is_skipped_outside_a_gate_only(
         before = len(commands)
         runner.try_beside_ancestor(tally)
         assert len(commands) == before + 1, 'installed once'
+
+
+def test_a_second_run_in_one_checkout_ends_at_once_and_says_why(tmp_path):
+    with (tmp_path / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, output = _run_beside(tmp_path, 'busy', stderr=subprocess.STDOUT)
+    assert status == 1 and not (tmp_path / 'begun').exists()
+    assert output == (f'tools/test: another run of tools/test uses {tmp_path}; wait for its end, '
+                      f'or run this one in a clone of its own.\n')

@@ -56,7 +56,7 @@ def find_promise(found: base.MigrationProgress) -> float | None:
     return found.patience if found.stage.is_terminal else None
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(2)
 @pytest.mark.parametrize('host', HOSTS)
 @pytest.mark.parametrize(('task', 'statuses'), [(novas.TASK, LIVE), (novas.COLD, COLD)])
 def test_every_remnant_ends_in_time_or_can_be_resolved(

@@ -134,7 +134,6 @@ def change(request, rng):
         flights=flights))
 
 
-@pytest.mark.turns(2)
 @clouds.examples(200)
 @hypothesis.given(st.one_of(clouds.knobs(), clouds.knobs(trees=True)), st.integers(1, 2))
 def test_checker_accepts_all_places_of_safe_hosts(knobs, count):
@@ -142,7 +141,6 @@ def test_checker_accepts_all_places_of_safe_hosts(knobs, count):
     assert list_faults(certify(request, count), request) == {}
 
 
-@pytest.mark.turns(2)
 @clouds.examples(200)
 @hypothesis.given(st.one_of(clouds.knobs(), clouds.knobs(trees=True)), st.integers(1, 2),
                   st.randoms(use_true_random=False))
