@@ -42,6 +42,8 @@ OPEN_SECONDS = 1.5
 #: A migration may lose the interrupt on which the guest's serial port waits to write more;
 #: any input brings another one.
 SILENCE_SECONDS = 3
+#: A guest that has just arrived has to fetch its memory from the machine, which other guests use.
+ARRIVAL_SECONDS = 90
 #: A guest boots in 5 s on a quiet machine.
 BOOT_SECONDS = 120
 FLAVOR = ('nano', 1, 192, 1)
@@ -119,7 +121,18 @@ class Guest:
             finally:
                 os.close(terminal)
         raise TimeoutError(f'{self.domain} wrote no {until.pattern!r} within '
-                           f'{seconds:.0f} s but {text[-300:]!r}')
+                           f'{seconds:.0f} s but {text[-300:]!r}: {self._describe_domain()}')
+
+    def _describe_domain(self) -> str:
+        """Describe the domain on each host: its state, and twice what its processor has used."""
+        reports = []
+        for host in self.list_domain_states():
+            for _ in range(2):
+                done = self._lab.hypervisor.run_virsh(self._lab.run, host, 'domstats', '--state',
+                                                      '--vcpu', self.domain)
+                reports.append(f'{host}: {" ".join(done.stdout.split())}')
+                time.sleep(2)
+        return '; '.join(reports)
 
     def _find_console(self) -> str:
         """Return the terminal of the running domain."""
@@ -171,7 +184,7 @@ class Guest:
     def rewrite_memory(self, size_mib: int, rate_mib: int) -> None:
         """Let the guest rewrite memory, ``rate_mib`` each second; 0 ends that."""
         self.talk(f'dirty {size_mib} {rate_mib}',
-                  re.compile(rb'HB [^\n]*dirty=%d@%d ' % (size_mib, rate_mib)))
+                  re.compile(rb'HB [^\n]*dirty=%d@%d ' % (size_mib, rate_mib)), ARRIVAL_SECONDS)
 
     def write_disk(self, size_mib: int) -> str:
         """Write data to the guest's disk and return their MD5."""
