@@ -221,6 +221,8 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
 
     :returns: the tasks that ended.
     """
+    # First of all: a rejection sees what an approval at the same time has queued, and leaves it.
+    connection.execute(*task_claims.build_gate_update())
     states = {TaskState.PENDING} if verb == plan_decisions.REJECTED else set(rows.NOT_IN_NOVA)
     ended: list[model.Task] = []
     # Tasks that require others first: each instance cools, also where another would end it.

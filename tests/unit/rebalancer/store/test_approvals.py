@@ -12,6 +12,8 @@
 
 """What every backend must do about approval; see :mod:`cases`."""
 
+import threading
+import time
 from unittest import mock
 
 import pytest
@@ -212,6 +214,29 @@ def test_of_approving_and_rejecting_at_once_one_wins_each_task(store):
     assert not isinstance(approved, Exception) and not isinstance(rejected, Exception)
     assert sorted([len(approved), len(rejected)]) == [0, 5]
     assert set(states(store, tasks)) == {'queued' if approved else 'cancelled'}
+
+
+def test_a_rejection_during_an_approval_leaves_the_approved_tasks(store):
+    plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(3)])
+    approving, rejecting = threading.Event(), threading.Event()
+
+    def approve_slowly(task, until):
+        approving.set()
+        assert rejecting.wait(30)
+        time.sleep(0.2)
+        return cases.count_one_approval(task, until)
+
+    def decide(number):
+        if number == 0:
+            return store.approvals.approve_plan(
+                plan_id, NOW, SAID, **{**LIMITS, 'approve_task': approve_slowly}).tasks
+        assert approving.wait(30)
+        rejecting.set()
+        return store.approvals.reject_plan(plan_id, NOW, SAID, 900)
+
+    approved, rejected = at_once(2, decide)
+    assert (len(approved), rejected) == (3, [])
+    assert states(store, tasks) == ['queued'] * 3
 
 
 def test_a_purge_removes_decisions_with_their_plan(store):
