@@ -19,6 +19,8 @@ import os
 from kronos_nova import exception
 from kronos_nova.checks import base
 from kronos_nova.checks import broker
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.rebalancer.executors import contract_agreement
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import process_identity
@@ -40,6 +42,7 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
             store.refuse_other_machines(hosts)
             store.check()
             where = database.redact_url(store.engine.url)
+            settings = store.leases.list_engine_settings(None)
         finally:
             store.close()
     except exception.StoreError as e:
@@ -47,6 +50,12 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
                                   e.kwargs.get('remedy', 'See [database] connection.'))
         return
     yield base.report_ok('database', where)
+    if others := contract_agreement.list_other_scopes(
+            contracts_conf.digest_settings(context.conf), settings):
+        yield base.report_warning(
+            'database: contracts', f'engines of {", ".join(others)} have other options of '
+            '[contracts], or another file of contracts',
+            'Give all engines and executors the same of both, and restart them.')
 
 
 def _future_file(path: str, unsound: str | None) -> base.CheckItem:

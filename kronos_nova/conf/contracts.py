@@ -14,6 +14,8 @@
 
 from collections.abc import Mapping
 import dataclasses
+import hashlib
+import json
 import os
 import re
 from typing import Any
@@ -153,6 +155,20 @@ def load_project_contracts(conf: cfg.ConfigOpts) -> ProjectContracts:
     if not path:
         return ProjectContracts()
     return parse_project_contracts(_read_document(path), path, count_remembered_seconds(conf))
+
+
+def digest_settings(conf: cfg.ConfigOpts) -> str:
+    """Digest what decides about contracts, in engines and executors alike: 64 hex digits.
+
+    The order and the comments of the file do not count.
+
+    :raises ConfigError: as :func:`load_project_contracts`.
+    """
+    group = conf.contracts
+    document = _read_document(group.file) if group.file else None
+    text = json.dumps([group.strongest_for_tenants, group.ignore_after, group.opt_out,
+                       str(group.timezone), document or {}], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def count_remembered_seconds(conf: cfg.ConfigOpts) -> int:

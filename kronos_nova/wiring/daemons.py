@@ -31,6 +31,7 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import plurals
 from kronos_nova import policy as policies
+from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
@@ -46,6 +47,7 @@ from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import plan_webhook as webhooks
 from kronos_nova.rebalancer.executors import authorized_executor
 from kronos_nova.rebalancer.executors import base as executor_base
+from kronos_nova.rebalancer.executors import contract_agreement
 from kronos_nova.rebalancer.executors import hook_catalogue
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import retry
@@ -310,10 +312,12 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
                     'serves one host, and the tasks of an engine elsewhere are not seen here.',
                     opened.engine.url.database)
     name = process_identity.name_process()
+    agreement = contract_agreement.ContractAgreement(contracts_conf.digest_settings(conf))
 
     def record_presence(there: bool) -> None:
         if there:
             opened.executors.record_heartbeat(name, chosen.scopes)
+            agreement.compare_settings(opened.leases.list_engine_settings(chosen.scopes))
         else:
             opened.executors.remove_executor(name)
 

@@ -32,7 +32,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova import policy as policies
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.engine import campaign_conductor
@@ -120,7 +119,8 @@ class Engine:
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
         self._tally = tally or tallies.DaemonTally()
-        self._leases = lease_keeper.LeaseKeeper(store, self._owner, self._tally.drop_scope)
+        self._leases = lease_keeper.LeaseKeeper(conf, store, self._owner,
+                                                self._tally.drop_scope)
         self._forget_at = 0.0
         self._stopping = threading.Event()
         announcer = notifications.PlanAnnouncer(listeners)
@@ -273,8 +273,7 @@ class Engine:
         if conf.dry_run:
             return None
         alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
-        return self._leases.acquire_lease(scope, alone, lease_keeper.digest_settings(
-            policy_set, engine_conf.planned_zone(self._conf)))
+        return self._leases.acquire_lease(scope, alone, policy_set)
 
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()

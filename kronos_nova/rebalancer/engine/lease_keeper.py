@@ -16,11 +16,15 @@ from collections.abc import Callable
 import hashlib
 from typing import Any
 
+from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import policy as policies
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
 
@@ -33,10 +37,13 @@ class LeaseKeeper:
     """Leases by scope. One thread may renew them while another acquires and gives back.
 
     :param report_loss: takes a scope whose lease was over before it was renewed.
+    :raises ConfigError: the file of contracts is wrong.
     """
 
-    def __init__(self, store: store_api.Store, owner: str,
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store, owner: str,
                  report_loss: Callable[[str], None]) -> None:
+        self._zone = engine_conf.planned_zone(conf)
+        self._contracts = contracts_conf.digest_settings(conf)
         self._store = store
         self._owner = owner
         self._report_loss = report_loss
@@ -44,14 +51,15 @@ class LeaseKeeper:
         #: Scopes that other engines plan.
         self.foreign_scopes: frozenset[str] = frozenset()
 
-    def acquire_lease(self, scope: str, seconds: float, digest: str) -> Any:
+    def acquire_lease(self, scope: str, seconds: float, policy_set: policies.PolicySet) -> Any:
         """Acquire or extend the scope's lease.
 
         :param seconds: how long it lasts without a renewal, beyond LEASE_SECONDS.
         :raises ScopeTaken: another engine plans this scope.
         """
         lease = self._store.leases.acquire_lease(
-            scope, self._owner, LEASE_SECONDS + seconds, digest)
+            scope, self._owner, LEASE_SECONDS + seconds,
+            digest_settings(policy_set, self._zone, self._contracts))
         if lease is None:
             self.leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
@@ -89,7 +97,10 @@ class LeaseKeeper:
         return bool(self.foreign_scopes) and self._store.leases.has_free_scope(self.foreign_scopes)
 
 
-def digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:
-    """Digest the settings that all engines of a scope must agree on."""
+def digest_settings(policy_set: policies.PolicySet, zone: str | None, contracts: str) -> str:
+    """Digest the settings that all engines of a scope must agree on.
+
+    :param contracts: the digest of ``[contracts]``.
+    """
     text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
-    return hashlib.sha256(text.encode()).hexdigest()
+    return rows.EngineSettings(hashlib.sha256(text.encode()).hexdigest(), contracts).format()

@@ -14,7 +14,7 @@
 """Leases of scopes: compare-and-swap on an epoch, by the database's clock."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
@@ -43,7 +43,7 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
 
     Drains of a scope that no engine has planned lately are deleted.
 
-    :raises StoreError: another engine holds it with other policies.
+    :raises StoreError: another engine holds it with other settings.
     """
     row = connection.execute(*_how_it_stands(scope, clock)).mappings().first()
     if row is None:
@@ -52,12 +52,7 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
         return rows.ScopeLease(scope, owner, 1)
     if row['live'] and row['owner'] != owner:
         if row['policy_hash'] != policy_hash:
-            raise exception.StoreError(
-                problem=f'shows scope {scope} leased by engine {row["owner"]}, which uses '
-                        'another policies file or another [engine] availability_zone',
-                remedy='Give every engine of the scope the same of both. Where an aggregate has '
-                       'hosts of several zones, name one for each zone, or give the engine of '
-                       'each zone a [database] of its own.')
+            _refuse_other_settings(scope, row['owner'], row['policy_hash'], policy_hash)
         return None
     epoch = row['epoch'] if row['live'] else row['epoch'] + 1
     takeover = connection.execute(*_build_takeover(
@@ -68,6 +63,35 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
         # Drains of that time are out of date.
         connection.execute(sa.delete(tables.drain).where(tables.drain.c.scope == scope))
     return rows.ScopeLease(scope, owner, epoch)
+
+
+def _refuse_other_settings(scope: str, owner: str, theirs: str, ours: str) -> NoReturn:
+    where = f'shows scope {scope} leased by engine {owner}, which'
+    if rows.EngineSettings.parse(theirs).policies == rows.EngineSettings.parse(ours).policies:
+        raise exception.StoreError(
+            problem=f'{where} has other options of [contracts], or another file of contracts',
+            remedy='Give all engines and executors the same of both, and restart them.')
+    raise exception.StoreError(
+        problem=f'{where} uses another policies file or another [engine] availability_zone',
+        remedy='Give every engine of the scope the same of both. Where an aggregate has '
+               'hosts of several zones, name one for each zone, or give the engine of '
+               'each zone a [database] of its own.')
+
+
+def list_engine_settings(connection: sa.Connection, clock: ColumnElement[float],
+                         scopes: Collection[str] | None) -> dict[str, rows.EngineSettings]:
+    """Return the settings of the engines that plan scopes now, by scope.
+
+    :param scopes: the scopes to return; None: all.
+    """
+    return {row.scope: rows.EngineSettings.parse(row.policy_hash)
+            for row in connection.execute(*_select_settings(clock))
+            if scopes is None or row.scope in scopes}
+
+
+@statements.build_once
+def _select_settings(clock: ColumnElement[float]) -> sa.Select[Any]:
+    return sa.select(_lease.c.scope, _lease.c.policy_hash).where(_lease.c.until > clock)
 
 
 @statements.build_once
@@ -178,13 +202,19 @@ class LeaseRepository(transactions.Repository):
         return self._runner.run_read(lambda c: c.execute(
             sa.select(tables.lease.c.scope).limit(1)).first()) is None
 
+    def list_engine_settings(
+            self, scopes: Collection[str] | None) -> dict[str, rows.EngineSettings]:
+        """Return the settings of the engines that plan scopes now (None: all), by scope."""
+        return self._runner.run_read(lambda c: list_engine_settings(
+            c, self._runner.build_now_clause(), scopes))
+
     def acquire_lease(self, scope: str, owner: str, seconds: float,
                       policy_hash: str) -> rows.ScopeLease | None:
         """Lease the scope; return None while another engine holds it.
 
         The same owner gets its live lease again, for ``seconds`` from now.
 
-        :raises StoreError: another engine holds it with other policies.
+        :raises StoreError: another engine holds it with other settings.
         """
         return self._runner.run_transaction(lambda c: acquire_lease(
             c, self._runner.build_now_clause(), scope, owner, seconds, policy_hash))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
-from typing import Any
+from typing import Any, NamedTuple, Self
 import zlib
 
 import sqlalchemy as sa
@@ -128,6 +128,23 @@ class ScopeLease:
     scope: str
     owner: str
     epoch: int
+
+
+class EngineSettings(NamedTuple):
+    """Digests of settings that daemons of one scope must have alike, each of 64 hex digits.
+
+    ``contracts``: of what executors judge by as well; empty in a lease of an older engine.
+    """
+
+    policies: str
+    contracts: str
+
+    def format(self) -> str:
+        return ''.join(self)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        return cls(text[:64], text[64:])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -204,6 +204,14 @@ def test_an_executor_with_keys_begins_signed_tasks_alone(place, broker, tmp_path
     assert 'carries out only tasks that one of 2 keys has signed' in process.log.read_text()
 
 
+def test_an_executor_warns_of_an_engine_with_other_contracts(place, broker):
+    broker.close()  # it refuses, and no announcement waits for it
+    place.store.leases.acquire_lease('ssd', 'engine', LONG, 'p' * 64 + 'c' * 64)
+    with place.daemon('executor', dry_run=False) as process:
+        until(place.expired(), process)
+    assert 'Engines of ssd have other options of [contracts]' in process.log.read_text()
+
+
 def test_an_engine_that_cannot_sign_does_not_start(place, tmp_path):
     with pytest.raises(AssertionError) as ended, place.daemon(
             'engine', dry_run=False, keys=str(tmp_path / 'none')) as process:

@@ -294,6 +294,16 @@ def claimed(case):
     return claim
 
 
+def test_engine_with_other_contracts_is_named(case):
+    store = store_api.Store.from_url(case.options['database']['connection'])
+    store.upgrade()
+    store.leases.acquire_lease('blue', 'engine', 600, 'p' * 64 + 'c' * 64)
+    store.close()
+    item = case.items()['database: contracts']
+    assert item['status'] == 'warning'
+    assert item['text'].startswith('engines of blue have other options of [contracts]')
+
+
 def test_sqlite_in_use_on_another_machine_is_refused(case, claimed):
     claimed('ctl2:11111111-2222-3333-4444-555555555555:7:uuid')
     item = case.items()['database']

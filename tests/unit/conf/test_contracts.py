@@ -12,6 +12,8 @@
 
 """The operator's file of contracts, and errors that name file, field and remedy."""
 
+import re
+
 from oslo_config import cfg
 import pytest
 
@@ -119,3 +121,28 @@ def test_a_missing_file_is_an_error_at_start(conf):
 def test_a_deadline_is_a_time(conf, text):
     with pytest.raises(ValueError, match='is no time'):
         conf.set_override('ignore_after', text, 'contracts')
+
+
+def digest(conf, text):
+    load(conf, text)
+    return contracts.digest_settings(conf)
+
+
+def test_digest_is_of_the_contracts_not_of_the_text(conf):
+    one = digest(conf, 'projects: {a: {disruption: live}, b: {disruption: never}}')
+    assert re.fullmatch('[0-9a-f]{64}', one)
+    assert digest(conf, """# a comment
+projects:
+  b: {disruption: never}
+  a: {disruption: live}
+""") == one
+    assert digest(conf, 'projects: {a: {disruption: live}}') != one
+
+
+@pytest.mark.parametrize(('option', 'value'), [
+    ('strongest_for_tenants', 'drain-only'), ('ignore_after', '2026-11-01T22:00:00Z'),
+    ('opt_out', 'drain-only'), ('timezone', 'Europe/Berlin'), ('file', '')])
+def test_digest_differs_with_each_option_that_executors_judge_by(conf, option, value):
+    one = digest(conf, FILE)
+    conf.set_override(option, value, 'contracts')
+    assert contracts.digest_settings(conf) != one

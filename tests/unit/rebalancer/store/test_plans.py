@@ -107,6 +107,23 @@ def test_another_policies_file_is_refused(store):
         store.leases.acquire_lease('blue', 'e2', 30, 'other')
 
 
+def test_other_contracts_are_refused_and_named(store):
+    store.leases.acquire_lease('blue', 'e1', 30, 'p' * 64 + 'c' * 64)
+    with pytest.raises(exception.StoreError, match=r'other options of \[contracts\]'):
+        store.leases.acquire_lease('blue', 'e2', 30, 'p' * 64 + 'd' * 64)
+    with pytest.raises(exception.StoreError, match='uses another policies file'):
+        store.leases.acquire_lease('blue', 'e2', 30, 'q' * 64 + 'd' * 64)
+
+
+def test_settings_of_engines_are_those_of_live_leases(store):
+    store.leases.acquire_lease('blue', 'e1', 30, 'p' * 64 + 'c' * 64)
+    store.leases.acquire_lease('red', 'e1', 30, 'old')
+    store.leases.release_lease(store.leases.acquire_lease('green', 'e1', 30, 'hash'))
+    assert store.leases.list_engine_settings(None) == {
+        'blue': ('p' * 64, 'c' * 64), 'red': ('old', '')}
+    assert store.leases.list_engine_settings({'red', 'green'}) == {'red': ('old', '')}
+
+
 def test_a_fenced_epoch_writes_nothing(store):
     old = store.leases.acquire_lease('blue', 'e1', 30, 'hash')
     store.leases.release_lease(old)
