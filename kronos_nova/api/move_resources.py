@@ -25,6 +25,7 @@ from kronos_nova.api import resources
 from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import plan_requests
+from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.operations import why_not
 
 
@@ -49,6 +50,24 @@ class PolicyEffect(values.Resource):
     ceiling: float | None
 
 
+class ShutdownVerdict(values.Resource):
+    """Whether a drain may shut an instance down, move it cold and start it again."""
+
+    instance_id: str
+    late: bool = pydantic.Field(
+        description='Its live migration was late, so its next move is that; else the verdict '
+                    'counts if one is late.')
+    allowed: bool
+    obstacle: str | None = pydantic.Field(description='Why it may not; null: it may.')
+    remedy: str | None
+
+    @classmethod
+    def from_model(cls, verdict: shutdown_verdicts.ShutdownVerdict) -> Self:
+        return cls(instance_id=verdict.instance_uuid, late=verdict.is_late,
+                   allowed=verdict.obstacle is None, obstacle=verdict.obstacle,
+                   remedy=verdict.remedy)
+
+
 class MoveVerdict(values.Resource):
     """Verdict on a move with nothing else planned. Without effects the move was not tried."""
 
@@ -62,6 +81,8 @@ class MoveVerdict(values.Resource):
     holds: list[str] = pydantic.Field(
         description='Why nothing in the scope moves now, or nothing for balance.')
     verdicts: list[RuleVerdict]
+    shutdown: ShutdownVerdict | None = pydantic.Field(
+        description='What a drain may do after a late live migration; null: the phase is no drain.')
     effects: list[PolicyEffect]
     imbalance_before: float | None
     imbalance_after: float | None
@@ -77,6 +98,8 @@ class MoveVerdict(values.Resource):
             verdicts=[RuleVerdict(rule=verdict.rule, passed=verdict.passed, detail=verdict.detail,
                                   remedy=None if verdict.passed else remedies.get(verdict.rule))
                       for verdict in answer.verdicts],
+            shutdown=(None if answer.shutdown is None
+                      else ShutdownVerdict.from_model(answer.shutdown)),
             effects=[PolicyEffect(
                 policy=effect.policy, threshold=effect.threshold, imbalance_before=effect.before,
                 imbalance_after=effect.after, fill_before=effect.fill_before,
@@ -106,7 +129,8 @@ class SupposedPlan(values.Resource):
         return cls(
             host_count=len(hosts),
             instance_count=sum(i.host in hosts for i in side.cluster.instances.values()),
-            moves=[resources.Move.from_model(move, None) for move in plan.moves],
+            moves=[resources.Move.from_model(move, None, side.methods.get(move.instance_uuid))
+                   for move in plan.moves],
             imbalance_measured=plan.measured_imbalance, imbalance_predicted=plan.combined_after,
             policies=[resources.PolicyImbalance.from_model(report) for report in plan.policies],
             reason=plan.reason,

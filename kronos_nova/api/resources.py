@@ -107,10 +107,18 @@ class Move(values.Resource):
     gain: float | None = pydantic.Field(
         description='Fall in combined imbalance that this move alone adds to the plan.')
     changes: list[ScoreChange]
+    method: model.MoveMethod | None = pydantic.Field(
+        description='offline: the instance is shut down, moved cold and started again. null: not '
+                    'known, as in a stored dry run.')
     task: TaskReference | None
 
     @classmethod
-    def from_model(cls, move: model.Move, task: model.Task | None) -> Self:
+    def from_model(cls, move: model.Move, task: model.Task | None,
+                   method: model.MoveMethod | None = None) -> Self:
+        """Return the resource.
+
+        :param method: that of a move without a task; None: it is not known.
+        """
         return cls(
             instance_id=move.instance_uuid, from_host=move.from_host, to_host=move.to_host,
             phase=move.phase, wave=move.wave, requires=list(move.requires),
@@ -118,6 +126,7 @@ class Move(values.Resource):
             changes=[ScoreChange(
                 policy=change.policy, from_before=change.from_before, from_after=change.from_after,
                 to_before=change.to_before, to_after=change.to_after) for change in move.changes],
+            method=method if task is None else task.method,
             task=None if task is None else TaskReference.from_task(task))
 
 

@@ -27,6 +27,7 @@ from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drain_stops
 from kronos_nova.rebalancer.operations import drain_watches
 from kronos_nova.text import drain_lines
+from kronos_nova.text import plan_lines
 from kronos_nova.text import progress
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
@@ -78,8 +79,7 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
     for move in check.plan.moves:
         yield (f'instance {move.instance_uuid}', 'moves' if move.from_host == host else
                'moves as well', f'{move.from_host} to {move.to_host}, wave {move.wave}'
-               + (', shut down and started again: its live migration was late'
-                  if move.instance_uuid in check.offline else ''))
+               + plan_lines.format_method(check.methods.get(move.instance_uuid)))
     for blocked in check.blocked:
         yield (f'instance {blocked.instance_uuid}', 'later' if blocked.later else 'stays',
                blocked.reason)
@@ -93,6 +93,9 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
     for uuid, risk in answer.risky.items():
         yield (f'instance {uuid}', 'may not converge',
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
+    for verdict in answer.shutdowns:
+        yield (f'instance {verdict.instance_uuid}', 'shutdown', drain_lines.describe_shutdown(
+            verdict.is_late, verdict.obstacle, verdict.remedy))
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, by '
@@ -180,8 +183,12 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
             'was disabled already for this reason, and nothing was written')
     leaving = plurals.count_with_verb(check.here, 'instance')
     waiting = _format_contract_wait(check.check)
+    shut_down = [verdict for verdict in check.shutdowns if verdict.obstacle is None]
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
+            + drain_lines.format_shutdowns(
+                sum(verdict.is_late for verdict in shut_down),
+                sum(not verdict.is_late for verdict in shut_down))
             + ('' if approval is None else drain_lines.format_approval(
                 approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')

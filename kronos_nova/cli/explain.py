@@ -22,6 +22,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import plan_text
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import move_verdicts
+from kronos_nova.text import drain_lines
 from kronos_nova.text import move_effects
 from kronos_nova.text import times
 
@@ -155,7 +156,16 @@ def _render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:
     for rule, remedy in answer.changes:
         yield (f'to allow {rule}', 'impossible' if remedy is None else 'change',
                remedy or 'Nova does not do it')
+    if answer.shutdown is not None:
+        yield 'shutdown', _judge_shutdown(answer.shutdown), drain_lines.describe_shutdown(
+            answer.shutdown.is_late, answer.shutdown.obstacle, answer.shutdown.remedy)
     yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
+
+
+def _judge_shutdown(verdict: Any) -> str:
+    if verdict.obstacle is not None:
+        return 'refused'
+    return 'passed' if verdict.is_late else 'if late'
 
 
 def _format_effect(effect: Any) -> str:

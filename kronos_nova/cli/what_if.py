@@ -23,6 +23,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import failover as failover_rows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_comparisons
+from kronos_nova.text import plan_lines
 
 Row = tuple[str, ...]
 
@@ -148,6 +149,10 @@ def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
             yield kind, rejection.detail
     for text in plan.warnings:
         yield 'warning', text
+    for uuid in sorted(scope.today.methods):
+        method = plan_lines.format_method(scope.today.methods[uuid])
+        if method:
+            yield f'move {uuid}', method.removeprefix(', ')
     moves = plurals.count_noun(len(plan.moves), 'move')
     if scope.causes:
         names = ', '.join(text.partition(':')[0] for text in scope.causes)
@@ -183,7 +188,8 @@ def _render_compared_rows(scope: Any) -> Iterator[Row]:
     yield 'moves', *(str(len(side.plan.moves)) for side in sides)
     moves = [{m.instance_uuid: m for m in side.plan.moves} for side in sides]
     for uuid in sorted(moves[0].keys() | moves[1].keys()):
-        yield f'move {uuid}', *(_format_move(side.get(uuid)) for side in moves)
+        yield f'move {uuid}', *(_format_move(side, of.get(uuid))
+                                for side, of in zip(sides, moves, strict=True))
     if scope.failure is not None:
         yield from _render_failure(scope.failure, scope.supposed.cluster)
 
@@ -212,7 +218,8 @@ def _format_change(before: float | None, after: float | None) -> str:
     return 'not known' if before is None or after is None else f'{before:.4f} to {after:.4f}'
 
 
-def _format_move(move: Any) -> str:
+def _format_move(side: Any, move: Any) -> str:
     if move is None:
         return ''
-    return f'{move.from_host} to {move.to_host}, {move.phase}, wave {move.wave}'
+    return (f'{move.from_host} to {move.to_host}, {move.phase}, wave {move.wave}'
+            + plan_lines.format_method(side.methods.get(move.instance_uuid)))

@@ -140,15 +140,38 @@ def find_method_obstacle(view: views.CloudView, move: model.Move, method: model.
 
     :param options: None: those of the view.
     """
-    instance = view.find_instance(move.instance_uuid)
-    if method is not model.MoveMethod.OFFLINE or instance is None or instance.status != 'ACTIVE':
+    if method is not model.MoveMethod.OFFLINE:
         return None
-    return next((
-        f'{method}: {limit.rejection.detail}' if limit.stated is None
-        else f'{method}: its contract says {limit.stated}'
-        for limit in list_limits(view, move, options)
-        if limit.holds and limit.notice is None
-        and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
+    limit = find_shutdown_limit(view, move, options)
+    if limit is None:
+        return None
+    return f'{method}: ' + (limit.rejection.detail if limit.stated is None
+                            else f'its contract says {limit.stated}')
+
+
+def find_shutdown_limit(view: views.CloudView, move: model.Move,
+                        options: model.ContractOptions | None = None) -> Limit | None:
+    """Return the limit that forbids to shut down and move a running instance; None: none does.
+
+    Notices are left out.
+
+    :param options: None: those of the view.
+    """
+    instance = view.find_instance(move.instance_uuid)
+    if instance is None or instance.status != 'ACTIVE':
+        return None
+    return next((limit for limit in list_limits(view, move, options)
+                 if limit.holds and limit.notice is None
+                 and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
+
+
+def lacks_shutdown_notice(view: views.CloudView, instance: model.Instance) -> bool:
+    """Return whether its owner asks for notice, and the one of its next move names no shutdown."""
+    if (not any(stated.notify is not None for stated in instance.contracts)
+            or view.is_returning(instance.uuid) or _is_released(instance, view.taken_at)):
+        return False
+    notice = _find_live_notice(view, instance.uuid)
+    return notice is None or not notice.may_shut_down
 
 
 def find_parking_obstacle(view: views.CloudView, move: model.Move) -> model.Rejection | None:
@@ -276,9 +299,7 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
         since = view.taken_at
         notice = _find_live_notice(view, instance.uuid)
         noticed = notice is not None and notice.noticed_at + stated.notify.seconds <= since
-        released = any(
-            other.release is not None and since < other.release <= since + LONGEST_RELEASE
-            for other in instance.contracts)
+        released = _is_released(instance, since)
         yield Limit(never, model.Rejection(
             'contract-notice', f'{who} begins to move {stated.notify} after its owner had notice'
                                f'{_describe_notice(notice, stated.notify)} ({stated.source})'),
@@ -287,6 +308,12 @@ def _list_stated_limits(view: views.CloudView, instance: model.Instance,
         yield Limit(never, model.Rejection(
             'contract-unreadable', f'{who} has a contract that cannot be read: '
                                    f'{", ".join(stated.unreadable)} ({stated.source})'), stated)
+
+
+def _is_released(instance: model.Instance, now: float) -> bool:
+    """Return whether the owner of the instance waives notices now."""
+    return any(stated.release is not None and now < stated.release <= now + LONGEST_RELEASE
+               for stated in instance.contracts)
 
 
 def _find_live_notice(view: views.CloudView, uuid: str) -> model.MoveNotice | None:

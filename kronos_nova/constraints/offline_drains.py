@@ -12,6 +12,8 @@
 
 """Drains that shut an instance down after its live migration did not arrive in time."""
 
+import dataclasses
+
 from kronos_nova import model
 from kronos_nova.constraints import contracts
 from kronos_nova.constraints import statuses
@@ -19,6 +21,21 @@ from kronos_nova.constraints import view as views
 
 #: Statements of a contract by which a shutdown is welcome.
 CONSENTS = frozenset({model.Disruption.COLD_OK, model.Disruption.POWEROFF_OK})
+_CONSENT = 'kronos:disruption = cold-ok'
+_NEVER = 'set [engine] drain_offline to consent or allow, at executors as well'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShutdownObstacle:
+    """A reason why a drain may not shut an instance down, and its remedy.
+
+    ``needs_notice``: nothing else forbids it, and the owner lacks a notice that names it, or its
+    time has not come.
+    """
+
+    detail: str
+    remedy: str
+    needs_notice: bool = False
 
 
 def is_admitted(view: views.CloudView, move: model.Move) -> bool:
@@ -29,25 +46,74 @@ def is_admitted(view: views.CloudView, move: model.Move) -> bool:
     return move.phase is model.Phase.EVACUATE and find_obstacle(view, move) is None
 
 
-def find_obstacle(view: views.CloudView, move: model.Move) -> str | None:
+def is_late(view: views.CloudView, move: model.Move) -> bool:
+    """Return whether the newest migration of the instance was a late live one off the host."""
+    return view.find_late_drain(move.instance_uuid) == move.from_host
+
+
+def may_shut_down(view: views.CloudView, move: model.Move) -> bool:
+    """Return whether a drain shuts the instance down once its live migration was late.
+
+    Notices are left out: the answer is a part of them.
+    """
+    obstacle = find_obstacle(view, move, suppose_late=True)
+    return move.phase is model.Phase.EVACUATE and (obstacle is None or obstacle.needs_notice)
+
+
+def find_obstacle(view: views.CloudView, move: model.Move, *,
+                  suppose_late: bool = False) -> ShutdownObstacle | None:
     """Return why a drain may not shut the instance down; None: it may.
 
     The newest migration of the instance was a live one off the same host, and late. What an owner
     says counts in full.
+
+    :param suppose_late: judge the instance as if its live migration had been late.
     """
     instance, option = view.find_instance(move.instance_uuid), view.options.drain_offline
     if option == model.OfflineDrains.NEVER:
-        return 'offline: [engine] drain_offline is never'
-    if view.find_late_drain(move.instance_uuid) != move.from_host:
-        return (f'offline: its newest migration is no late live one of a drain off '
-                f'{move.from_host}')
+        return ShutdownObstacle('[engine] drain_offline is never', _NEVER)
+    if not suppose_late and not is_late(view, move):
+        return ShutdownObstacle(
+            f'its newest migration is no late live one of a drain off {move.from_host}',
+            'a drain moves it live, and shuts it down when that was late')
     if instance is None or instance.status != statuses.ACTIVE:
-        return 'offline: it is not active'
+        return ShutdownObstacle('it is not active', 'a drain moves it without a shutdown, if Nova '
+                                                    'moves instances in its status')
     if option == model.OfflineDrains.CONSENT and not any(
             stated.disruption in CONSENTS for stated in instance.contracts):
-        return 'offline: no contract says cold-ok or poweroff-ok'
+        return ShutdownObstacle(
+            'no contract says cold-ok or poweroff-ok',
+            f'its owner, its flavor or [contracts] file says {_CONSENT}; or set [engine] '
+            'drain_offline to allow')
+    return _find_contract_obstacle(view, move, instance)
+
+
+def _find_contract_obstacle(view: views.CloudView, move: model.Move,
+                            instance: model.Instance) -> ShutdownObstacle | None:
     full = contracts.count_in_full(view.options.contracts)
-    if any(limit.holds and limit.notice is not None
-           for limit in contracts.list_limits(view, move, full)):
-        return 'offline: its owner asks for notice, and has had none'
-    return contracts.find_method_obstacle(view, move, model.MoveMethod.OFFLINE, full)
+    limit = contracts.find_shutdown_limit(view, move, full)
+    if limit is not None:
+        tenants = limit.stated is not None and limit.stated.source.is_tenants
+        return ShutdownObstacle(
+            limit.rejection.detail if limit.stated is None else
+            f'its contract says {limit.stated}'
+            + (', which counts in full whatever [contracts] strongest_for_tenants says'
+               if tenants else ''), _find_remedy(limit))
+    waiting = next((limit for limit in contracts.list_limits(view, move, full)
+                    if limit.holds and limit.notice is not None), None)
+    if waiting is None and not contracts.lacks_shutdown_notice(view, instance):
+        return None
+    return ShutdownObstacle(
+        'its owner asks for notice, and has had none that names the shutdown, or its time has not '
+        'come', 'an engine gives the notice once the live migration was late, or before; or its '
+                'owner releases it (kronos:release)', needs_notice=True)
+
+
+def _find_remedy(limit: contracts.Limit) -> str:
+    """Return what lifts a limit that counts in full: the caps for tenants do not."""
+    if limit.rejection.rule != 'contract-disruption' or limit.stated is None:
+        return str(contracts.CONTRACT_RULE.codes[limit.rejection.rule].remedy)
+    return {
+        model.ContractSource.FLAVOR: f'it is resized to a flavor with {_CONSENT}, or moved by hand',
+        model.ContractSource.PROJECT: f'[contracts] file says {_CONSENT}',
+    }.get(limit.stated.source, f'its owner says {_CONSENT}')

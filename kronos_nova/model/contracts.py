@@ -111,7 +111,8 @@ class MoveNotice:
 
     Times in epoch seconds. The move begins at ``movable_from`` at the earliest, as far as contracts
     say today, and before ``valid_until``; then the notice has lapsed. A move off the host, and
-    ``used_at``, when one completed, use it up.
+    ``used_at``, when one completed, use it up. ``may_shut_down``: it says that a drain shuts the
+    instance down if its live migration is late.
     """
 
     instance_uuid: str
@@ -122,6 +123,7 @@ class MoveNotice:
     movable_from: float
     valid_until: float
     used_at: float | None = None
+    may_shut_down: bool = False
 
 
 class ContractRecords(NamedTuple):

@@ -38,6 +38,11 @@ def _format_risk(risk: Mapping[str, Any]) -> str:
     return f'{risk["instance_id"]} may not converge: {risk["probability"]:.0%}'
 
 
+def _format_shutdown(verdict: Mapping[str, Any]) -> str:
+    return (f'{verdict["instance_id"]}: ' + drain_lines.describe_shutdown(
+        verdict['late'], verdict['obstacle'], verdict['remedy']))
+
+
 class ListDrains(command.ListResources):
     """List the hosts that are disabled or that pack empties, and why instances stay on them."""
 
@@ -73,6 +78,7 @@ class CheckDrain(command.ShowResource):
         Column('expected_seconds', columns.read_text('expected_seconds')),
         Column('measured_migration_count', columns.read_text('measured_migration_count')),
         Column('risks', columns.read_lines('risks', _format_risk)),
+        Column('shutdowns', columns.read_lines('shutdowns', _format_shutdown)),
         Column('read_at', columns.read_time('read_at')))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -107,6 +113,7 @@ class StartDrain(command.ShowResource):
         Column('instance_count', columns.read_text('instance_count')),
         Column('arriving_count', columns.read_text('arriving_count')),
         Column('expected_seconds', columns.read_text('expected_seconds')),
+        Column('shutdowns', columns.read_lines('shutdowns', _format_shutdown)),
         Column('plan_ids', columns.read_lines('plan_ids')),
         Column('approvals_missing', columns.read_text('approvals_missing')),
         Column('approval_problem', columns.read_text('approval_problem')))

@@ -48,7 +48,8 @@ def describe_event(event: Mapping[str, Any]) -> str:
     notice = event.get('notice')
     if notice is not None:
         return (f'leaves {notice["from_host"]} for {notice["reason"]} from '
-                f'{columns.format_time(notice["movable_from"])} on')
+                f'{columns.format_time(notice["movable_from"])} on'
+                + (', may be shut down' if notice.get('may_shut_down') else ''))
     if plan is not None:
         reason = '' if plan['reason'] is None else f': {plan["reason"]}'
         dry_run = 'dry run, ' if plan['dry_run'] else ''

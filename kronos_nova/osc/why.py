@@ -20,6 +20,7 @@ from kronos_nova.osc import columns
 from kronos_nova.osc import command
 from kronos_nova.osc import references
 from kronos_nova.osc.columns import Column
+from kronos_nova.text import drain_lines
 
 PHASES = ('evacuate', 'affinity', 'spread', 'pack', 'requested')
 
@@ -37,6 +38,13 @@ def _format_verdicts(answer: Mapping[str, Any], style: columns.Style) -> columns
     return columns.Cell(answer['verdicts'], '\n'.join(
         _format_verdict(verdict) for verdict in sorted(
             answer['verdicts'], key=lambda verdict: bool(verdict['passed']))))
+
+
+def _format_shutdown(answer: Mapping[str, Any], style: columns.Style) -> columns.Cell:
+    """Return the cell with what a drain may do after a late live migration."""
+    verdict = answer.get('shutdown')
+    return columns.Cell(verdict, '' if verdict is None else drain_lines.describe_shutdown(
+        verdict['late'], verdict['obstacle'], verdict['remedy']))
 
 
 def _format_effect(effect: Mapping[str, Any]) -> str:
@@ -63,6 +71,7 @@ class ExplainRefusedMove(command.ShowResource):
         Column('conclusion', columns.read_text('conclusion')),
         Column('holds', columns.read_lines('holds')),
         Column('verdicts', _format_verdicts),
+        Column('shutdown', _format_shutdown),
         Column('effects', columns.read_lines('effects', _format_effect)),
         Column('imbalance_before', columns.read_text('imbalance_before')),
         Column('imbalance_after', columns.read_text('imbalance_after')),

@@ -22,6 +22,8 @@ from kronos_nova.text import printable
 NO_EXECUTOR = ('no live executor: none that serves scope {} was seen within three minutes, so no '
                'move begins until kronos-executor runs')
 
+_METHODS = {'offline': 'offline (shut down, moved cold and started again)'}
+
 
 def format_policy_change(name: str, measured: float | None, predicted: float | None,
                          threshold: float) -> str:
@@ -49,13 +51,21 @@ def format_sample_age(seconds: float | None) -> str:
     return '' if seconds is None else f', samples {seconds:.0f} s old'
 
 
+def format_method(method: str | None) -> str:
+    """Return the method of a move as the end of a clause; '' for a live migration.
+
+    :param method: None: it is not known.
+    """
+    return '' if method in (None, 'live') else f', {_METHODS.get(str(method), method)}'
+
+
 def format_move(move: Mapping[str, Any]) -> str:
     """Return a move and its task, and on a second line its effects.
 
     :param move: has the keys of :mod:`move_effects`, instance_uuid, phase, wave, task_id and state;
         where it is known, method.
     """
-    method = '' if move.get('method') in (None, 'live') else f', {move["method"]}'
+    method = format_method(move.get('method'))
     task = f', task {move["task_id"]} {move["state"]}' if move['task_id'] else ''
     effects = move_effects.describe_effects(move)
     return (f'{move["instance_uuid"]} {move["from_host"]} to {move["to_host"]}: {move["phase"]}'

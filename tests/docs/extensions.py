@@ -263,7 +263,7 @@ def hear_of_plan() -> dict[str, Any]:
     listener.start()
     plan = model.Plan('blue', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),), truncated=True)
     senders.PlanNotifier(bus)(plan_events.PLANNED, 'blue', plan_events.plan_payload(
-        plan, 'p', 1.0, model.TaskState.QUEUED))
+        plan, 'p', 1.0, model.TaskState.QUEUED, {'u': model.MoveMethod.LIVE}))
     heard_payload = heard.get(timeout=30)
     listener.stop()
     listener.wait()

@@ -177,7 +177,8 @@ def test_listener_receives_plans_and_drains_of_any_scope(bus):
             heard.put((publisher, event, payload))
 
     plan = model.Plan('blau, grün', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),))
-    payload = plan_events.plan_payload(plan, 'p', 1.0, model.TaskState.PENDING)
+    payload = plan_events.plan_payload(plan, 'p', 1.0, model.TaskState.PENDING,
+                                       {'u': model.MoveMethod.LIVE})
     listener = oslo_messaging.get_notification_listener(
         bus, [oslo_messaging.Target(topic=messages.plans_topic(plan.scope))], [Endpoint()],
         executor='threading', pool='somebody')

@@ -18,7 +18,7 @@ import pydantic
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.api import calls
-from kronos_nova.api import cloud_resources
+from kronos_nova.api import drain_resources
 from kronos_nova.api import endpoints
 from kronos_nova.api import values
 from kronos_nova.rebalancer import operations
@@ -30,7 +30,7 @@ from kronos_nova.rebalancer.operations import published_views
 class DrainList(values.Resource):
     """Hosts that are disabled or that pack empties, by scope and name."""
 
-    drains: list[cloud_resources.Drain]
+    drains: list[drain_resources.Drain]
 
 
 class DrainQuestion(values.RequestModel):
@@ -70,26 +70,26 @@ class DrainEnd(values.RequestModel):
 def list_drains(call: calls.Call) -> DrainList:
     """List the hosts that are disabled or that pack empties, and why instances stay on them."""
     with call.calculations.take_turn():
-        return DrainList(drains=[cloud_resources.Drain.from_listed(drain) for drain
+        return DrainList(drains=[drain_resources.Drain.from_listed(drain) for drain
                                  in published_views.list_drains(call.session, call.cloud)])
 
 
 @endpoints.register_endpoint('GET', '/v1/drains/check', 'drain:check', endpoints.Access.READER)
-def check_drain(call: calls.Call, query: DrainQuestion) -> cloud_resources.DrainCheck:
+def check_drain(call: calls.Call, query: DrainQuestion) -> drain_resources.DrainCheck:
     """Check whether a host can be emptied, with the moves and the expected time.
 
     Nothing changes.
     """
     session = published_views.find_host_session(call.session, call.cloud, query.host)
     with call.calculations.take_turn():
-        return cloud_resources.DrainCheck.from_answer(
+        return drain_resources.DrainCheck.from_answer(
             query.host, drain_checks.check_drain(
                 session, query.host, mode=query.mode, overbooking=query.overbooking),
             session.reading.taken_at)
 
 
 @endpoints.register_endpoint('POST', '/v1/drains', 'drain:start', endpoints.Access.MANAGER)
-def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDrain:
+def start_drain(call: calls.Call, body: DrainOrder) -> drain_resources.StartedDrain:
     """Check that a host can be emptied, and disable it in Nova, so that engines empty it.
 
     The API asks Nova with the token of the user, and Nova's policy decides
@@ -101,13 +101,13 @@ def start_drain(call: calls.Call, body: DrainOrder) -> cloud_resources.StartedDr
         call.require_rule('kronos:plan:approve')
     session = published_views.find_host_session(call.session, call.cloud, body.host)
     with nova_users.open_service(call.conf, call.access, body.host) as service:
-        return cloud_resources.StartedDrain.from_model(body.host, operations.start_drain(
+        return drain_resources.StartedDrain.from_model(body.host, operations.start_drain(
             session, body.host, reason=body.reason, force=body.force, approve=body.approve,
             service=service, take_turn=call.calculations.take_turn))
 
 
 @endpoints.register_endpoint('DELETE', '/v1/drains', 'drain:stop', endpoints.Access.MANAGER)
-def stop_drain(call: calls.Call, query: DrainEnd) -> cloud_resources.StoppedDrain:
+def stop_drain(call: calls.Call, query: DrainEnd) -> drain_resources.StoppedDrain:
     """Enable a host in Nova, and cancel the moves of its drain that have not begun.
 
     The API asks Nova with the token of the user, as for the start of a drain. Migrations that Nova
@@ -116,7 +116,7 @@ def stop_drain(call: calls.Call, query: DrainEnd) -> cloud_resources.StoppedDrai
     """
     call.require_rule('kronos:plan:cancel')
     with nova_users.open_service(call.conf, call.access, query.host) as service:
-        return cloud_resources.StoppedDrain.from_model(query.host, operations.stop_drain(
+        return drain_resources.StoppedDrain.from_model(query.host, operations.stop_drain(
             call.session, service, reason=query.reason or '', force=query.force,
             options=_find_engine_options(call, query.host)))
 

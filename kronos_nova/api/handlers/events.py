@@ -69,6 +69,9 @@ class NoticeEvent(values.Resource):
         description='The move begins then at the earliest, as far as contracts say today.')
     valid_until: datetime.datetime = pydantic.Field(
         description='The move begins before, or needs a new notice.')
+    may_shut_down: bool = pydantic.Field(
+        description='A drain shuts the instance down, moves it cold and starts it again, if its '
+                    'live migration is late.')
 
 
 class Event(values.Resource):
@@ -104,7 +107,8 @@ class Event(values.Resource):
                 project_id=given.notice.project_id, from_host=given.notice.host,
                 reason=given.notice.reason,
                 movable_from=values.make_time(given.notice.movable_from),
-                valid_until=values.make_time(given.notice.valid_until)))
+                valid_until=values.make_time(given.notice.valid_until),
+                may_shut_down=given.notice.may_shut_down))
 
 
 class EventQuery(paging.BoundedQuery):

@@ -255,8 +255,10 @@ async function showPlan(planId) {
   find('plan-name')?.focus();
 }
 
-function openApproval(planId, moves) {
-  openDialog(find('approve'), `${count(moves, 'move')} of plan ${planId} may begin then.`, 'approve',
+function openApproval(planId, moves, shutdowns) {
+  openDialog(find('approve'), `${count(moves, 'move')} of plan ${planId} may begin then.`
+    + (shutdowns ? ` ${count(shutdowns, 'instance')} will be shut down, moved cold and started again.` : ''),
+  'approve',
     ({ reason }) => send('POST', `plans/${planId}/approve`, {
       body: reason.value.trim() ? { reason: reason.value.trim() } : {} }),
     (answer) => {
@@ -292,9 +294,9 @@ find('check-form').addEventListener('submit', (event) => {
   drains.check(event.target.elements.host.value.trim());
 });
 find('overview').addEventListener('click', (event) => {
-  const { showPlan: plan, approvePlan, moves, showScope: place } = event.target.closest('button')?.dataset ?? {};
+  const { showPlan: plan, approvePlan, moves, shutdowns, showScope: place } = event.target.closest('button')?.dataset ?? {};
   if (plan) showPlan(plan);
-  else if (approvePlan) openApproval(approvePlan, Number(moves));
+  else if (approvePlan) openApproval(approvePlan, Number(moves), Number(shutdowns));
   else if (place) {
     location.hash = `scope=${encodeURIComponent(state.scopes[place])}`;
     find('scope-section').scrollIntoView();

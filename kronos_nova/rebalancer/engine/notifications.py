@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.messaging import plan_events
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import failover_reserve
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.text import move_effects
@@ -140,7 +141,9 @@ class PlanAnnouncer:
         plan = outcome.plan
         if plan.moves:
             self._notify(plan_events.PLANNED, plan.scope,
-                         plan_events.plan_payload(plan, plan_id, now, state))
+                         plan_events.plan_payload(plan, plan_id, now, state, tasks.choose_methods(
+                             plan, outcome.cluster, outcome.request.options,
+                             outcome.request.history)))
         before = self._draining.get(
             plan.scope, outcome.request.history.draining & outcome.cluster.scope_hosts)
         self._draining[plan.scope] = draining

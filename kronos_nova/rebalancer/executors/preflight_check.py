@@ -192,7 +192,8 @@ def _check_method(view: cluster_view.ClusterView, move: model.Move, task: model.
     if not statuses.is_method_accepted(task.method, instance.status):
         raise build_method_error(task, instance)
     if task.method is model.MoveMethod.OFFLINE and task.phase is model.Phase.EVACUATE:
-        obstacle = offline_drains.find_obstacle(view, move)
+        found = offline_drains.find_obstacle(view, move)
+        obstacle = None if found is None else f'{task.method}: {found.detail}'
     else:
         obstacle = contracts.find_method_obstacle(view, move, task.method)
     if obstacle is not None:

@@ -16,6 +16,7 @@ The version and the form of times are those of :mod:`messages`. No payload has a
 gave.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from kronos_nova import model
@@ -29,11 +30,12 @@ HOST_HELD = 'campaign.host_held'
 DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 
-def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
-                 state: model.TaskState) -> dict[str, Any]:
+def plan_payload(plan: model.Plan, plan_id: str, created_at: float, state: model.TaskState,
+                 methods: Mapping[str, model.MoveMethod]) -> dict[str, Any]:
     """Return the payload of ``plan.created``.
 
-    ``state`` is the state of the plan's tasks: ``pending`` where they wait for approval.
+    :param state: the state of the plan's tasks: ``pending`` where they wait for approval.
+    :param methods: the method of each move, by instance.
     """
     return {
         'version': messages.VERSION, 'plan_id': plan_id, 'aggregate': plan.scope,
@@ -45,7 +47,8 @@ def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
         'moves': [{'instance_uuid': m.instance_uuid, 'from_host': m.from_host,
                    'to_host': m.to_host, 'phase': m.phase.value, 'wave': m.wave,
                    'requires': list(m.requires), 'alternates': list(m.alternates),
-                   'improvement': m.improvement} for m in plan.moves]}
+                   'improvement': m.improvement, 'method': methods[m.instance_uuid].value}
+                  for m in plan.moves]}
 
 
 def format_decision_event(verb: str) -> str:
@@ -90,7 +93,8 @@ def notice_payload(scope: str, notice: model.MoveNotice) -> dict[str, Any]:
             'project_id': notice.project_id, 'from_host': notice.host,
             'reason': notice.reason.value, 'noticed_at': messages.format_time(notice.noticed_at),
             'movable_from': messages.format_time(notice.movable_from),
-            'valid_until': messages.format_time(notice.valid_until)}
+            'valid_until': messages.format_time(notice.valid_until),
+            'may_shut_down': notice.may_shut_down}
 
 
 def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
@@ -39,7 +40,8 @@ class DrainAnswer:
     ``here``: instances on the host. ``coming``: instances that are not there yet and may land
     there. ``seconds``: the expected time to empty the host, from ``measured`` migrations, with
     ``bandwidth`` as their usual MiB/s; both None without such migrations. ``risky``: the chance
-    that an instance does not converge, by instance.
+    that an instance does not converge, by instance. ``shutdowns``: whether the drain may shut these
+    down, and those whose live migration was late.
     """
 
     check: drains.DrainCheck
@@ -49,6 +51,7 @@ class DrainAnswer:
     bandwidth: float | None = None
     seconds: float | None = None
     risky: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    shutdowns: tuple[shutdown_verdicts.ShutdownVerdict, ...] = ()
 
     @property
     def is_held(self) -> bool:
@@ -94,7 +97,9 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
         check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
     here = sum(i.host == host for i in cluster.instances.values())
     coming = len(drains.list_incoming_instances(cluster, host))
-    return _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
+    answer = _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
+    return dataclasses.replace(answer, shutdowns=shutdown_verdicts.judge_shutdowns(
+        request, host, answer.risky))
 
 
 def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:
@@ -161,7 +166,7 @@ def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput
     return answer if estimate is None else dataclasses.replace(
         answer, measured=estimate.measured, bandwidth=estimate.bandwidth, seconds=estimate.seconds,
         risky={uuid: risk for uuid, risk in estimate.risky.items()
-               if uuid not in answer.check.offline})
+               if answer.check.methods.get(uuid) is not model.MoveMethod.OFFLINE})
 
 
 def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,

@@ -17,6 +17,7 @@ Operators ask for them before they disable the host.
 
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
@@ -72,7 +73,7 @@ class DrainCheck:
     are drained already. ``missing``: by resource class, the amounts that hosts lack for instances
     that only capacity keeps, or capacity and load. ``obstacles``: why engines, as configured, would
     not do it, or not now. ``contract_wait``: the seconds until contracts allow the last of the
-    moves that wait for them. ``offline``: instances of the plan that are shut down meanwhile.
+    moves that wait for them. ``methods``: the method of each move of the plan, by instance.
     """
 
     plan: model.Plan
@@ -80,7 +81,7 @@ class DrainCheck:
     missing: dict[str, int]
     obstacles: tuple[str, ...] = ()
     contract_wait: float = 0.0
-    offline: frozenset[str] = frozenset()
+    methods: Mapping[str, model.MoveMethod] = dataclasses.field(default_factory=dict)
 
 
 def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode | None = None, *,
@@ -106,7 +107,7 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
     if last is not None and wait > LONGEST_WAIT:
         obstacles += (f'contracts of instances allow the last move from {times.format_time(last)} '
                       'on',)
-    return DrainCheck(plan, blocked, missing, obstacles, wait, tasks.list_offline_drains(
+    return DrainCheck(plan, blocked, missing, obstacles, wait, tasks.choose_methods(
         plan, request.cluster, request.options, request.history))
 
 

@@ -143,7 +143,7 @@ def _list_waiting_plans(session: sessions.DatabaseSession,
                 row.plan.measured_imbalance, row.plan.combined_after, tuple(
                     (decision.decided_by, decision.decided_at, decision.tasks)
                     for decision in store.approvals.list_decisions(plan.plan_id)
-                    if decision.verb == plan_decisions.CO_APPROVED)))
+                    if decision.verb == plan_decisions.CO_APPROVED), plan.shutdowns))
     return tuple(waiting)
 
 

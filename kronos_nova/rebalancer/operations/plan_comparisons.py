@@ -12,6 +12,7 @@
 
 """Plans of the next cycle: as the cloud is, and beside them under other conditions."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import time
@@ -29,15 +30,20 @@ from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.strategies import drain_requests
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """A scope, real or hypothetical, and the plan of its next cycle."""
+    """A scope, real or hypothetical, and the plan of its next cycle.
+
+    ``methods``: the method of each move, by instance.
+    """
 
     cluster: model.Cluster
     plan: model.Plan
+    methods: Mapping[str, model.MoveMethod] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -237,4 +243,5 @@ def _plan_side(conf: Any, request: planner.PlanningInput) -> ScopePlan:
         request, planner.plan(request, expired=lambda: time.monotonic() > end),
         expired=lambda: time.monotonic() > end + conf.engine.planning_deadline)
     planning_pipeline.check_plan(plan, request)
-    return ScopePlan(request.cluster, plan)
+    return ScopePlan(request.cluster, plan, tasks.choose_methods(
+        plan, request.cluster, request.options, request.history))

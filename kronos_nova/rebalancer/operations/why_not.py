@@ -23,6 +23,7 @@ from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
+from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 
@@ -63,7 +64,9 @@ class MoveAnswer:
 
     ``holds`` are reasons why nothing of the scope, or nothing for balance, is moved now.
     ``amounts``: by rule, the amount that is lacking or too much. Without effects the move was not
-    tried: a host is not in the scope, or source and destination are the same.
+    tried: a host is not in the scope, or source and destination are the same. ``shutdown``: whether
+    a drain may shut the instance down after a late live migration; None: the move is none of a
+    drain.
     """
 
     move: model.Move
@@ -74,6 +77,7 @@ class MoveAnswer:
     combined_after: float | None
     over_threshold: bool
     amounts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shutdown: shutdown_verdicts.ShutdownVerdict | None = None
 
     @property
     def refused(self) -> tuple[RuleVerdict, ...]:
@@ -125,10 +129,12 @@ def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.P
     over, before = simulation.over_threshold(), simulation.compute_combined()
     verdicts = _judge_all_rules(simulation, move)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
+    shutdown = (shutdown_verdicts.judge_shutdown(simulation.view, move)
+                if phase is model.Phase.EVACUATE else None)
     effects = _compute_effects(simulation, request, move)
     return MoveAnswer(
         move=move, holds=tuple(text for text in holds if text is not None), verdicts=verdicts,
-        effects=effects, over_threshold=over, amounts=amounts,
+        effects=effects, over_threshold=over, amounts=amounts, shutdown=shutdown,
         combined_before=before if effects and simulation.trusted else None,
         combined_after=simulation.compute_combined() if effects and simulation.trusted else None)
 

@@ -23,7 +23,6 @@ from typing import Any
 
 from kronos_nova import model
 from kronos_nova import plurals
-from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import tasks
@@ -35,8 +34,7 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
     :param collect: seconds that the collection of the cluster took.
     """
     cluster, plan = outcome.cluster, outcome.plan
-    offline = tasks.list_offline_drains(plan, cluster, outcome.request.options,
-                                        outcome.request.history)
+    methods = tasks.choose_methods(plan, cluster, outcome.request.options, outcome.request.history)
     return {
         'name': cluster.scope,
         'hosts': len(cluster.scope_hosts),
@@ -45,7 +43,7 @@ def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -
         'combined_measured': plan.measured_imbalance,
         'combined_before': plan.combined_before,
         'combined_after': plan.combined_after,
-        'moves': [render_move(m, cluster, m.instance_uuid in offline) for m in plan.moves],
+        'moves': [render_move(m, cluster, methods[m.instance_uuid]) for m in plan.moves],
         'waves': _count_wave_moves(plan),
         'failover': _count_failover_states(outcome.certificate),
         'rejections': dict(plan.rejections),
@@ -107,10 +105,9 @@ def _render_policy(report: model.PolicyReport, scores: model.ClusterScores) -> d
     }
 
 
-def render_move(m: model.Move, cluster: model.Cluster, is_offline: bool) -> dict[str, Any]:
+def render_move(m: model.Move, cluster: model.Cluster,
+                method: model.MoveMethod) -> dict[str, Any]:
     """Render one move, with the zones of its hosts, because moves may cross zones."""
-    status = cluster.instances[m.instance_uuid].status
-
     def find_zone(host: str) -> str:
         service = cluster.services.get(host)
         return service.zone if service else ''
@@ -129,7 +126,7 @@ def render_move(m: model.Move, cluster: model.Cluster, is_offline: bool) -> dict
         'alternate_improvements': list(m.alternate_improvements),
         'gain': m.gain,
         'changes': [dataclasses.asdict(change) for change in m.changes],
-        'method': str(model.MoveMethod.OFFLINE if is_offline else statuses.choose_method(status)),
+        'method': str(method),
     }
 
 

@@ -26,6 +26,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import drain_requests
@@ -38,28 +39,37 @@ _ENDING = frozenset({rules.RetryClass.PASSING, rules.RetryClass.NO_ROOM})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WantedNotice:
-    """A move that only waits until the owner of the instance had notice."""
+    """A move that only waits until the owner of the instance had notice.
+
+    ``is_shutdown``: its live migration was late, and the owner has no notice of the shutdown.
+    """
 
     instance_uuid: str
     phase: model.Phase
     reason: model.NoticeReason
+    is_shutdown: bool = False
 
 
 def list_drain_notices(request: planner.PlanningInput) -> list[WantedNotice]:
     """Return the notices that drains lack, unless something holds the scope.
 
-    An instance that another rule keeps on its host until a person acts gets none.
+    An instance that another rule keeps on its host until a person acts gets none. One whose live
+    migration was late gets a further notice, unless the first one has named the shutdown.
     """
     notified = contracts.list_notified_instances(request.cluster)
     if not notified or planner.scope_hold(request) is not None:
         return []
     view = _build_view(request)
     drained = _list_drained_hosts(request)
-    return [WantedNotice(uuid, model.Phase.EVACUATE, model.NoticeReason.DRAIN)
-            for uuid in _list_staying(request, notified)
-            if request.cluster.instances[uuid].host in drained
-            and not contracts.has_notice(view, uuid)
-            and not _is_kept(view, _make_probe(view, uuid, model.Phase.EVACUATE))]
+    wanted = []
+    for uuid in _list_staying(request, notified):
+        probe = _make_probe(view, uuid, model.Phase.EVACUATE)
+        is_shutdown = _lacks_shutdown_notice(view, probe)
+        if (probe.from_host in drained and (is_shutdown or not contracts.has_notice(view, uuid))
+                and not _is_kept(view, probe, is_shutdown)):
+            wanted.append(WantedNotice(uuid, model.Phase.EVACUATE, model.NoticeReason.DRAIN,
+                                       is_shutdown))
+    return wanted
 
 
 def list_balance_notices(request: planner.PlanningInput, plan: model.Plan,
@@ -110,10 +120,12 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
     :param now: epoch seconds; the cloud may have been read a while before.
     :param valid_for: seconds for which an instance may move once its time has come.
     """
-    view = _build_view(dataclasses.replace(request, cluster=dataclasses.replace(
-        request.cluster, taken_at=max(now, request.cluster.taken_at))))
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, taken_at=max(now, request.cluster.taken_at)))
+    views = {False: _build_view(request), True: _build_shutdown_view(request)}
     made = []
     for notice in wanted:
+        view = views[notice.is_shutdown]
         move = _make_probe(view, notice.instance_uuid, notice.phase)
         if contracts.find_needed_notice(view, move) is None:
             continue
@@ -122,7 +134,8 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
             made.append(model.MoveNotice(
                 move.instance_uuid, request.cluster.instances[move.instance_uuid].project_id,
                 move.from_host, notice.reason, view.taken_at, movable_from,
-                movable_from + valid_for))
+                movable_from + valid_for,
+                may_shut_down=offline_drains.may_shut_down(view, move)))
     return tuple(made[:MOST_NOTICES])
 
 
@@ -157,6 +170,23 @@ def _build_view(request: planner.PlanningInput) -> cluster_view.ClusterView:
     return cluster_view.ClusterView(request.cluster, request.options, request.history)
 
 
+def _build_shutdown_view(request: planner.PlanningInput) -> cluster_view.ClusterView:
+    """Return a view without notices that name no shutdown; what owners say counts in full."""
+    return _build_view(dataclasses.replace(
+        request, options=dataclasses.replace(
+            request.options, contracts=contracts.count_in_full(request.options.contracts)),
+        history=dataclasses.replace(request.history, notices={
+            uuid: notice for uuid, notice in request.history.notices.items()
+            if notice.may_shut_down})))
+
+
+def _lacks_shutdown_notice(view: cluster_view.ClusterView, probe: model.Move) -> bool:
+    """Return whether only a notice is lacking for the shutdown of an instance that was late."""
+    obstacle = offline_drains.find_obstacle(view, probe)
+    return (obstacle is not None and obstacle.needs_notice and contracts.lacks_shutdown_notice(
+        view, view.cluster.instances[probe.instance_uuid]))
+
+
 def _list_drained_hosts(request: planner.PlanningInput) -> frozenset[str]:
     return frozenset(drain_requests.list_waiting_hosts(request.cluster, request.options))
 
@@ -173,10 +203,14 @@ def _make_probe(view: cluster_view.ClusterView, uuid: str, phase: model.Phase) -
     return model.Move(uuid, view.cluster.instances[uuid].host, '', phase)
 
 
-def _is_kept(view: cluster_view.ClusterView, probe: model.Move) -> bool:
-    """Return whether a rule other than the contract's keeps the instance, and not for a while."""
+def _is_kept(view: cluster_view.ClusterView, probe: model.Move, is_shutdown: bool) -> bool:
+    """Return whether a rule other than the contract's keeps the instance, and not for a while.
+
+    :param is_shutdown: the quarantine of the late migration does not hold the move.
+    """
     return any(
         rejection.rule not in contracts.CONTRACT_RULE.codes
+        and not (is_shutdown and rejection.rule == 'quarantined')
         and constraints.CODES[rejection.rule].retry not in _ENDING
         for rejection in constraints.list_rejections(view, probe, constraints.ALONE))
 

@@ -51,10 +51,10 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
     tasks = []
     limits = begin_within(cooldown)
     following = {swap.second for swap in plan.swaps}
-    offline = (frozenset[str]() if options is None or history is None
-               else list_offline_drains(plan, cluster, options, history))
+    methods = choose_methods(plan, cluster, options, history)
     for move in plan.moves:
-        instance, is_offline = cluster.instances[move.instance_uuid], move.instance_uuid in offline
+        instance, method = cluster.instances[move.instance_uuid], methods[move.instance_uuid]
+        is_offline = method is model.MoveMethod.OFFLINE
         within = approval_seconds
         if within is None and move.instance_uuid not in following:
             within = limits.get(move.phase)
@@ -72,8 +72,7 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             state=(model.TaskState.QUEUED if approval_seconds is None
                    else model.TaskState.PENDING),
             memory_mb=instance.memory_mb,
-            method=(model.MoveMethod.OFFLINE if is_offline
-                    else statuses.choose_method(instance.status)),
+            method=method,
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
             trees=list_tree_digests(move, cluster, options)))
@@ -81,15 +80,22 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
     return tasks
 
 
-def list_offline_drains(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
-                        history: model.MoveHistory) -> frozenset[str]:
-    """Return the instances that drains of the plan shut down, move cold and start again."""
-    late = [move for move in plan.moves if move.instance_uuid in history.late_drains]
-    if not late:
-        return frozenset()
-    view = cluster_view.ClusterView(cluster, options, history)
-    return frozenset(move.instance_uuid for move in late
-                     if offline_drains.is_admitted(view, move))
+def choose_methods(plan: model.Plan, cluster: model.Cluster,
+                   options: model.PlanningOptions | None = None,
+                   history: model.MoveHistory | None = None) -> dict[str, model.MoveMethod]:
+    """Return the method of each move of a plan, by instance.
+
+    :param options: None, as for the history: no drain shuts an instance down.
+    """
+    methods = {move.instance_uuid: statuses.choose_method(
+        cluster.instances[move.instance_uuid].status) for move in plan.moves}
+    late = [] if options is None or history is None else [
+        move for move in plan.moves if move.instance_uuid in history.late_drains]
+    if late and options is not None:
+        view = cluster_view.ClusterView(cluster, options, history)
+        methods |= {move.instance_uuid: model.MoveMethod.OFFLINE for move in late
+                    if offline_drains.is_admitted(view, move)}
+    return methods
 
 
 def begin_within(cooldown: float) -> Mapping[model.Phase, float]:

@@ -106,7 +106,7 @@ def _build_line(number: int, row: rows.TaskRow, move: model.Move | None) -> valu
         alternates=task.alternates, task_id=task.task_id,
         state=stored_section.describe_state(task, planned),
         spans=stored_section.list_attempt_spans(row), error=row.error,
-        gain=None if move is None else move.gain)
+        gain=None if move is None else move.gain, method=task.method)
 
 
 def _find_move(row: rows.TaskRow, plan: rows.PlanRow | None) -> model.Move | None:

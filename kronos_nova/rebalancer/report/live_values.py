@@ -38,6 +38,7 @@ class WaitingPlan:
 
     ``before`` and ``after``: the combined imbalance that the plan found and foresees.
     ``approvals``: who has approved the plan, when, and how many moves; more people must.
+    ``shutdowns``: moves that shut an instance down, move it cold and start it again.
     """
 
     plan_id: str
@@ -48,6 +49,7 @@ class WaitingPlan:
     before: float | None
     after: float | None
     approvals: tuple[tuple[str, float, int], ...] = ()
+    shutdowns: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.report import coverage_gaps
 from kronos_nova.rebalancer.report import values
 
@@ -51,7 +52,9 @@ def build_section(outcome: planning_pipeline.PassOutcome, policy_set: policies.P
         policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled_policies}),
         before=plan.measured_imbalance, after=plan.combined_after, lines=lines,
         moves=build_move_lines(plan, {u: cluster.instances[u].name for u in
-                                      (m.instance_uuid for m in plan.moves)}, stagger),
+                                      (m.instance_uuid for m in plan.moves)}, stagger,
+                               tasks.choose_methods(plan, cluster, outcome.request.options,
+                                                    outcome.request.history)),
         points=(*past, here), no_points=no_points, reason=plan.reason,
         refusals=list_refusals(plan), held=tuple(rejection.detail for rejection in plan.held),
         gaps=coverage_gaps.of_outcome(outcome, policy_set, planned, warnings, waiting),
@@ -69,9 +72,12 @@ def _describe_no_moves(outcome: planning_pipeline.PassOutcome, waiting: Mapping[
         f'None is new: {plurals.count_noun(under_way, "migration")} under way in the cloud.')
 
 
-def build_move_lines(plan: model.Plan, names: Mapping[str, str],
-                     stagger: float) -> tuple[values.MoveLine, ...]:
-    """List the moves as planned, each with its staggered begin in its wave."""
+def build_move_lines(plan: model.Plan, names: Mapping[str, str], stagger: float,
+                     methods: Mapping[str, model.MoveMethod]) -> tuple[values.MoveLine, ...]:
+    """List the moves as planned, each with its staggered begin in its wave.
+
+    :param methods: by instance, as far as they are known.
+    """
     numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}
     in_wave: Counter[int] = Counter()
     move_lines = []
@@ -82,7 +88,8 @@ def build_move_lines(plan: model.Plan, names: Mapping[str, str],
             to_host=move.to_host, phase=str(move.phase), wave=move.wave,
             improvement=move.improvement, begins=in_wave[move.wave] * stagger,
             requires=tuple(sorted(numbers[u] for u in move.requires if u in numbers)),
-            alternates=move.alternates, gain=move.gain, changes=tuple(
+            alternates=move.alternates, gain=move.gain, method=methods.get(move.instance_uuid),
+            changes=tuple(
                 values.HostChange(c.policy, values.HostLevel(c.from_before, c.from_after),
                                   values.HostLevel(c.to_before, c.to_after))
                                   for c in move.changes)))

@@ -24,6 +24,7 @@ from kronos_nova.rebalancer.report import heat
 from kronos_nova.rebalancer.report import meanings
 from kronos_nova.rebalancer.report import palette
 from kronos_nova.rebalancer.report import words
+from kronos_nova.text import plan_lines
 
 #: Most names of a list that are written; the others are counted.
 NAMED = 50
@@ -40,7 +41,8 @@ def build_environment() -> jinja2.Environment:
         'band': heat.compute_band, 'bands': heat.BANDS, 'clipped': words.clip_text,
         'count': plurals.count_noun,
         'fine': words.format_fine_number, 'label': arrows.format_host_label,
-        'meaning': meanings.explain_rule, 'moment': words.format_moment,
+        'meaning': meanings.explain_rule, 'method': plan_lines.format_method,
+        'moment': words.format_moment,
         'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.format_number, 'offset': words.format_offset,
         'span': words.format_span,

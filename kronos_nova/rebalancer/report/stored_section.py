@@ -45,7 +45,8 @@ def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised:
     plan = row.plan
     names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
     of = {t.task.instance_uuid: t for t in tasks}
-    moves = planned_section.build_move_lines(plan, names, stagger)
+    moves = planned_section.build_move_lines(
+        plan, names, stagger, {uuid: t.task.method for uuid, t in of.items()})
     lines = _host_lines(plan)
     no_lines = NO_SCORES if lines else UNKNOWN_SCORES
     return values.ScopeSection(

@@ -86,7 +86,7 @@ class MoveLine:
     ``gain``: the combined imbalance of the plan without this move alone, less that of the plan.
 
     ``begins``: seconds after its wave's start before which it does not begin, or, with a task, such
-    a time. ``state`` is the task's.
+    a time. ``state`` is the task's. ``method``: None: it is not known.
     """
 
     number: int
@@ -106,6 +106,7 @@ class MoveLine:
     error: str | None = None
     gain: float | None = None
     changes: tuple[HostChange, ...] = ()
+    method: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

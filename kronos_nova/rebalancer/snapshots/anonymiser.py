@@ -170,7 +170,8 @@ class _SnapshotAnonymiser:
                 move_times=_map_items(ident, _keep_value),
                 notices=_map_list(_map_fields(
                     instance_uuid=ident, project_id=ident, host=host, reason=_keep_value,
-                    noticed_at=_keep_value, movable_from=_keep_value, valid_until=_keep_value)))}
+                    noticed_at=_keep_value, movable_from=_keep_value, valid_until=_keep_value,
+                    may_shut_down=_keep_value)))}
 
     def render_documents(self) -> dict[str, Any]:
         """Return every file by its path.

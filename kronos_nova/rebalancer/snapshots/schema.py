@@ -193,6 +193,7 @@ class NoticeRecord(_SnapshotRecord):
     noticed_at: Seconds
     movable_from: Seconds
     valid_until: Seconds
+    may_shut_down: bool = False
 
 
 class CooldownsRecord(_SnapshotRecord):

@@ -325,6 +325,8 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:
     record = dataclasses.asdict(notice)
     del record['used_at']  # a history has none that is used up
+    if not notice.may_shut_down:  # readers that do not know the field read the file
+        del record['may_shut_down']
     return record | {'reason': notice.reason.value}
 
 

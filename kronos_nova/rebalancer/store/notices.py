@@ -52,7 +52,8 @@ class NoticeRepository(transactions.Repository):
                 connection.execute(sa.insert(_notice).values(
                     scope=lease.scope, **{name: getattr(notice, name) for name in (
                         'instance_uuid', 'project_id', 'host', 'noticed_at', 'movable_from',
-                        'valid_until')}, reason=notice.reason.value, used_at=None))
+                        'valid_until', 'may_shut_down')}, reason=notice.reason.value,
+                    used_at=None))
             for notice in sorted(extended, key=lambda n: n.instance_uuid):
                 connection.execute(sa.update(_notice).where(
                     _notice.c.instance_uuid == notice.instance_uuid,
@@ -146,4 +147,4 @@ def build_notice(row: Any) -> model.MoveNotice:
     """Return the notice of a row."""
     return model.MoveNotice(
         row.instance_uuid, row.project_id, row.host, model.NoticeReason(row.reason),
-        row.noticed_at, row.movable_from, row.valid_until, row.used_at)
+        row.noticed_at, row.movable_from, row.valid_until, row.used_at, bool(row.may_shut_down))

@@ -71,18 +71,24 @@ ApproveTask = Callable[[model.Task, float], TaskApproval | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingPlan:
-    """A plan with ``moves`` tasks that wait for approval, the first until ``until``."""
+    """A plan with ``moves`` tasks that wait for approval, the first until ``until``.
+
+    ``shutdowns``: those that shut an instance down, move it cold and start it again.
+    """
 
     plan_id: str
     scope: str
     since: float
     until: float
     moves: int
+    shutdowns: int = 0
 
     def __str__(self) -> str:
         lapses = datetime.datetime.fromtimestamp(self.until, datetime.UTC)
         return (f'plan {self.plan_id} waits for approval of '
-                f'{plurals.count_noun(self.moves, "move")} (kronos plan approve, or '
+                f'{plurals.count_noun(self.moves, "move")}'
+                + ('' if not self.shutdowns else f', {self.shutdowns} with a shutdown')
+                + ' (kronos plan approve, or '
                 f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
 
 
@@ -92,7 +98,8 @@ def list_waiting_plans(connection: sa.Connection, now: float,
 
     :param scope: plans of this scope alone; None: of all.
     """
-    return [WaitingPlan(row.plan_id, row.scope, row.since, row.until, int(row.moves))
+    return [WaitingPlan(row.plan_id, row.scope, row.since, row.until, int(row.moves),
+                        int(row.shutdowns))
             for row in connection.execute(*_select_waiting_plans(now, scope))]
 
 
@@ -102,7 +109,10 @@ def _select_waiting_plans(now: float, scope: str | None) -> sa.Select[Any]:
     return (sa.select(_task.c.plan_id, _task.c.scope,
                       sa.func.min(_task.c.created_at).label('since'),
                       sa.func.min(_task.c.expires_at).label('until'),
-                      sa.func.count().label('moves'))
+                      sa.func.count().label('moves'),
+                      sa.func.count(sa.case((sa.func.lower(_task.c.method)
+                                             == model.MoveMethod.OFFLINE.value, 1)),
+                                    ).label('shutdowns'))
             .where(_task.c.state == TaskState.PENDING.value, _task.c.expires_at > now, of)
             .group_by(_task.c.plan_id, _task.c.scope)
             .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))

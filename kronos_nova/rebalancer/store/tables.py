@@ -372,6 +372,8 @@ notice = make_table(
     sa.Column('used_at', sa.Double),
     # When all listeners had got it.
     sa.Column('announced_at', sa.Double),
+    # NULL, as an engine of the release before writes it: it names no shutdown.
+    sa.Column('may_shut_down', sa.Boolean),
     sa.Index('notice_valid_until', 'valid_until'),
     sa.Index('notice_noticed_at', 'noticed_at'),
 )

@@ -73,16 +73,18 @@ def make_cluster(aggregate='blue', extra=0):
         aggregates={aggregate: HOSTS, 'other': ('e',)})
 
 
-def end_move(store, uuid, from_host, to_host, state):
+def end_move(store, uuid, from_host, to_host, state, error_type='MigrationFailed', **fields):
     """Store a plan of one move that has ended in the given state; return its UUID."""
     now = store.now()
     plan_id, (task,), _plan = cases.save(store, [lambda plan_id, scope: cases.make_task(
         plan_id, scope, instance_uuid=uuid, from_host=from_host, to_host=to_host, alternates=(),
-        not_before=now - 60)], now=now - 60)
+        not_before=now - 60, **fields)], now=now - 60)
     row = cases.claim(store, now=now - 50)
     assert row.task.task_id == task.task_id
+    store.tasks.update_state(task.task_id, 'w', [row.task.state], TaskState.SUBMITTED, now - 45,
+                             submitted_at=now - 45)
     cases.end(store, row, state, now - 40, error_type=None if state is TaskState.COMPLETED
-              else 'MigrationFailed', quarantine_seconds=None)
+              else error_type, quarantine_seconds=None)
     return plan_id
 
 

@@ -106,7 +106,7 @@ def test_drain_disables_the_host_for_the_user(person, nova, store, publisher):
     assert status == 200, drain
     assert drain == {
         'host': 'a', 'changed': True, 'instance_count': 2, 'arriving_count': 0,
-        'expected_seconds': None, 'plan_ids': [], 'approvals_missing': 0,
+        'expected_seconds': None, 'shutdowns': [], 'plan_ids': [], 'approvals_missing': 0,
         'approval_problem': None}
     (body,) = [asked[3] for asked in nova.asked if asked[0] == 'PUT']
     assert body == {'status': 'disabled', 'disabled_reason': 'new memory'}

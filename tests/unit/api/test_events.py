@@ -203,5 +203,5 @@ def test_a_notice_to_an_owner_is_an_event_once(client, store):
     assert event['kind'] == 'notice' and event['notice'] == {
         'scope': 'blue', 'instance_id': 'u1', 'project_id': 'p', 'from_host': 'h1',
         'reason': 'drain', 'movable_from': '2026-11-01T00:00:00Z',
-        'valid_until': '2026-11-02T00:00:00Z'}
+        'valid_until': '2026-11-02T00:00:00Z', 'may_shut_down': False}
     assert ask(client, marker)[0] == []

@@ -132,6 +132,38 @@ def test_drain_check_has_moves_and_blocked_instances(client, store, publisher):
     assert 'storm' in client.send('GET', '/v1/drains/check?host=a')[1]['obstacles'][0]
 
 
+def make_late(store, host='a'):
+    """Store a live migration of a drain that was late."""
+    published.end_move(store, A1, host, 'b', TaskState.FAILED, phase=model.Phase.EVACUATE,
+                       error_type='MigrationTimeout')
+
+
+@pytest.mark.parametrize('option', model.OfflineDrains)
+def test_check_and_verdict_name_the_shutdown_of_a_late_instance(client, store, publisher, option):
+    publisher.conf.set_override('drain_offline', str(option), 'engine')
+    publisher.run_cycle()
+    make_late(store)
+    check = client.send('GET', '/v1/drains/check?host=a')[1]
+    (verdict,) = check['shutdowns']
+    allowed = option is model.OfflineDrains.ALLOW
+    assert (verdict['instance_id'], verdict['late'], verdict['allowed']) == (A1, True, allowed)
+    assert (verdict['obstacle'] is None) == (verdict['remedy'] is None) == allowed
+    methods = {move['instance_id']: move['method'] for move in check['moves']}
+    assert methods == {published.TWINS[0]: 'live', A1: 'offline' if allowed else 'live'}
+    path = f'/v1/instances/{A1}/why-not?host=b'
+    assert client.send('GET', f'{path}&phase=evacuate')[1]['shutdown'] == verdict
+    assert client.send('GET', path)[1]['shutdown'] is None
+
+
+def test_supposed_drain_names_the_shutdown(client, store, publisher):
+    publisher.conf.set_override('drain_offline', 'allow', 'engine')
+    publisher.run_cycle()
+    make_late(store)
+    comparison = client.send('POST', '/v1/what-if', json={'scope': 'blue', 'removed': ['a']})[1]
+    methods = {move['instance_id']: move['method'] for move in comparison['supposed']['moves']}
+    assert methods[A1] == 'offline' and methods[published.TWINS[0]] == 'live'
+
+
 def test_failed_move_is_retried_by_an_identity(client, store, publisher):
     plan_id = published.end_move(store, A1, 'a', 'b', TaskState.FAILED)
     path = f'/v1/plans/{plan_id}/retry'

@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import shutdown_verdicts
 from tests import commands
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.operations import test_drains
@@ -135,7 +136,7 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
     offline = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
-        dataclasses.replace(found[1].check, offline=frozenset({'i1'})), 2), request)
+        dataclasses.replace(found[1].check, methods={'i1': model.MoveMethod.OFFLINE}), 2), request)
     assert offline.risky == {} and offline.seconds is not None, 'no guest writes'
 
 
@@ -296,6 +297,20 @@ def test_disabling_a_host_is_reported():
     assert drain._format_start_message(
         'h1', drain_starts.StartedDrain(answer(here=3), True)).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')
+
+
+def test_start_says_how_many_instances_are_shut_down():
+    verdicts = [shutdown_verdicts.ShutdownVerdict('i0', True), shutdown_verdicts.ShutdownVerdict('i1', False),
+                shutdown_verdicts.ShutdownVerdict('i2', False),
+                shutdown_verdicts.ShutdownVerdict('i3', True, 'its contract says live', 'a change')]
+    texts = [drain._format_start_message('h1', drain_starts.StartedDrain(dataclasses.replace(
+        answer(here=3), shutdowns=tuple(some)), True)) for some in (
+            verdicts, verdicts[:1], verdicts[1:2], verdicts[3:])]
+    assert (' 1 instance is shut down, moved cold and started again. 2 instances are shut down if '
+            'the live migration of each is late. kronos drain watch') in texts[0]
+    assert '1 instance is shut down, moved' in texts[1] and 'late' not in texts[1]
+    assert '1 instance is shut down if the live migration is late.' in texts[2]
+    assert 'shut down' not in texts[3]
 
 
 @pytest.mark.parametrize(('fails', 'expected'), [

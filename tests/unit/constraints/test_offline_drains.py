@@ -72,10 +72,12 @@ def test_owner_who_has_had_notice_or_waives_it_is_moved():
     stated = model.Contract(METADATA, notify=model.NoticePeriod(60))
     view = view_of(ALLOW, (stated,))
     move = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
-    for seconds, admitted in ((59.0, False), (61.0, True)):
+    for seconds, named, admitted in ((59.0, True, False), (61.0, True, True), (61.0, False, False)):
         view.history = dataclasses.replace(view.history, notices={UUID: model.MoveNotice(
-            UUID, 'p', 'a', model.NoticeReason.DRAIN, NOON - seconds, NOON, NOON + 60)})
+            UUID, 'p', 'a', model.NoticeReason.DRAIN, NOON - seconds, NOON, NOON + 60,
+            may_shut_down=named)})
         assert offline_drains.is_admitted(view, move) == admitted
+        assert offline_drains.may_shut_down(view, move), 'a notice says so before it counts'
     assert is_admitted(ALLOW, stated, model.Contract(METADATA, release=NOON + 60))
 
 
@@ -91,6 +93,47 @@ def test_owner_who_has_opted_out_is_left_alone():
 def test_only_late_drains_of_active_instances_are_offline(more):
     """One that has left the host since can be moved live, perhaps."""
     assert is_admitted(ALLOW) and not is_admitted(ALLOW, **more)
+
+
+def obstacle(option, *stated, **more):
+    return offline_drains.find_obstacle(
+        view_of(option, stated, **more), model.Move(UUID, 'a', 'b', model.Phase.EVACUATE),
+        suppose_late=True)
+
+
+@pytest.mark.parametrize('option, stated, more, detail, remedy', [
+    (NEVER, (), {}, 'drain_offline is never', 'consent or allow'),
+    (CONSENT, (), {}, 'no contract says', 'kronos:disruption = cold-ok'),
+    (ALLOW, (), {'status': 'PAUSED'}, 'not active', 'without a shutdown'),
+    (ALLOW, (model.Contract(TAG, disruption=DISRUPTION.LIVE),), {'late': None},
+     'strongest_for_tenants', 'its owner says kronos:disruption = cold-ok'),
+    (ALLOW, (model.Contract(FLAVOR, disruption=DISRUPTION.LIVE),), {}, 'live', 'resized'),
+    (ALLOW, (model.Contract(PROJECT, disruption=DISRUPTION.NEVER),), {}, 'never', '[contracts] file'),
+    (ALLOW, (model.Contract(METADATA, hours=CLOSED),), {}, 'hours', 'its hours begin'),
+    (ALLOW, (model.Contract(METADATA, unreadable=('hours',)),), {}, 'hours', 'corrected'),
+    (ALLOW, (model.Contract(METADATA, notify=model.NoticePeriod(60)),), {}, 'notice',
+     'kronos:release'),
+    (ALLOW, (), {'opted_out': 'tag'}, 'opted out', 'takes the metadata or the tag away')])
+def test_each_obstacle_names_its_remedy(option, stated, more, detail, remedy):
+    found = obstacle(option, *stated, **more)
+    assert detail in found.detail and remedy in found.remedy, found
+    notified = any(contract.notify for contract in stated)
+    assert found.needs_notice == notified
+    move = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
+    assert offline_drains.may_shut_down(view_of(option, stated, **more), move) == notified
+
+
+def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count():
+    for source, counts in ((METADATA, True), (FLAVOR, False)):
+        found = obstacle(ALLOW, model.Contract(source, disruption=DISRUPTION.LIVE))
+        assert ('counts in full' in found.detail) == counts
+
+
+def test_instance_that_was_not_late_has_an_obstacle_unless_that_is_supposed():
+    view, move = view_of(ALLOW, (), None), model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
+    assert 'no late live one' in offline_drains.find_obstacle(view, move).detail
+    assert offline_drains.find_obstacle(view, move, suppose_late=True) is None
+    assert not offline_drains.is_late(view, move) and offline_drains.may_shut_down(view, move)
 
 
 @pytest.mark.parametrize('option, late, phase, rule', [

@@ -196,6 +196,18 @@ def test_drain_check_fails_where_an_instance_stays(openstack, store, publisher):
     assert openstack.fail('drain', 'check', 'nowhere').startswith('host: ')
 
 
+def test_check_and_why_not_name_the_shutdown_of_a_late_instance(openstack, store, publisher):
+    publisher.conf.set_override('drain_offline', 'allow', 'engine')
+    publisher.run_cycle()
+    test_verdicts.make_late(store)
+    words = ' '.join(openstack.run('drain', 'check', 'a')[1].replace('|', ' ').split())
+    assert f'{A1}: shut down, moved cold and started again: its live migration was late' in words
+    assert 'offline (shut down, moved cold and started again)' in words
+    words = ' '.join(openstack.read('why', 'not', A1, 'b', '--phase', 'evacuate').replace(
+        '|', ' ').split())
+    assert 'shutdown shut down, moved cold and started again: its live migration was late' in words
+
+
 def test_why_not_shows_refusals_first_with_their_remedies(openstack, publisher):
     answer = read_json(openstack, 'why', 'not', 'a1', 'b')
     assert answer['allowed'] is True and answer['effects'][0]['policy'] == 'cpu'

@@ -134,7 +134,7 @@ def recording():
         move_times={INSTANCE: (NOW - 60.0,)},
         notices={INSTANCE: model.MoveNotice(
             INSTANCE, NAMES['project'], a, model.NoticeReason.DRAIN, NOW - 9.0, NOW + 9.0,
-            NOW + 99.0)})
+            NOW + 99.0, may_shut_down=True)})
     return writer.SnapshotContent(
         now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
         cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})

@@ -115,8 +115,9 @@ def histories():
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
                   model.MeasuredAttempt('u4', 1024, 0, 9.5)),
         move_times={'u1': (NOW - 90.0, NOW - 60.0)},
-        notices={'u1': model.MoveNotice('u1', 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
-                                        NOW + 9.0, NOW + 99.0)})
+        notices={name: model.MoveNotice(name, 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
+                                        NOW + 9.0, NOW + 99.0, may_shut_down=named)
+                 for name, named in (('u1', False), ('u2', True))})
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
 

@@ -313,8 +313,8 @@ def test_only_plans_with_moves_are_notified(world, waits):
     assert (event, scope) == ('plan.created', model.UNASSIGNED)
     assert (payload['plan_id'], payload['state'], payload['version']) == (
         plan.plan_id, 'pending' if waits else 'queued', '1.0')
-    assert [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'])
-            for m in payload['moves']] == [(A0, 'a', 'b', 'spread')]
+    assert [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'], m['method'])
+            for m in payload['moves']] == [(A0, 'a', 'b', 'spread', 'live')]
     assert payload['combined_after'] < payload['combined_before']
     assert '"a0"' not in json.dumps(payload), 'what tenants have named is not told'
     engine.run_cycle()
@@ -1666,8 +1666,10 @@ def test_a_notice_that_has_lapsed_is_given_again(world):
     assert row['moves'] == [] and [event for event, _payload in told] == ['move.announced'] * 2
 
 
-def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world):
+@pytest.mark.parametrize('option', ['never', 'allow'])
+def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world, option):
     engine, told = notify_engine(world)
+    world.conf.set_override('drain_offline', option, 'engine')
     world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
     add_instance(world, 'a1')
     state_contracts(world, NOTIFY, *world.collector.cluster.instances)
@@ -1678,8 +1680,9 @@ def test_a_drain_announces_all_its_moves_at_once_and_its_notices_last(world):
     engine.run_cycle()
     # Then they are locked: the drain waits for more than its notices.
     lock_instances(world)
-    announced = {p['instance_uuid']: p['reason'] for e, p in told if e == 'move.announced'}
-    assert announced == dict.fromkeys(here, 'drain')
+    announced = {p['instance_uuid']: (p['reason'], p['may_shut_down'])
+                 for e, p in told if e == 'move.announced'}
+    assert announced == dict.fromkeys(here, ('drain', option == 'allow'))
     for hours in range(0, 60, 6):
         world.clock.now = began + hours * 3600
         engine.run_cycle()

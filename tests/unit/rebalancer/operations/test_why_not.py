@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.cli import explain
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.planning import planner
@@ -197,3 +198,21 @@ def test_below_every_threshold_that_is_the_reason(request_):
 def test_where_metrics_do_not_count_a_destination_is_one_of_several(request_):
     answer = asked(request_, phase=model.Phase.EVACUATE)
     assert answer.conclusion.endswith('one of the destinations that are compared')
+
+
+@pytest.mark.parametrize('option, late, verdict, text', [
+    ('never', False, 'refused', 'not shut down, if its live migration is late: [engine]'),
+    ('consent', True, 'refused', 'not shut down after its late live migration: no contract'),
+    ('allow', False, 'if late', 'started again, if its live migration is late'),
+    ('allow', True, 'passed', 'started again: its live migration was late')])
+def test_a_drain_says_whether_it_may_shut_the_instance_down(request_, option, late, verdict, text):
+    loaded = next(u for u, i in request_.cluster.instances.items() if i.host == 'a')
+    request = dataclasses.replace(
+        request_, options=dataclasses.replace(request_.options,
+                                              drain_offline=model.OfflineDrains(option)),
+        history=model.MoveHistory(late_drains={loaded: 'a'} if late else {}))
+    rows = [row for row in explain._render_answer_rows(asked(
+        request, phase=model.Phase.EVACUATE)) if row[0] == 'shutdown']
+    assert [row[1] for row in rows] == [verdict] and text in rows[0][2]
+    assert (verdict == 'refused') == ('; remedy: ' in rows[0][2])
+    assert asked(request, phase=model.Phase.SPREAD).shutdown is None

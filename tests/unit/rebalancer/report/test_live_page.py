@@ -57,7 +57,7 @@ def make_overview(names=made.plain):
               live_values.ScopeCard(names('new'), (), None, True, 0, 0, 0, names('reason'),
                                     (names('problem'),))),
         (live_values.WaitingPlan(made.UUID.format(0), names('scope'), NOW, NOW + 60, 3, 0.5,
-                                 None, ((names('approver'), NOW, 2),)),),
+                                 None, ((names('approver'), NOW, 2),), 2),),
         (live_values.PauseLine(None, NOW, None, names('person'), names('reason')),
          live_values.PauseLine(names('scope'), NOW, NOW + 60, names('person'), names('reason'))),
         (live_values.FailedMove(line, names('scope'), made.UUID.format(0), NOW, names('remedy')),),
@@ -83,6 +83,22 @@ def test_a_campaign_shows_its_progress_and_each_host_that_has_begun():
         ('2', '5'), ('3', '3')]
     text = ' '.join(' '.join(document.texts).split())
     assert 'failed since' in text and '2 of 5 hosts' in text, text
+
+
+def test_shutdowns_are_named_where_a_plan_waits_and_beside_each_move():
+    overview = parsed.parse(live_page.render_overview(make_overview()))
+    text = ' '.join(' '.join(overview.texts).split())
+    assert '2 instances will be shut down, moved cold and started again.' in text, text
+    (button,) = [attributes for tag, attributes in overview.elements
+                 if attributes.get('data-approve-plan')]
+    assert button['data-shutdowns'] == '2'
+    plan = made.of_plan()
+    lines = tuple(dataclasses.replace(line, method=method) for line, method in zip(
+        plan.moves, ('offline', 'live', 'cold'), strict=False))
+    text = ' '.join(' '.join(parsed.parse(live_page.render_plan(
+        dataclasses.replace(plan, moves=lines))).texts).split())
+    assert text.count('offline (shut down, moved cold and started again)') == 1
+    assert text.count(', cold') == 1 and ', live' not in text
 
 
 def test_the_live_page_and_the_report_draw_a_campaign_alike():

@@ -93,7 +93,7 @@ def test_moves_begin_as_tasks_are_staggered_in_each_wave():
     plan = model.Plan('scope', tuple(
         model.Move(f'u{n}', 'a', 'b', model.Phase.SPREAD, wave=n // 3,
                    requires=('u0',) if n >= 3 else ()) for n in range(5)))
-    moves = planned_section.build_move_lines(plan, {'u1': 'web'}, 30.0)
+    moves = planned_section.build_move_lines(plan, {'u1': 'web'}, 30.0, {})
     assert [m.begins for m in moves] == [0.0, 30.0, 60.0, 0.0, 30.0]
     assert [m.requires for m in moves] == [(), (), (), (1,), (1,)]
     assert [m.number for m in moves] == [1, 2, 3, 4, 5] and moves[1].name == 'web'

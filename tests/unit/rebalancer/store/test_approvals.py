@@ -413,3 +413,12 @@ def test_rejecting_ends_a_plan_that_one_person_has_approved(store):
     count_two(store, plan_id, 'ada')
     store.approvals.reject_plan(plan_id, NOW, SAID, 900)
     assert states(store, tasks) == ['cancelled'] * 2
+
+
+@pytest.mark.parametrize(('methods', 'shutdowns'), [
+    (('live', 'cold'), 0), (('live', 'offline', 'offline'), 2)])
+def test_a_plan_that_waits_says_how_many_instances_it_shuts_down(store, methods, shutdowns):
+    save(store, [pending(method=model.MoveMethod(method)) for method in methods])
+    (waiting,) = store.approvals.list_waiting_plans(NOW)
+    assert (waiting.moves, waiting.shutdowns) == (len(methods), shutdowns)
+    assert (f', {shutdowns} with a shutdown' in str(waiting)) == bool(shutdowns)

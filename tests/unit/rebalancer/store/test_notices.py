@@ -33,7 +33,8 @@ def notice(uuid='u1', **more):
 
 
 def test_a_notice_is_read_until_it_lapses(store):
-    given = [notice(), notice('u2', valid_until=NOW + 300, reason=model.NoticeReason.BALANCE)]
+    given = [notice(), notice('u2', valid_until=NOW + 300, reason=model.NoticeReason.BALANCE,
+                             may_shut_down=True)]
     store.notices.record_notices(cases.lease_of(store), given)
     assert store.notices.read_notices(NOW + 119) == {'u1': given[0], 'u2': given[1]}
     assert store.notices.read_notices(NOW, ['u2', 'u3']) == {'u2': given[1]}

@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Notices of drains that may shut an instance down."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.planning import move_notices
+from tests.unit.rebalancer.operations import test_drains
+
+ALLOW, NEVER = model.OfflineDrains.ALLOW, model.OfflineDrains.NEVER
+METADATA, FLAVOR = model.ContractSource.METADATA, model.ContractSource.FLAVOR
+VALID_FOR = 7200.0
+
+
+def make_request(*, option=ALLOW, late=True, notice=None, source=FLAVOR, quarantined=3600.0,
+                 cap=model.Disruption.NEVER, disruption=None):
+    """Return a request with one instance, which asks for notice, on a disabled host.
+
+    :param notice: whether a notice of two minutes ago names the shutdown; None: there is none.
+    """
+    request = test_drains.cloud(1024)
+    now = request.now
+    stated = model.Contract(source, notify=model.NoticePeriod(60), disruption=disruption)
+    cluster = dataclasses.replace(
+        request.cluster, taken_at=now,
+        instances={'i0': dataclasses.replace(request.cluster.instances['i0'], contracts=(stated,))},
+        services={**request.cluster.services, 'a': model.Service('a', status='disabled')})
+    given = {} if notice is None else {'i0': model.MoveNotice(
+        'i0', 'p', 'a', model.NoticeReason.DRAIN, now - 120, now - 60, now + VALID_FOR,
+        may_shut_down=notice)}
+    return dataclasses.replace(request, cluster=cluster, options=dataclasses.replace(
+        request.options, drain_offline=option, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
+        contracts=model.ContractOptions(strongest_for_tenants=cap)), history=model.MoveHistory(
+            notices=given, late_drains={'i0': 'a'} if late else {},
+            quarantined={'i0': quarantined} if late else {}))
+
+
+def give(request):
+    return move_notices.make_notices(
+        request, move_notices.list_drain_notices(request), request.now, VALID_FOR)
+
+
+@pytest.mark.parametrize('option, disruption, named', [
+    (ALLOW, None, True), (NEVER, None, False), (ALLOW, model.Disruption.LIVE, False),
+    (model.OfflineDrains.CONSENT, None, False),
+    (model.OfflineDrains.CONSENT, model.Disruption.COLD_OK, True)])
+def test_first_notice_of_a_drain_says_whether_it_may_shut_the_instance_down(
+        option, disruption, named):
+    (notice,) = give(make_request(option=option, late=False, disruption=disruption))
+    assert notice.may_shut_down == named and notice.movable_from == notice.noticed_at + 60
+
+
+@pytest.mark.parametrize('late, notice, given', [
+    (True, False, 1), (True, True, 0), (True, None, 1), (False, False, 0), (False, True, 0),
+    (False, None, 1)])
+def test_late_instance_gets_a_further_notice_unless_the_first_one_named_the_shutdown(
+        late, notice, given):
+    request = make_request(late=late, notice=notice)
+    made = give(request)
+    assert len(made) == given
+    assert all(one.may_shut_down and one.movable_from == request.now + 60 for one in made)
+
+
+def test_notice_counts_in_full_for_a_shutdown_whatever_the_cap_for_tenants_is():
+    capped = {'source': METADATA, 'cap': model.Disruption.POWEROFF_OK}
+    (notice,) = give(make_request(**capped))
+    assert notice.may_shut_down
+    assert not give(make_request(late=False, **capped)), 'a live move needs none'
+
+
+@pytest.mark.parametrize('changes', [
+    {'option': NEVER}, {'disruption': model.Disruption.LIVE},
+    {'option': model.OfflineDrains.CONSENT}])
+def test_late_instance_that_may_not_be_shut_down_gets_no_notice_of_it(changes):
+    assert not give(make_request(notice=False, **changes))
+
+
+def test_other_rules_hold_the_notice_of_a_shutdown():
+    request = make_request(notice=False)
+    instance = dataclasses.replace(request.cluster.instances['i0'], locked=True)
+    assert not give(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances={'i0': instance})))
