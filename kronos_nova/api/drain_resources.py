@@ -94,7 +94,7 @@ class DrainCheck(values.Resource):
     measured_migration_count: int
     risks: list[MigrationRisk]
     shutdowns: list[move_resources.ShutdownVerdict] = pydantic.Field(
-        description='Of instances whose live migration was late, and of those that risk it.')
+        description='Verdicts on instances whose live migration was late or may be late.')
 
     @classmethod
     def from_answer(cls, host: str, answer: drain_checks.DrainAnswer, read_at: float) -> Self:
@@ -129,7 +129,7 @@ class StartedDrain(values.Resource):
     arriving_count: int = pydantic.Field(description='Instances that may still arrive there.')
     expected_seconds: float | None
     shutdowns: list[move_resources.ShutdownVerdict] = pydantic.Field(
-        description='Of instances whose live migration was late, and of those that risk it.')
+        description='Verdicts on instances whose live migration was late or may be late.')
     plan_ids: list[str] = pydantic.Field(
         description='The plans with moves of the drain that this request has approved.')
     approvals_missing: int = pydantic.Field(

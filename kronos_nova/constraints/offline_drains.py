@@ -54,7 +54,7 @@ def is_late(view: views.CloudView, move: model.Move) -> bool:
 def may_shut_down(view: views.CloudView, move: model.Move) -> bool:
     """Return whether a drain shuts the instance down once its live migration was late.
 
-    Notices are left out: the answer is a part of them.
+    Notices are left out: a notice says the answer.
     """
     obstacle = find_obstacle(view, move, suppose_late=True)
     return move.phase is model.Phase.EVACUATE and (obstacle is None or obstacle.needs_notice)
@@ -97,7 +97,7 @@ def _find_contract_obstacle(view: views.CloudView, move: model.Move,
         return ShutdownObstacle(
             limit.rejection.detail if limit.stated is None else
             f'its contract says {limit.stated}'
-            + (', which counts in full whatever [contracts] strongest_for_tenants says'
+            + (', which counts in full here, beyond [contracts] strongest_for_tenants'
                if tenants else ''), _find_remedy(limit))
     waiting = next((limit for limit in contracts.list_limits(view, move, full)
                     if limit.holds and limit.notice is not None), None)

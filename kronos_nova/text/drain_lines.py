@@ -44,8 +44,8 @@ def describe_shutdown(is_late: bool, obstacle: str | None, remedy: str | None) -
     :param obstacle: why the drain may not do that, with the remedy; None: it may.
     """
     if obstacle is None:
-        return ('shut down, moved cold and started again'
-                + (': its live migration was late' if is_late else ', if its live migration is late'))
+        return 'shut down, moved cold and started again' + (
+            ': its live migration was late' if is_late else ', if its live migration is late')
     change = '' if remedy is None else f'; remedy: {remedy}'
     return ('not shut down'
             + (' after its late live migration' if is_late else ', if its live migration is late')

@@ -463,6 +463,51 @@ def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
     assert not page.find_all('#certificate button.main')
 
 
+def read_certificate(page, name):
+    """Check the drain of a host; return the text of its certificate."""
+    page.run('document.querySelector("#certificate").replaceChildren()')
+    page.find('#check-form [name=host]').clear()
+    page.find('#check-form [name=host]').send_keys(name, Keys.ENTER)
+    page.wait(lambda: f'Drain of {name} is' in page.read_text('#certificate'))
+    return page.read_text('#certificate')
+
+
+def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, tmp_path):
+    """An engine with the option on publishes the cloud for a while."""
+    uuid = loader.uuid_of('a1')
+    published.end_move(service.store, uuid, 'a', 'b', TaskState.FAILED,
+                       phase=model.Phase.EVACUATE, error_type='MigrationTimeout')
+    page.open(service.tokens['manager'])
+    assert (f'{uuid} is not shut down after its late live migration: [engine] drain_offline is '
+            'never; remedy: ') in read_certificate(page, 'a')
+    publisher = published.Publisher(service.store, tmp_path, dry_run=False)
+    loads, publisher.source._hosts = publisher.source._hosts, dict.fromkeys('abcd', 0.3)
+    done = 'shut down, moved cold and started again'
+    try:
+        publisher.conf.set_override('drain_offline', 'allow', 'engine')
+        publisher.run_cycle()
+        page.wait(lambda: done in read_certificate(page, 'a'))
+        text = page.read_text('#certificate')
+    finally:
+        publisher.conf.clear_override('drain_offline', 'engine')
+        publisher.source._hosts = loads
+        publisher.run_cycle()
+    assert f'{uuid} is {done}: its live migration was late' in text
+    assert re.search(f'{uuid} moves to . in wave 0, {done}', text), text
+
+
+def test_approval_names_the_shutdowns_before_it_is_given(page, service):
+    save_plan(service, ('a1', 'a', 'b', 2, {'method': model.MoveMethod.OFFLINE}),
+              ('x0', 'b', 'c', 2))
+    page.open(service.tokens['manager'])
+    page.find('[data-approve-plan]').click()
+    page.wait(lambda: page.find('#approve').is_displayed())
+    text = '1 instance will be shut down, moved cold and started again.'
+    assert text in page.read_text('#approve') and text in page.find('#overview').text
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.find('#approve').is_displayed())
+
+
 @pytest.mark.turns(3)
 def test_page_is_not_live_while_the_service_is_down_and_then_live_again(page, service, provoked):
     provoked.append('ERR_(CONNECTION|EMPTY_RESPONSE)')

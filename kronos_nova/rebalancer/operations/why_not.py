@@ -65,8 +65,8 @@ class MoveAnswer:
     ``holds`` are reasons why nothing of the scope, or nothing for balance, is moved now.
     ``amounts``: by rule, the amount that is lacking or too much. Without effects the move was not
     tried: a host is not in the scope, or source and destination are the same. ``shutdown``: whether
-    a drain may shut the instance down after a late live migration; None: the move is none of a
-    drain.
+    a drain may shut the instance down after a late live migration; None: another phase than
+    ``evacuate``.
     """
 
     move: model.Move

@@ -300,9 +300,8 @@ def test_disabling_a_host_is_reported():
 
 
 def test_start_says_how_many_instances_are_shut_down():
-    verdicts = [shutdown_verdicts.ShutdownVerdict('i0', True), shutdown_verdicts.ShutdownVerdict('i1', False),
-                shutdown_verdicts.ShutdownVerdict('i2', False),
-                shutdown_verdicts.ShutdownVerdict('i3', True, 'its contract says live', 'a change')]
+    verdicts = [shutdown_verdicts.ShutdownVerdict(*fields) for fields in (
+        ('i0', True), ('i1', False), ('i2', False), ('i3', True, 'it says live', 'a change'))]
     texts = [drain._format_start_message('h1', drain_starts.StartedDrain(dataclasses.replace(
         answer(here=3), shutdowns=tuple(some)), True)) for some in (
             verdicts, verdicts[:1], verdicts[1:2], verdicts[3:])]

@@ -406,7 +406,8 @@ def test_an_unreadable_value_of_a_tenant_forbids_to_shut_down_within_the_cap(
 @pytest.mark.parametrize(('option', 'stated', 'problem'), [
     ('consent', 'cold-ok', None), ('allow', 'cold-ok', None),
     ('never', 'cold-ok', '[engine] drain_offline is never'),
-    ('allow', 'live', 'its contract says disruption live (metadata)')])
+    ('allow', 'live', 'its contract says disruption live (metadata), which counts in full here, '
+                      'beyond [contracts] strongest_for_tenants')])
 def test_pre_flight_of_an_offline_drain_needs_the_option_and_the_owner(
         ready: Ready, option: str, stated: str, problem: str | None) -> None:
     """An owner's word counts in full: the cap for other moves does not."""

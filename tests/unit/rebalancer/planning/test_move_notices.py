@@ -29,7 +29,7 @@ def make_request(*, option=ALLOW, late=True, notice=None, source=FLAVOR, quarant
                  cap=model.Disruption.NEVER, disruption=None):
     """Return a request with one instance, which asks for notice, on a disabled host.
 
-    :param notice: whether a notice of two minutes ago names the shutdown; None: there is none.
+    :param notice: whether a notice of two minutes ago names the shutdown; None: no notice.
     """
     request = test_drains.cloud(1024)
     now = request.now
@@ -74,7 +74,7 @@ def test_late_instance_gets_a_further_notice_unless_the_first_one_named_the_shut
     assert all(one.may_shut_down and one.movable_from == request.now + 60 for one in made)
 
 
-def test_notice_counts_in_full_for_a_shutdown_whatever_the_cap_for_tenants_is():
+def test_notice_counts_in_full_for_a_shutdown_in_spite_of_the_cap_for_tenants():
     capped = {'source': METADATA, 'cap': model.Disruption.POWEROFF_OK}
     (notice,) = give(make_request(**capped))
     assert notice.may_shut_down
@@ -84,7 +84,7 @@ def test_notice_counts_in_full_for_a_shutdown_whatever_the_cap_for_tenants_is():
 @pytest.mark.parametrize('changes', [
     {'option': NEVER}, {'disruption': model.Disruption.LIVE},
     {'option': model.OfflineDrains.CONSENT}])
-def test_late_instance_that_may_not_be_shut_down_gets_no_notice_of_it(changes):
+def test_late_instance_that_may_not_be_shut_down_gets_no_notice(changes):
     assert not give(make_request(notice=False, **changes))
 
 
