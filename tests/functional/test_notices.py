@@ -30,6 +30,7 @@ class OwnerNoticesTestCase(test_first_light.RebalancedTestCase):
         self.conf.set_override('strongest_for_tenants', 'never', 'contracts')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.announced: list[tuple[str, str]] = []
+        self.shutdowns: list[bool] = []
         self.engine = engine.Engine(
             self.conf, collector=collector.CloudCollector(self.conf, self.connection),
             source=prometheus.PrometheusSource(self.conf), store=self.store,
@@ -40,6 +41,7 @@ class OwnerNoticesTestCase(test_first_light.RebalancedTestCase):
     def listen(self, event: str, scope: str, payload: dict[str, Any]) -> None:
         if event == 'move.announced':
             self.announced.append((payload['instance_uuid'], payload['reason']))
+            self.shutdowns.append(payload['may_shut_down'])
 
     def set_metadata(self, key: str, value: str) -> None:
         self.api.api_post(f'/servers/{self.server["id"]}/metadata', {'metadata': {key: value}})
@@ -69,6 +71,15 @@ class OwnerNoticesTestCase(test_first_light.RebalancedTestCase):
         self.load({'host1': 0.2, 'host2': 0.2, 'host3': 0.1}, {self.server['id']: 0.2})
         with self.disabled('host1'):
             self.assert_moved_after_release(model.NoticeReason.DRAIN, 'evacuate')
+
+    def test_drain_names_the_shutdown_that_its_option_allows(self) -> None:
+        self.conf.set_override('drain_offline', 'allow', 'engine')
+        self.load({'host1': 0.2, 'host2': 0.2, 'host3': 0.1}, {self.server['id']: 0.2})
+        with self.disabled('host1'):
+            self.plan()
+        (notice,) = self.store.notices.read_notices(self.store.now()).values()
+        self.assertTrue(notice.may_shut_down)
+        self.assertEqual([True], self.shutdowns)
 
     @marks.turns(12)
     def test_balance_waits_for_notice_until_owner_releases_instance(self) -> None:
