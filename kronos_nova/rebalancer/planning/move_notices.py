@@ -53,8 +53,9 @@ class WantedNotice:
 def list_drain_notices(request: planner.PlanningInput) -> list[WantedNotice]:
     """Return the notices that drains lack, unless something holds the scope.
 
-    An instance that another rule keeps on its host until a person acts gets none. One whose live
-    migration was late gets a further notice, unless the first one has named the shutdown.
+    An instance that another rule keeps on its host until a person acts gets none. One that is
+    quarantined as its live migration was late gets a further notice, unless the first one has named
+    the shutdown.
     """
     notified = contracts.list_notified_instances(request.cluster)
     if not notified or planner.scope_hold(request) is not None:
@@ -181,7 +182,13 @@ def _build_shutdown_view(request: planner.PlanningInput) -> cluster_view.Cluster
 
 
 def _lacks_shutdown_notice(view: cluster_view.ClusterView, probe: model.Move) -> bool:
-    """Return whether only a notice is lacking for the shutdown of an instance that was late."""
+    """Return whether only a notice is lacking for the shutdown of an instance that was late.
+
+    Once its quarantine is over, the instance moves live: a new notice would hold that move.
+    """
+    held = view.judge_history(probe.instance_uuid)
+    if held is None or held.rule != 'quarantined':
+        return False
     obstacle = offline_drains.find_obstacle(view, probe)
     return (obstacle is not None and obstacle.needs_notice and contracts.lacks_shutdown_notice(
         view, view.cluster.instances[probe.instance_uuid]))

@@ -16,8 +16,11 @@ import dataclasses
 
 import pytest
 
+from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.planning import move_notices
+from kronos_nova.rebalancer.planning import planner
 from tests.unit.rebalancer.operations import test_drains
 
 ALLOW, NEVER = model.OfflineDrains.ALLOW, model.OfflineDrains.NEVER
@@ -93,3 +96,21 @@ def test_other_rules_hold_the_notice_of_a_shutdown():
     instance = dataclasses.replace(request.cluster.instances['i0'], locked=True)
     assert not give(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances={'i0': instance})))
+
+
+@pytest.mark.parametrize('source, cap', [
+    (FLAVOR, model.Disruption.NEVER), (METADATA, model.Disruption.POWEROFF_OK)])
+@pytest.mark.parametrize('quarantined', [True, False])
+def test_notice_of_a_shutdown_never_meets_a_live_move_of_the_same_cycle(source, cap, quarantined):
+    """Without its quarantine the instance moves live again, as its owner knows already."""
+    request = make_request(notice=False, source=source, cap=cap)
+    if not quarantined:
+        request = dataclasses.replace(request, history=dataclasses.replace(
+            request.history, quarantined={}))
+    moves = planner.plan(request).moves
+    made = give(request)
+    assert (len(moves), len(made)) == ((0, 1) if quarantined else (1, 0))
+    after = cluster_view.ClusterView(request.cluster, request.options, dataclasses.replace(
+        request.history, notices={**request.history.notices, **{n.instance_uuid: n for n in made}}))
+    assert all(constraints.judge_move(after, move, constraints.PRE_FLIGHT) is None
+               for move in moves)
