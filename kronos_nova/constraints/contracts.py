@@ -50,6 +50,11 @@ class Limit:
     holds: bool = True
     notice: int | None = None
 
+    @property
+    def description(self) -> str:
+        return (self.rejection.detail if self.stated is None
+                else f'its contract says {self.stated}')
+
 
 def contract(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that a contract, or an opt-out, forbids.
@@ -132,26 +137,21 @@ def count_in_full(options: model.ContractOptions) -> model.ContractOptions:
                                ignore_after=None, opt_out=model.Disruption.NEVER)
 
 
-def find_method_obstacle(view: views.CloudView, move: model.Move, method: model.MoveMethod,
-                         options: model.ContractOptions | None = None) -> str | None:
+def find_method_obstacle(view: views.CloudView, move: model.Move,
+                         method: model.MoveMethod) -> str | None:
     """Return why a contract forbids to shut down and move a running instance; None: it does not.
 
     A notice says when an instance moves, not how.
-
-    :param options: None: those of the view.
     """
     if method is not model.MoveMethod.OFFLINE:
         return None
-    limit = find_shutdown_limit(view, move, options)
-    if limit is None:
-        return None
-    return f'{method}: ' + (limit.rejection.detail if limit.stated is None
-                            else f'its contract says {limit.stated}')
+    limit = next(list_shutdown_limits(view, move), None)
+    return None if limit is None else f'{method}: {limit.description}'
 
 
-def find_shutdown_limit(view: views.CloudView, move: model.Move,
-                        options: model.ContractOptions | None = None) -> Limit | None:
-    """Return the limit that forbids to shut down and move a running instance; None: none does.
+def list_shutdown_limits(view: views.CloudView, move: model.Move,
+                         options: model.ContractOptions | None = None) -> Iterator[Limit]:
+    """Yield the limits that forbid now to shut down and move a running instance.
 
     Notices are left out.
 
@@ -159,10 +159,10 @@ def find_shutdown_limit(view: views.CloudView, move: model.Move,
     """
     instance = view.find_instance(move.instance_uuid)
     if instance is None or instance.status != 'ACTIVE':
-        return None
-    return next((limit for limit in list_limits(view, move, options)
-                 if limit.holds and limit.notice is None
-                 and limit.grade.rank > model.Disruption.COLD_OK.rank), None)
+        return iter(())
+    return (limit for limit in list_limits(view, move, options)
+            if limit.holds and limit.notice is None
+            and limit.grade.rank > model.Disruption.COLD_OK.rank)
 
 
 def lacks_shutdown_notice(view: views.CloudView, instance: model.Instance) -> bool:

@@ -91,12 +91,11 @@ def find_obstacle(view: views.CloudView, move: model.Move, *,
 def _find_contract_obstacle(view: views.CloudView, move: model.Move,
                             instance: model.Instance) -> ShutdownObstacle | None:
     full = contracts.count_in_full(view.options.contracts)
-    limit = contracts.find_shutdown_limit(view, move, full)
+    limit = next(contracts.list_shutdown_limits(view, move, full), None)
     if limit is not None:
         tenants = limit.stated is not None and limit.stated.source.is_tenants
         return ShutdownObstacle(
-            limit.rejection.detail if limit.stated is None else
-            f'its contract says {limit.stated}'
+            limit.description
             + (', which counts in full here, beyond [contracts] strongest_for_tenants'
                if tenants else ''), _find_remedy(limit))
     waiting = next((limit for limit in contracts.list_limits(view, move, full)
