@@ -17,6 +17,7 @@ the operator's cap allows: no text that a tenant writes makes an instance movabl
 holds, or blocks a drain beyond the cap.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 
@@ -87,9 +88,13 @@ def find_movable_from(view: views.CloudView, move: model.Move,
         return None
     if since is None and not any(limit.holds for limit in limits):
         return view.taken_at
-    options = view.options.contracts
     start = max((_find_end(view, move, limit) for limit in limits), default=view.taken_at)
-    start = start if since is None else max(start, since)
+    return find_opening(view, limits, start if since is None else max(start, since))
+
+
+def find_opening(view: views.CloudView, limits: Iterable[Limit], start: float) -> float | None:
+    """Return when the hours of all limits are open, ``start`` or later; None: not within a year."""
+    options = view.options.contracts
     hours = tuple(sorted({limit.stated.hours for limit in limits if limit.stated is not None
                           and limit.stated.hours is not None
                           and limit.rejection.rule == 'contract-hours'}, key=str))

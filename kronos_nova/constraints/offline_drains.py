@@ -29,13 +29,14 @@ _NEVER = 'set [engine] drain_offline to consent or allow, at executors as well'
 class ShutdownObstacle:
     """A reason why a drain may not shut an instance down, and its remedy.
 
-    ``needs_notice``: nothing else forbids it, and the owner lacks a notice that names it, or its
-    time has not come.
+    ``passes``: it ends with time, as closed hours do, or by a notice that an engine gives.
+    ``lacks_notice``: nothing that lasts forbids it, and the owner has no notice that names it.
     """
 
     detail: str
     remedy: str
-    needs_notice: bool = False
+    passes: bool = False
+    lacks_notice: bool = False
 
 
 def is_admitted(view: views.CloudView, move: model.Move) -> bool:
@@ -54,10 +55,10 @@ def is_late(view: views.CloudView, move: model.Move) -> bool:
 def may_shut_down(view: views.CloudView, move: model.Move) -> bool:
     """Return whether a drain shuts the instance down once its live migration was late.
 
-    Notices are left out: a notice says the answer.
+    Obstacles that pass are left out: the answer holds for the time at which the instance may move.
     """
     obstacle = find_obstacle(view, move, suppose_late=True)
-    return move.phase is model.Phase.EVACUATE and (obstacle is None or obstacle.needs_notice)
+    return move.phase is model.Phase.EVACUATE and (obstacle is None or obstacle.passes)
 
 
 def find_obstacle(view: views.CloudView, move: model.Move, *,
@@ -91,21 +92,31 @@ def find_obstacle(view: views.CloudView, move: model.Move, *,
 def _find_contract_obstacle(view: views.CloudView, move: model.Move,
                             instance: model.Instance) -> ShutdownObstacle | None:
     full = contracts.count_in_full(view.options.contracts)
-    limit = next(contracts.list_shutdown_limits(view, move, full), None)
-    if limit is not None:
-        tenants = limit.stated is not None and limit.stated.source.is_tenants
-        return ShutdownObstacle(
-            limit.description
-            + (', which counts in full here, beyond [contracts] strongest_for_tenants'
-               if tenants else ''), _find_remedy(limit))
+    limits = list(contracts.list_shutdown_limits(view, move, full))
+    lasting = next((limit for limit in limits if limit.rejection.rule not in contracts.PASSING),
+                   None)
+    if lasting is not None:
+        return _describe_limit(lasting)
+    if contracts.find_opening(view, limits, view.taken_at) is None:
+        return ShutdownObstacle('the hours that its contracts state are not open together within '
+                                'a year', 'one of its contracts states other hours (kronos:hours)')
     waiting = next((limit for limit in contracts.list_limits(view, move, full)
                     if limit.holds and limit.notice is not None), None)
-    if waiting is None and not contracts.lacks_shutdown_notice(view, instance):
-        return None
-    return ShutdownObstacle(
-        'its owner asks for notice, and has had none that names the shutdown, or its time has not '
-        'come', 'an engine gives the notice once the live migration was late, or before; or its '
-                'owner releases it (kronos:release)', needs_notice=True)
+    lacks_notice = contracts.lacks_shutdown_notice(view, instance)
+    if waiting is not None or lacks_notice:
+        return ShutdownObstacle(
+            'its owner asks for notice, and has had none that names the shutdown, or its time has '
+            'not come', 'an engine gives the notice once the live migration was late, or before; '
+                        'or its owner releases it (kronos:release)', passes=True,
+            lacks_notice=lacks_notice)
+    return None if not limits else dataclasses.replace(_describe_limit(limits[0]), passes=True)
+
+
+def _describe_limit(limit: contracts.Limit) -> ShutdownObstacle:
+    tenants = limit.stated is not None and limit.stated.source.is_tenants
+    return ShutdownObstacle(limit.description + (
+        ', which counts in full here, beyond [contracts] strongest_for_tenants'
+        if tenants else ''), _find_remedy(limit))
 
 
 def _find_remedy(limit: contracts.Limit) -> str:

@@ -190,8 +190,7 @@ def _lacks_shutdown_notice(view: cluster_view.ClusterView, probe: model.Move) ->
     if held is None or held.rule != 'quarantined':
         return False
     obstacle = offline_drains.find_obstacle(view, probe)
-    return (obstacle is not None and obstacle.needs_notice and contracts.lacks_shutdown_notice(
-        view, view.cluster.instances[probe.instance_uuid]))
+    return obstacle is not None and obstacle.lacks_notice
 
 
 def _list_drained_hosts(request: planner.PlanningInput) -> frozenset[str]:

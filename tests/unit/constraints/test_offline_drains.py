@@ -28,16 +28,17 @@ METADATA, TAG, FLAVOR, PROJECT = model.ContractSource
 NEVER, CONSENT, ALLOW = model.OfflineDrains
 DISRUPTION = model.Disruption
 CLOSED = movement_hours.parse_hours('* * 31 2 *')
+MIDNIGHT = movement_hours.parse_hours('* 0 * * *')
 
 
-def view_of(option, stated, late='a', quarantined=3600.0, caps=(), **instance):
+def view_of(option, stated, late='a', quarantined=3600.0, caps=(), times=(), **instance):
     options = model.PlanningOptions(
         drain_offline=option, evacuate_disabled_hosts=True,
         contracts=model.ContractOptions(**dict(caps)))
     return cluster_view.ClusterView(
         model.Cluster({}, {UUID: model.Instance(UUID, 'a', contracts=stated, **instance)}, {
             'a': model.Service('a', status='disabled')}, taken_at=NOON), options,
-        model.MoveHistory(quarantined={UUID: quarantined},
+        model.MoveHistory(quarantined={UUID: quarantined}, move_times={UUID: times},
                           late_drains={UUID: late} if late else {}))
 
 
@@ -110,7 +111,18 @@ def obstacle(option, *stated, **more):
     (ALLOW, (model.Contract(FLAVOR, disruption=DISRUPTION.LIVE),), {}, 'live', 'resized'),
     (ALLOW, (model.Contract(PROJECT, disruption=DISRUPTION.NEVER),), {}, 'never',
      '[contracts] file'),
-    (ALLOW, (model.Contract(METADATA, hours=CLOSED),), {}, 'hours', 'its hours begin'),
+    (ALLOW, (model.Contract(METADATA, hours=CLOSED),), {}, 'within a year',
+     'other hours'),
+    (ALLOW, (model.Contract(FLAVOR, hours=MIDNIGHT), model.Contract(
+        METADATA, hours=movement_hours.parse_hours('* 1 * * *'))), {}, 'within a year',
+     'other hours'),
+    (ALLOW, (model.Contract(METADATA, hours=MIDNIGHT),), {}, 'hours', 'its hours begin'),
+    (ALLOW, (model.Contract(METADATA, hours=MIDNIGHT), model.Contract(
+        FLAVOR, disruption=DISRUPTION.LIVE)), {}, 'live', 'resized'),
+    (ALLOW, (model.Contract(METADATA, max_moves=model.MoveQuota(1, 60)),),
+     {'times': (NOON - 1,)}, '1/1m', 'earlier moves'),
+    (ALLOW, (model.Contract(METADATA, hours=MIDNIGHT, notify=model.NoticePeriod(60)),), {},
+     'notice', 'kronos:release'),
     (ALLOW, (model.Contract(METADATA, unreadable=('hours',)),), {}, 'hours', 'corrected'),
     (ALLOW, (model.Contract(METADATA, notify=model.NoticePeriod(60)),), {}, 'notice',
      'kronos:release'),
@@ -118,10 +130,12 @@ def obstacle(option, *stated, **more):
 def test_each_obstacle_names_its_remedy(option, stated, more, detail, remedy):
     found = obstacle(option, *stated, **more)
     assert detail in found.detail and remedy in found.remedy, found
-    notified = any(contract.notify for contract in stated)
-    assert found.needs_notice == notified
+    assert found.lacks_notice == any(contract.notify for contract in stated)
+    passes = found.lacks_notice or bool(stated) and (
+        'times' in more or {contract.hours for contract in stated} == {MIDNIGHT})
+    assert found.passes == passes
     move = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
-    assert offline_drains.may_shut_down(view_of(option, stated, **more), move) == notified
+    assert offline_drains.may_shut_down(view_of(option, stated, **more), move) == passes
 
 
 def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count():

@@ -13,12 +13,15 @@
 """Notices of drains that may shut an instance down."""
 
 import dataclasses
+import datetime
 
 import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import offline_drains
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import planner
 from tests.unit.rebalancer.operations import test_drains
@@ -114,3 +117,34 @@ def test_notice_of_a_shutdown_never_meets_a_live_move_of_the_same_cycle(source, 
         request.history, notices={**request.history.notices, **{n.instance_uuid: n for n in made}}))
     assert all(constraints.judge_move(after, move, constraints.PRE_FLIGHT) is None
                for move in moves)
+
+
+@pytest.mark.parametrize('waits', ['hours', 'max_moves'])
+@pytest.mark.parametrize('late', [True, False])
+def test_notice_names_the_shutdown_for_the_time_at_which_the_instance_may_move(waits, late):
+    """Hours that are closed now, and moves that are used up now, do not hide it."""
+    request = make_request(late=late)
+    now = request.now
+    hour = datetime.datetime.fromtimestamp(now, datetime.UTC).hour
+    stated = {'hours': movement_hours.parse_hours(f'* {(hour + 6) % 24} * * *')
+              } if waits == 'hours' else {'max_moves': model.MoveQuota(1, 7200)}
+    instance = dataclasses.replace(request.cluster.instances['i0'], contracts=(
+        model.Contract(FLAVOR, notify=model.NoticePeriod(60), **stated),))
+    request = dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, instances={'i0': instance}),
+        history=dataclasses.replace(request.history, move_times={'i0': (now - 600,)}))
+    (notice,) = give(request)
+    assert notice.may_shut_down and notice.movable_from >= now + 3600
+    view = cluster_view.ClusterView(
+        dataclasses.replace(request.cluster, taken_at=notice.movable_from), request.options,
+        dataclasses.replace(request.history, late_drains={'i0': 'a'}, notices={'i0': notice}))
+    move = model.Move('i0', 'a', 'b', model.Phase.EVACUATE)
+    assert offline_drains.is_admitted(view, move), 'then it is shut down'
+
+
+def test_notice_is_none_where_the_hours_never_open():
+    request = make_request()
+    instance = dataclasses.replace(request.cluster.instances['i0'], contracts=(model.Contract(
+        FLAVOR, notify=model.NoticePeriod(60), hours=movement_hours.parse_hours('* * 31 2 *')),))
+    assert not give(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances={'i0': instance})))
