@@ -144,6 +144,14 @@ def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count():
         assert ('counts in full' in found.detail) == counts
 
 
+def test_way_back_of_a_swap_needs_no_notice_of_a_shutdown():
+    stated = (model.Contract(FLAVOR, notify=model.NoticePeriod(60)),)
+    assert not is_admitted(ALLOW, *stated)
+    view = view_of(ALLOW, stated)
+    view.returning = frozenset({UUID})
+    assert offline_drains.is_admitted(view, model.Move(UUID, 'a', 'b', model.Phase.EVACUATE))
+
+
 def test_instance_that_was_not_late_has_an_obstacle_unless_that_is_supposed():
     view, move = view_of(ALLOW, (), None), model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
     assert 'no late live one' in offline_drains.find_obstacle(view, move).detail

@@ -148,3 +148,16 @@ def test_notice_is_none_where_the_hours_never_open():
         FLAVOR, notify=model.NoticePeriod(60), hours=movement_hours.parse_hours('* * 31 2 *')),))
     assert not give(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances={'i0': instance})))
+
+
+def test_drain_gives_notice_to_instances_on_drained_hosts_alone():
+    """Also where another one was late, off a host that is in service again."""
+    request = make_request(notice=None)
+    here = request.cluster.instances['i0']
+    others = {uuid: dataclasses.replace(here, uuid=uuid, host='b') for uuid in ('i1', 'i2')}
+    request = dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, instances={'i0': here, **others}),
+        history=dataclasses.replace(
+            request.history, quarantined={'i0': 3600.0, 'i1': 3600.0},
+            late_drains={'i0': 'a', 'i1': 'b'}))
+    assert [notice.instance_uuid for notice in give(request)] == ['i0']
