@@ -96,7 +96,7 @@ def _find_contract_obstacle(view: views.CloudView, move: model.Move,
     lasting = next((limit for limit in limits if limit.rejection.rule not in contracts.PASSING),
                    None)
     if lasting is not None:
-        return _describe_limit(lasting)
+        return _describe_limit(view, move, lasting)
     if contracts.find_opening(view, limits, view.taken_at) is None:
         return ShutdownObstacle('the hours that its contracts state are not open together within '
                                 'a year', 'one of its contracts states other hours (kronos:hours)')
@@ -109,14 +109,18 @@ def _find_contract_obstacle(view: views.CloudView, move: model.Move,
             'not come', 'an engine gives the notice once the live migration was late, or before; '
                         'or its owner releases it (kronos:release)', passes=True,
             lacks_notice=lacks_notice)
-    return None if not limits else dataclasses.replace(_describe_limit(limits[0]), passes=True)
+    return None if not limits else dataclasses.replace(
+        _describe_limit(view, move, limits[0]), passes=True)
 
 
-def _describe_limit(limit: contracts.Limit) -> ShutdownObstacle:
-    tenants = limit.stated is not None and limit.stated.source.is_tenants
+def _describe_limit(view: views.CloudView, move: model.Move,
+                    limit: contracts.Limit) -> ShutdownObstacle:
+    beyond = limit.stated is not None and limit.stated.source.is_tenants and all(
+        (other.rejection, other.stated) != (limit.rejection, limit.stated)
+        for other in contracts.list_shutdown_limits(view, move))
     return ShutdownObstacle(limit.description + (
-        ', which counts in full here, beyond [contracts] strongest_for_tenants'
-        if tenants else ''), _find_remedy(limit))
+        ', which counts in full here, beyond [contracts] strongest_for_tenants and ignore_after'
+        if beyond else ''), _find_remedy(limit))
 
 
 def _find_remedy(limit: contracts.Limit) -> str:

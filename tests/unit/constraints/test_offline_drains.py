@@ -138,10 +138,15 @@ def test_each_obstacle_names_its_remedy(option, stated, more, detail, remedy):
     assert offline_drains.may_shut_down(view_of(option, stated, **more), move) == passes
 
 
-def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count():
-    for source, counts in ((METADATA, True), (FLAVOR, False)):
-        found = obstacle(ALLOW, model.Contract(source, disruption=DISRUPTION.LIVE))
-        assert ('counts in full' in found.detail) == counts
+@pytest.mark.parametrize('source, caps, beyond', [
+    (METADATA, {}, True), (FLAVOR, {}, False),
+    (METADATA, {'strongest_for_tenants': DISRUPTION.NEVER}, False),
+    (METADATA, {'strongest_for_tenants': DISRUPTION.LIVE}, False),
+    (METADATA, {'strongest_for_tenants': DISRUPTION.COLD_OK}, True),
+    (METADATA, {'strongest_for_tenants': DISRUPTION.NEVER, 'ignore_after': NOON - 1}, True)])
+def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count(source, caps, beyond):
+    found = obstacle(ALLOW, model.Contract(source, disruption=DISRUPTION.DRAIN_ONLY), caps=caps)
+    assert ('counts in full here, beyond' in found.detail) == beyond
 
 
 def test_way_back_of_a_swap_needs_no_notice_of_a_shutdown():
