@@ -60,12 +60,15 @@ class ShutdownVerdict(values.Resource):
     allowed: bool
     obstacle: str | None = pydantic.Field(description='Why it may not; null: it may.')
     remedy: str | None
+    waits: bool = pydantic.Field(
+        description='The obstacle ends with time, or by a notice that an engine gives; then it may '
+                    'shut the instance down.')
 
     @classmethod
     def from_model(cls, verdict: shutdown_verdicts.ShutdownVerdict) -> Self:
         return cls(instance_id=verdict.instance_uuid, late=verdict.is_late,
                    allowed=verdict.obstacle is None, obstacle=verdict.obstacle,
-                   remedy=verdict.remedy)
+                   remedy=verdict.remedy, waits=verdict.waits)
 
 
 class MoveVerdict(values.Resource):

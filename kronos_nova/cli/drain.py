@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drain_stops
 from kronos_nova.rebalancer.operations import drain_watches
+from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.text import drain_lines
 from kronos_nova.text import plan_lines
 from kronos_nova.text import progress
@@ -95,7 +96,7 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     for verdict in answer.shutdowns:
         yield (f'instance {verdict.instance_uuid}', 'shutdown', drain_lines.describe_shutdown(
-            verdict.is_late, verdict.obstacle, verdict.remedy))
+            verdict.is_late, verdict.obstacle, verdict.remedy, verdict.waits))
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, by '
@@ -183,12 +184,9 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
             'was disabled already for this reason, and nothing was written')
     leaving = plurals.count_with_verb(check.here, 'instance')
     waiting = _format_contract_wait(check.check)
-    shut_down = [verdict for verdict in check.shutdowns if verdict.obstacle is None]
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
-            + drain_lines.format_shutdowns(
-                sum(verdict.is_late for verdict in shut_down),
-                sum(not verdict.is_late for verdict in shut_down))
+            + drain_lines.format_shutdowns(*shutdown_verdicts.count_shutdowns(check.shutdowns))
             + ('' if approval is None else drain_lines.format_approval(
                 approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')

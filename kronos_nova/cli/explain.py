@@ -158,13 +158,14 @@ def _render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:
                remedy or 'Nova does not do it')
     if answer.shutdown is not None:
         yield 'shutdown', _judge_shutdown(answer.shutdown), drain_lines.describe_shutdown(
-            answer.shutdown.is_late, answer.shutdown.obstacle, answer.shutdown.remedy)
+            answer.shutdown.is_late, answer.shutdown.obstacle, answer.shutdown.remedy,
+            answer.shutdown.waits)
     yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
 
 
 def _judge_shutdown(verdict: Any) -> str:
     if verdict.obstacle is not None:
-        return 'refused'
+        return 'later' if verdict.waits else 'refused'
     return 'passed' if verdict.is_late else 'if late'
 
 

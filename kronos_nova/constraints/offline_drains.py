@@ -100,17 +100,27 @@ def _find_contract_obstacle(view: views.CloudView, move: model.Move,
     if contracts.find_opening(view, limits, view.taken_at) is None:
         return ShutdownObstacle('the hours that its contracts state are not open together within '
                                 'a year', 'one of its contracts states other hours (kronos:hours)')
-    waiting = next((limit for limit in contracts.list_limits(view, move, full)
-                    if limit.holds and limit.notice is not None), None)
-    lacks_notice = contracts.lacks_shutdown_notice(view, instance)
-    if waiting is not None or lacks_notice:
-        return ShutdownObstacle(
-            'its owner asks for notice, and has had none that names the shutdown, or its time has '
-            'not come', 'an engine gives the notice once the live migration was late, or before; '
-                        'or its owner releases it (kronos:release)', passes=True,
-            lacks_notice=lacks_notice)
+    notice = _find_notice_obstacle(view, move, instance, full)
+    if notice is not None:
+        return notice
     return None if not limits else dataclasses.replace(
         _describe_limit(view, move, limits[0]), passes=True)
+
+
+def _find_notice_obstacle(view: views.CloudView, move: model.Move, instance: model.Instance,
+                          full: model.ContractOptions) -> ShutdownObstacle | None:
+    if contracts.lacks_shutdown_notice(view, instance):
+        has_one = contracts.has_notice(view, instance.uuid)
+        return ShutdownObstacle(
+            'its owner has had notice of the move, and none of the shutdown' if has_one
+            else 'its owner asks for notice, and has had none',
+            f'an engine gives {"a further one" if has_one else "one"}, at the latest once the live '
+            'migration was late; or its owner releases it (kronos:release)',
+            passes=True, lacks_notice=True)
+    waiting = next((limit.rejection for limit in contracts.list_limits(view, move, full)
+                    if limit.holds and limit.notice is not None), None)
+    return None if waiting is None else ShutdownObstacle(
+        waiting.detail, str(contracts.CONTRACT_RULE.codes[waiting.rule].remedy), passes=True)
 
 
 def _describe_limit(view: views.CloudView, move: model.Move,

@@ -44,7 +44,7 @@ def _format_shutdown(answer: Mapping[str, Any], style: columns.Style) -> columns
     """Return the cell with what a drain may do after a late live migration."""
     verdict = answer.get('shutdown')
     return columns.Cell(verdict, '' if verdict is None else drain_lines.describe_shutdown(
-        verdict['late'], verdict['obstacle'], verdict['remedy']))
+        verdict['late'], verdict['obstacle'], verdict['remedy'], verdict['waits']))
 
 
 def _format_effect(effect: Mapping[str, Any]) -> str:

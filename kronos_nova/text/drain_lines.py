@@ -37,31 +37,39 @@ def format_approval(plan_ids: Sequence[str], missing: int, problem: str | None) 
         f'{text} Not all of its moves are approved: {problem.rstrip(".")}.')
 
 
-def describe_shutdown(is_late: bool, obstacle: str | None, remedy: str | None) -> str:
+def describe_shutdown(is_late: bool, obstacle: str | None, remedy: str | None,
+                      waits: bool) -> str:
     """Return whether a drain shuts an instance down, moves it cold and starts it again.
 
     :param is_late: its live migration was late; else the text supposes that.
     :param obstacle: why the drain may not do that, with the remedy; None: it may.
+    :param waits: the obstacle passes, and then it may.
     """
-    if obstacle is None:
-        return 'shut down, moved cold and started again' + (
-            ': its live migration was late' if is_late else ', if its live migration is late')
     change = '' if remedy is None else f'; remedy: {remedy}'
+    if waits or obstacle is None:
+        done = 'shut down, moved cold and started again' + (
+            (', but later' if waits else '') + ': its live migration was late' if is_late
+            else ', if its live migration is late' + (', but later' if waits else ''))
+        return done if obstacle is None else f'{done}{"; " if is_late else ": "}{obstacle}{change}'
     return ('not shut down'
             + (' after its late live migration' if is_late else ', if its live migration is late')
             + f': {obstacle}{change}')
 
 
-def format_shutdowns(count: int, possible: int) -> str:
+def format_shutdowns(count: int, waiting: int, possible: int) -> str:
     """Return how many instances a drain shuts down, as sentences that follow a blank each.
 
     :param count: instances whose live migration was late, and that may be shut down.
+    :param waiting: those that are shut down once an obstacle has passed, such as closed hours.
     :param possible: those that are shut down if their live migrations are late.
     """
     sentences = []
     if count:
         sentences.append(f'{plurals.count_with_verb(count, "instance")} shut down, moved cold and '
                          'started again.')
+    if waiting:
+        sentences.append(f'{plurals.count_with_verb(waiting, "instance")} shut down later, once '
+                         'contracts allow it.')
     if possible:
         sentences.append(f'{plurals.count_with_verb(possible, "instance")} shut down if the live '
                          f'migration {plurals.choose_form(possible, "", "of each ")}is late.')

@@ -163,9 +163,9 @@ export class Drains {
 }
 
 /** Return whether a drain shuts an instance down, as the end of a sentence. */
-function describeShutdown({ late, allowed, obstacle, remedy }) {
+function describeShutdown({ late, allowed, waits, obstacle, remedy }) {
   const when = late ? ' after its late live migration' : ', if its live migration is late';
-  if (allowed) return ` is ${SHUT_DOWN}${late ? ': its live migration was late' : when}`;
+  if (allowed || waits) return ` is ${SHUT_DOWN}${late ? ': its live migration was late' : when}`;
   return ` is not shut down${when}: ${obstacle}${remedy === null ? '' : `; remedy: ${remedy}`}`;
 }
 

@@ -13,6 +13,7 @@
 """Verdicts on shutdowns: which instances a drain shuts down after a late live migration. Pure."""
 
 from collections.abc import Collection
+from collections.abc import Iterable
 import dataclasses
 
 from kronos_nova import model
@@ -27,13 +28,15 @@ class ShutdownVerdict:
     """Whether a drain may shut an instance down, move it cold and start it again.
 
     ``is_late``: its live migration was late, so the next move is that; else the verdict counts once
-    one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may.
+    one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may. ``waits``: the
+    obstacle passes, and then it may.
     """
 
     instance_uuid: str
     is_late: bool
     obstacle: str | None = None
     remedy: str | None = None
+    waits: bool = False
 
 
 def judge_shutdown(view: views.CloudView, move: model.Move) -> ShutdownVerdict:
@@ -41,7 +44,7 @@ def judge_shutdown(view: views.CloudView, move: model.Move) -> ShutdownVerdict:
     is_late = offline_drains.is_late(view, move)
     obstacle = offline_drains.find_obstacle(view, move, suppose_late=not is_late)
     return ShutdownVerdict(move.instance_uuid, is_late) if obstacle is None else ShutdownVerdict(
-        move.instance_uuid, is_late, obstacle.detail, obstacle.remedy)
+        move.instance_uuid, is_late, obstacle.detail, obstacle.remedy, obstacle.passes)
 
 
 def judge_shutdowns(request: planner.PlanningInput, host: str,
@@ -57,3 +60,11 @@ def judge_shutdowns(request: planner.PlanningInput, host: str,
     view = cluster_view.ClusterView(request.cluster, request.options, request.history)
     return tuple(judge_shutdown(view, model.Move(uuid, host, '', model.Phase.EVACUATE))
                  for uuid in concerned)
+
+
+def count_shutdowns(verdicts: Iterable[ShutdownVerdict]) -> tuple[int, int, int]:
+    """Count the instances that are shut down, that are later, and that are if they are late."""
+    possible = [verdict for verdict in verdicts if verdict.waits or verdict.obstacle is None]
+    late = [verdict for verdict in possible if verdict.is_late]
+    waiting = sum(verdict.waits for verdict in late)
+    return len(late) - waiting, waiting, len(possible) - len(late)

@@ -301,12 +301,14 @@ def test_disabling_a_host_is_reported():
 
 def test_start_says_how_many_instances_are_shut_down():
     verdicts = [shutdown_verdicts.ShutdownVerdict(*fields) for fields in (
-        ('i0', True), ('i1', False), ('i2', False), ('i3', True, 'it says live', 'a change'))]
+        ('i0', True), ('i1', False), ('i2', False, 'its hours are closed', 'wait', True),
+        ('i3', True, 'it says live', 'a change'), ('i4', True, 'no notice yet', 'wait', True))]
     texts = [drain._format_start_message('h1', drain_starts.StartedDrain(dataclasses.replace(
         answer(here=3), shutdowns=tuple(some)), True)) for some in (
-            verdicts, verdicts[:1], verdicts[1:2], verdicts[3:])]
-    assert (' 1 instance is shut down, moved cold and started again. 2 instances are shut down if '
-            'the live migration of each is late. kronos drain watch') in texts[0]
+            verdicts, verdicts[:1], verdicts[1:2], verdicts[3:4])]
+    assert (' 1 instance is shut down, moved cold and started again. 1 instance is shut down later, '
+            'once contracts allow it. 2 instances are shut down if the live migration of each is '
+            'late. kronos drain watch') in texts[0]
     assert '1 instance is shut down, moved' in texts[1] and 'late' not in texts[1]
     assert '1 instance is shut down if the live migration is late.' in texts[2]
     assert 'shut down' not in texts[3]

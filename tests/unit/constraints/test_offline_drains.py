@@ -149,6 +149,22 @@ def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count(source, 
     assert ('counts in full here, beyond' in found.detail) == beyond
 
 
+@pytest.mark.parametrize('noticed, named, detail, remedy, lacks', [
+    (None, False, 'has had none', 'kronos:release', True),
+    (300.0, False, 'has had notice of the move, and none of the shutdown', 'a further', True),
+    (30.0, False, 'has had notice of the move, and none of the shutdown', 'a further', True),
+    (30.0, True, 'from 2026-11-01T12:00:30+00:00 on', 'the time of the notice comes', False)])
+def test_each_state_of_a_notice_has_its_text(noticed, named, detail, remedy, lacks):
+    view = view_of(ALLOW, (model.Contract(FLAVOR, notify=model.NoticePeriod(60)),))
+    if noticed is not None:
+        view.history = dataclasses.replace(view.history, notices={UUID: model.MoveNotice(
+            UUID, 'p', 'a', model.NoticeReason.DRAIN, NOON - noticed, NOON, NOON + 60,
+            may_shut_down=named)})
+    found = offline_drains.find_obstacle(view, model.Move(UUID, 'a', 'b', model.Phase.EVACUATE))
+    assert detail in found.detail and remedy in found.remedy, found
+    assert found.passes and found.lacks_notice == lacks
+
+
 def test_way_back_of_a_swap_needs_no_notice_of_a_shutdown():
     stated = (model.Contract(FLAVOR, notify=model.NoticePeriod(60)),)
     assert not is_admitted(ALLOW, *stated)

@@ -13,6 +13,7 @@
 """Why a move was not made: the verdicts of the rules, and the effects of the move."""
 
 import dataclasses
+import datetime
 
 import hypothesis
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.cli import explain
 from kronos_nova.constraints import cluster_view
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.planning import planner
 from tests.scenarios import loader
@@ -216,3 +218,27 @@ def test_a_drain_says_whether_it_may_shut_the_instance_down(request_, option, la
     assert [row[1] for row in rows] == [verdict] and text in rows[0][2]
     assert (verdict == 'refused') == ('; remedy: ' in rows[0][2])
     assert asked(request, phase=model.Phase.SPREAD).shutdown is None
+
+
+@pytest.mark.parametrize('late', [True, False])
+@pytest.mark.parametrize('stated, text', [
+    ({'notify': model.NoticePeriod(60)}, 'its owner asks for notice, and has had none'),
+    ({'hours': movement_hours.parse_hours('* * * 1 *')}, 'its contract says hours'),
+    ({'max_moves': model.MoveQuota(1, 7 * 86400)}, 'its contract says max_moves')])
+def test_obstacle_that_passes_does_not_read_as_no_shutdown(request_, stated, text, late):
+    """A missing notice, closed hours and moves that are used up read the same."""
+    uuid, instance = next((u, i) for u, i in request_.cluster.instances.items() if i.host == 'a')
+    at = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC).timestamp()
+    request = dataclasses.replace(
+        request_, cluster=dataclasses.replace(request_.cluster, taken_at=at, instances={
+            **request_.cluster.instances, uuid: dataclasses.replace(
+                instance, contracts=(model.Contract(model.ContractSource.FLAVOR, **stated),))}),
+        options=dataclasses.replace(request_.options, drain_offline=model.OfflineDrains.ALLOW),
+        history=model.MoveHistory(
+            move_times={uuid: (at - 60,)}, quarantined={uuid: 3600.0} if late else {},
+            late_drains={uuid: 'a'} if late else {}))
+    (row,) = [row for row in explain._render_answer_rows(
+        asked(request, phase=model.Phase.EVACUATE)) if row[0] == 'shutdown']
+    assert row[1] == 'later' and 'not shut down' not in row[2], row
+    assert row[2].startswith('shut down, moved cold and started again') and text in row[2], row
+    assert ('if its live migration is late' in row[2]) != late and '; remedy: ' in row[2]
