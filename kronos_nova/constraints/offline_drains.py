@@ -52,6 +52,12 @@ def is_late(view: views.CloudView, move: model.Move) -> bool:
     return view.find_late_drain(move.instance_uuid) == move.from_host
 
 
+def is_quarantined(view: views.CloudView, uuid: str) -> bool:
+    """Return whether a quarantine holds the next live migration of the instance."""
+    held = view.judge_history(uuid)
+    return held is not None and held.rule == 'quarantined'
+
+
 def may_shut_down(view: views.CloudView, move: model.Move) -> bool:
     """Return whether a drain shuts the instance down once its live migration was late.
 

@@ -68,8 +68,8 @@ def format_shutdowns(count: int, waiting: int, possible: int) -> str:
         sentences.append(f'{plurals.count_with_verb(count, "instance")} shut down, moved cold and '
                          'started again.')
     if waiting:
-        sentences.append(f'{plurals.count_with_verb(waiting, "instance")} shut down later, once '
-                         'contracts allow it.')
+        sentences.append(f'{plurals.count_with_verb(waiting, "instance")} shut down once nothing '
+                         f'holds {plurals.choose_form(waiting, "it", "them")}.')
     if possible:
         sentences.append(f'{plurals.count_with_verb(possible, "instance")} shut down if the live '
                          f'migration {plurals.choose_form(possible, "", "of each ")}is late.')

@@ -476,7 +476,8 @@ def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, t
     """An engine with the option on publishes the cloud for a while."""
     uuid = loader.uuid_of('a1')
     published.end_move(service.store, uuid, 'a', 'b', TaskState.FAILED,
-                       phase=model.Phase.EVACUATE, error_type='MigrationTimeout')
+                       phase=model.Phase.EVACUATE, error_type='MigrationTimeout',
+                       quarantine_seconds=3600.0)
     page.open(service.tokens['manager'])
     assert (f'{uuid} is not shut down after its late live migration: [engine] drain_offline is '
             'never; remedy: ') in read_certificate(page, 'a')

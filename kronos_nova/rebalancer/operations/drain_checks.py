@@ -12,6 +12,7 @@
 
 """The check of a drain: whether a host can be emptied, and how long it takes."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
@@ -41,7 +42,8 @@ class DrainAnswer:
     there. ``seconds``: the expected time to empty the host, from ``measured`` migrations, with
     ``bandwidth`` as their usual MiB/s; both None without such migrations. ``risky``: the chance
     that an instance does not converge, by instance. ``shutdowns``: whether the drain may shut these
-    down, and those whose live migration was late.
+    down, and those whose live migration was late; without a measured migration, each one that
+    leaves live.
     """
 
     check: drains.DrainCheck
@@ -97,9 +99,8 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
         check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
     here = sum(i.host == host for i in cluster.instances.values())
     coming = len(drains.list_incoming_instances(cluster, host))
-    answer = _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
-    return dataclasses.replace(answer, shutdowns=shutdown_verdicts.judge_shutdowns(
-        request, host, answer.risky))
+    return _add_shutdowns(
+        _add_estimate(session.conf, DrainAnswer(check, here, coming), request), request, host)
 
 
 def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:
@@ -136,10 +137,11 @@ class PlanEstimate:
     risky: Mapping[str, float]
 
 
-def estimate_plan(conf: Any, plan: model.Plan,
-                  request: planner.PlanningInput) -> PlanEstimate | None:
+def estimate_plan(conf: Any, plan: model.Plan, request: planner.PlanningInput,
+                  later: Collection[str] = ()) -> PlanEstimate | None:
     """Estimate time and risks of a plan by the planner's cost model.
 
+    :param later: instances that leave after the plan, for the risks.
     :returns: None without a measured migration.
     """
     copies = disks.has_local_storage(engine_conf.build_options(conf))
@@ -148,9 +150,9 @@ def estimate_plan(conf: Any, plan: model.Plan,
         return None
     rates = migration_costs.dirty_rates(request.scores)
     expected = {}
-    for move in plan.moves:
-        instance = request.cluster.instances[move.instance_uuid]
-        expected[move.instance_uuid] = model_.expect_migration(
+    for uuid in dict.fromkeys([*(move.instance_uuid for move in plan.moves), *later]):
+        instance = request.cluster.instances[uuid]
+        expected[uuid] = model_.expect_migration(
             instance.uuid, instance.memory_mb,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: estimate.risk for uuid, estimate in expected.items()
@@ -161,12 +163,19 @@ def estimate_plan(conf: Any, plan: model.Plan,
 
 
 def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
-    """Add the expected time and the risks."""
-    estimate = estimate_plan(conf, answer.check.plan, request)
+    """Add the expected time and the risks, also of instances that leave later."""
+    estimate = estimate_plan(conf, answer.check.plan, request, [
+        blocked.instance_uuid for blocked in answer.check.blocked if blocked.later])
     return answer if estimate is None else dataclasses.replace(
         answer, measured=estimate.measured, bandwidth=estimate.bandwidth, seconds=estimate.seconds,
         risky={uuid: risk for uuid, risk in estimate.risky.items()
                if answer.check.methods.get(uuid) is not model.MoveMethod.OFFLINE})
+
+
+def _add_shutdowns(answer: DrainAnswer, request: planner.PlanningInput, host: str) -> DrainAnswer:
+    """Add the verdicts on shutdowns; without a measured migration each risk counts."""
+    return dataclasses.replace(answer, shutdowns=shutdown_verdicts.judge_shutdowns(
+        request, host, answer.check, None if answer.seconds is None else answer.risky))
 
 
 def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,

@@ -16,11 +16,21 @@ from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
 
+from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
+from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import offline_drains
+from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
+
+NOT_PLANNED = 'no move of the drain is planned now'
+#: Rejections of an instance alone that end, or that a verdict names itself.
+_NOT_KEEPING = frozenset({*contracts.CONTRACT_RULE.codes, *instance_rules.HISTORY_RULE.codes,
+                          *drains.WAITING})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +38,8 @@ class ShutdownVerdict:
     """Whether a drain may shut an instance down, move it cold and start it again.
 
     ``is_late``: its live migration was late, so the next move is that; else the verdict counts once
-    one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may. ``waits``: the
-    obstacle passes, and then it may.
+    one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may. ``waits``:
+    the obstacle passes, and then it may.
     """
 
     instance_uuid: str
@@ -38,33 +48,101 @@ class ShutdownVerdict:
     remedy: str | None = None
     waits: bool = False
 
+    @property
+    def is_next(self) -> bool:
+        """Return whether the next move of the instance shuts it down."""
+        return self.is_late and (self.waits or self.obstacle is None)
+
 
 def judge_shutdown(view: views.CloudView, move: model.Move) -> ShutdownVerdict:
-    """Judge the shutdown of an instance by a drain."""
-    is_late = offline_drains.is_late(view, move)
-    obstacle = offline_drains.find_obstacle(view, move, suppose_late=not is_late)
+    """Judge the shutdown of an instance by a drain; other rules are left out.
+
+    An instance that was late, and whose quarantine is over, moves live while an obstacle holds its
+    shutdown.
+    """
+    obstacle = offline_drains.find_obstacle(view, move, suppose_late=True)
+    is_late = offline_drains.is_late(view, move) and (
+        obstacle is None or offline_drains.is_quarantined(view, move.instance_uuid))
     return ShutdownVerdict(move.instance_uuid, is_late) if obstacle is None else ShutdownVerdict(
         move.instance_uuid, is_late, obstacle.detail, obstacle.remedy, obstacle.passes)
 
 
-def judge_shutdowns(request: planner.PlanningInput, host: str,
-                    risky: Collection[str]) -> tuple[ShutdownVerdict, ...]:
+def judge_refused_shutdown(view: views.CloudView, move: model.Move,
+                           refused: Iterable[str]) -> ShutdownVerdict | None:
+    """Judge the shutdown of an instance by a move, as rules have judged it.
+
+    :param refused: names of the rejections of the move.
+    :returns: None: drains shut no instance down, and this one was not late.
+    """
+    verdict = judge_shutdown(view, move)
+    if not _is_worth_naming(view, verdict):
+        return None
+    others = [rule for rule in refused if rule != 'quarantined' and rule not in contracts.PASSING]
+    lasting = [rule for rule in others if rule not in _NOT_KEEPING]
+    if not verdict.is_next or not (lasting or others and not verdict.waits):
+        return verdict
+    return ShutdownVerdict(move.instance_uuid, True, 'this move is refused by '
+                           f'{", ".join(lasting or others)}', waits=not lasting)
+
+
+def judge_shutdowns(request: planner.PlanningInput, host: str, check: drains.DrainCheck,
+                    risky: Collection[str] | None) -> tuple[ShutdownVerdict, ...]:
     """Judge the instances on a host whose live migration was late, and those that risk it.
 
-    :param risky: instances that may not converge.
+    Where drains shut no instance down, only those that stay as they were late are judged.
+
+    :param risky: instances that may not converge; None: no risk is known, and each one may not.
     """
     late = {uuid for uuid, source in request.history.late_drains.items() if source == host}
-    concerned = [uuid for uuid in sorted(late.union(risky))
-                 if (instance := request.cluster.instances.get(uuid)) is not None
-                 and instance.host == host]
+    leaving = set() if request.options.drain_offline == model.OfflineDrains.NEVER else (
+        list_live_leaving(request.cluster, host, check))
+    concerned = [uuid for uuid in sorted(late.union(
+        leaving if risky is None else leaving.intersection(risky)))
+        if (instance := request.cluster.instances.get(uuid)) is not None and instance.host == host]
+    if not concerned:
+        return ()
     view = cluster_view.ClusterView(request.cluster, request.options, request.history)
-    return tuple(judge_shutdown(view, model.Move(uuid, host, '', model.Phase.EVACUATE))
-                 for uuid in concerned)
+    blocked = {one.instance_uuid: one for one in check.blocked}
+    verdicts = [_judge_planned(view, model.Move(uuid, host, '', model.Phase.EVACUATE), check,
+                               blocked.get(uuid)) for uuid in concerned]
+    return tuple(verdict for verdict in verdicts if _is_worth_naming(view, verdict))
+
+
+def _is_worth_naming(view: views.CloudView, verdict: ShutdownVerdict) -> bool:
+    """Return False where drains shut no instance down, unless a late one waits for that."""
+    return verdict.is_late or view.options.drain_offline != model.OfflineDrains.NEVER
+
+
+def list_live_leaving(cluster: model.Cluster, host: str, check: drains.DrainCheck) -> set[str]:
+    """List the running instances that leave the host by live migration, now or later."""
+    leaving = {move.instance_uuid for move in check.plan.moves}.union(
+        blocked.instance_uuid for blocked in check.blocked if blocked.later)
+    return {uuid for uuid in leaving
+            if check.methods.get(uuid) in (None, model.MoveMethod.LIVE)
+            and cluster.instances[uuid].host == host
+            and cluster.instances[uuid].status == statuses.ACTIVE}
+
+
+def _judge_planned(view: views.CloudView, probe: model.Move, check: drains.DrainCheck,
+                   blocked: drains.BlockedInstance | None) -> ShutdownVerdict:
+    """Judge the shutdown of an instance as the plan has it: only its moves shut one down."""
+    uuid, verdict = probe.instance_uuid, judge_shutdown(view, probe)
+    if not verdict.is_next or check.methods.get(uuid) is model.MoveMethod.OFFLINE:
+        return verdict
+    kept = next((rejection for rejection in constraints.list_rejections(
+        view, probe, constraints.ALONE) if rejection.rule not in _NOT_KEEPING), None)
+    if kept is not None:
+        return ShutdownVerdict(uuid, True, f'{kept.rule}: {kept.detail}',
+                               constraints.CODES[kept.rule].remedy)
+    if verdict.waits:
+        return verdict
+    return ShutdownVerdict(uuid, True, NOT_PLANNED if blocked is None else blocked.reason,
+                           waits=blocked is None or blocked.later)
 
 
 def count_shutdowns(verdicts: Iterable[ShutdownVerdict]) -> tuple[int, int, int]:
     """Count the instances that are shut down, that are later, and that are if they are late."""
     possible = [verdict for verdict in verdicts if verdict.waits or verdict.obstacle is None]
-    late = [verdict for verdict in possible if verdict.is_late]
+    late = [verdict for verdict in possible if verdict.is_next]
     waiting = sum(verdict.waits for verdict in late)
     return len(late) - waiting, waiting, len(possible) - len(late)

@@ -66,7 +66,7 @@ class MoveAnswer:
     ``amounts``: by rule, the amount that is lacking or too much. Without effects the move was not
     tried: a host is not in the scope, or source and destination are the same. ``shutdown``: whether
     a drain may shut the instance down after a late live migration; None: another phase than
-    ``evacuate``.
+    ``evacuate``, or drains shut no instance down, and this one was not late.
     """
 
     move: model.Move
@@ -129,8 +129,9 @@ def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.P
     over, before = simulation.over_threshold(), simulation.compute_combined()
     verdicts = _judge_all_rules(simulation, move)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
-    shutdown = (shutdown_verdicts.judge_shutdown(simulation.view, move)
-                if phase is model.Phase.EVACUATE else None)
+    shutdown = (shutdown_verdicts.judge_refused_shutdown(
+        simulation.view, move, [v.rule for v in verdicts if not v.passed])
+        if phase is model.Phase.EVACUATE else None)
     effects = _compute_effects(simulation, request, move)
     return MoveAnswer(
         move=move, holds=tuple(text for text in holds if text is not None), verdicts=verdicts,

@@ -186,8 +186,7 @@ def _lacks_shutdown_notice(view: cluster_view.ClusterView, probe: model.Move) ->
 
     Once its quarantine is over, the instance moves live: a new notice would hold that move.
     """
-    held = view.judge_history(probe.instance_uuid)
-    if held is None or held.rule != 'quarantined':
+    if not offline_drains.is_quarantined(view, probe.instance_uuid):
         return False
     obstacle = offline_drains.find_obstacle(view, probe)
     return obstacle is not None and obstacle.lacks_notice

@@ -73,7 +73,8 @@ def make_cluster(aggregate='blue', extra=0):
         aggregates={aggregate: HOSTS, 'other': ('e',)})
 
 
-def end_move(store, uuid, from_host, to_host, state, error_type='MigrationFailed', **fields):
+def end_move(store, uuid, from_host, to_host, state, error_type='MigrationFailed',
+             quarantine_seconds=None, **fields):
     """Store a plan of one move that has ended in the given state; return its UUID."""
     now = store.now()
     plan_id, (task,), _plan = cases.save(store, [lambda plan_id, scope: cases.make_task(
@@ -84,7 +85,7 @@ def end_move(store, uuid, from_host, to_host, state, error_type='MigrationFailed
     store.tasks.update_state(task.task_id, 'w', [row.task.state], TaskState.SUBMITTED, now - 45,
                              submitted_at=now - 45)
     cases.end(store, row, state, now - 40, error_type=None if state is TaskState.COMPLETED
-              else error_type, quarantine_seconds=None)
+              else error_type, quarantine_seconds=quarantine_seconds)
     return plan_id
 
 

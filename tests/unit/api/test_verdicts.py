@@ -133,9 +133,9 @@ def test_drain_check_has_moves_and_blocked_instances(client, store, publisher):
 
 
 def make_late(store, host='a'):
-    """Store a live migration of a drain that was late."""
+    """Store a live migration of a drain that was late, as an executor does."""
     published.end_move(store, A1, host, 'b', TaskState.FAILED, phase=model.Phase.EVACUATE,
-                       error_type='MigrationTimeout')
+                       error_type='MigrationTimeout', quarantine_seconds=3600.0)
 
 
 @pytest.mark.parametrize('option', model.OfflineDrains)
@@ -144,14 +144,22 @@ def test_check_and_verdict_name_the_shutdown_of_a_late_instance(client, store, p
     publisher.run_cycle()
     make_late(store)
     check = client.send('GET', '/v1/drains/check?host=a')[1]
-    (verdict,) = check['shutdowns']
+    verdicts = {verdict['instance_id']: verdict for verdict in check['shutdowns']}
+    assert verdicts.keys() == {A1, published.TWINS[0]} - (
+        {published.TWINS[0]} if option is model.OfflineDrains.NEVER else set())
     allowed = option is model.OfflineDrains.ALLOW
-    assert (verdict['instance_id'], verdict['late'], verdict['allowed']) == (A1, True, allowed)
+    verdict = verdicts[A1]
+    assert (verdict['late'], verdict['allowed'], verdict['waits']) == (True, allowed, False)
     assert (verdict['obstacle'] is None) == (verdict['remedy'] is None) == allowed
     methods = {move['instance_id']: move['method'] for move in check['moves']}
-    assert methods == {published.TWINS[0]: 'live', A1: 'offline' if allowed else 'live'}
+    assert methods == {published.TWINS[0]: 'live', **({A1: 'offline'} if allowed else {})}
     path = f'/v1/instances/{A1}/why-not?host=b'
-    assert client.send('GET', f'{path}&phase=evacuate')[1]['shutdown'] == verdict
+    answer = client.send('GET', f'{path}&phase=evacuate')[1]['shutdown']
+    if allowed:  # It cools down for a while.
+        assert answer == {**verdict, 'allowed': False, 'waits': True,
+                          'obstacle': 'this move is refused by cooling'}
+    else:
+        assert answer == verdict
     assert client.send('GET', path)[1]['shutdown'] is None
 
 

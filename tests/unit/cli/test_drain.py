@@ -306,9 +306,9 @@ def test_start_says_how_many_instances_are_shut_down():
     texts = [drain._format_start_message('h1', drain_starts.StartedDrain(dataclasses.replace(
         answer(here=3), shutdowns=tuple(some)), True)) for some in (
             verdicts, verdicts[:1], verdicts[1:2], verdicts[3:4])]
-    assert (' 1 instance is shut down, moved cold and started again. 1 instance is shut down later, '
-            'once contracts allow it. 2 instances are shut down if the live migration of each is '
-            'late. kronos drain watch') in texts[0]
+    assert (' 1 instance is shut down, moved cold and started again. 1 instance is shut down once '
+            'nothing holds it. 2 instances are shut down if the live migration of each is late. '
+            'kronos drain watch') in texts[0]
     assert '1 instance is shut down, moved' in texts[1] and 'late' not in texts[1]
     assert '1 instance is shut down if the live migration is late.' in texts[2]
     assert 'shut down' not in texts[3]

@@ -205,7 +205,8 @@ def test_check_and_why_not_name_the_shutdown_of_a_late_instance(openstack, store
     assert 'offline (shut down, moved cold and started again)' in words
     words = ' '.join(openstack.read('why', 'not', A1, 'b', '--phase', 'evacuate').replace(
         '|', ' ').split())
-    assert 'shutdown shut down, moved cold and started again: its live migration was late' in words
+    assert ('shutdown shut down, moved cold and started again, but later: its live migration was '
+            'late; this move is refused by cooling') in words
 
 
 def test_why_not_shows_refusals_first_with_their_remedies(openstack, publisher):

@@ -27,7 +27,6 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
-from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
@@ -372,30 +371,3 @@ def test_check_and_report_name_the_instances_that_are_shut_down(late, caplog):
         drain_checks.DrainAnswer(check, 2), 'a')}
     assert ('shut down, moved cold and started again' in texts['instance i0']) == late
     assert 'shut down' not in texts['instance i1']
-
-
-@pytest.mark.parametrize('option, contract, obstacle', [
-    ('allow', None, None), ('never', None, 'drain_offline is never'),
-    ('consent', None, 'no contract'), ('allow', model.Disruption.LIVE, 'its contract says')])
-def test_verdicts_on_shutdowns_are_those_of_late_and_of_risky_instances(option, contract, obstacle):
-    request = cloud(1000, 1000, 1000)
-    stated = () if contract is None else (
-        model.Contract(model.ContractSource.METADATA, disruption=contract),)
-    request = dataclasses.replace(
-        request, options=dataclasses.replace(request.options,
-                                             drain_offline=model.OfflineDrains(option)),
-        history=model.MoveHistory(late_drains={'i0': 'a', 'i2': 'b', 'gone': 'a'}),
-        cluster=dataclasses.replace(request.cluster, instances={
-            uuid: dataclasses.replace(instance, contracts=stated)
-            for uuid, instance in request.cluster.instances.items()}))
-    verdicts = shutdown_verdicts.judge_shutdowns(request, 'a', {'i1': 0.5})
-    assert [(v.instance_uuid, v.is_late) for v in verdicts] == [('i0', True), ('i1', False)]
-    for verdict in verdicts:
-        assert (verdict.obstacle is None) == (verdict.remedy is None) == (obstacle is None)
-        assert obstacle is None or obstacle in verdict.obstacle
-    rows = [row for row in cli_drain._render_rows(drain_checks.DrainAnswer(
-        drains.plan_drain(request, 'a'), 3, shutdowns=verdicts), 'a') if row[1] == 'shutdown']
-    assert [row[0] for row in rows] == ['instance i0', 'instance i1']
-    assert all(row[2].startswith('shut down' if obstacle is None else 'not shut down')
-               for row in rows)
-    assert 'if its live migration is late' in rows[1][2] and 'if' not in rows[0][2].split(':')[0]

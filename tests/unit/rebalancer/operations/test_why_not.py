@@ -203,7 +203,7 @@ def test_where_metrics_do_not_count_a_destination_is_one_of_several(request_):
 
 
 @pytest.mark.parametrize('option, late, verdict, text', [
-    ('never', False, 'refused', 'not shut down, if its live migration is late: [engine]'),
+    ('never', True, 'refused', 'not shut down after its late live migration: [engine]'),
     ('consent', True, 'refused', 'not shut down after its late live migration: no contract'),
     ('allow', False, 'if late', 'started again, if its live migration is late'),
     ('allow', True, 'passed', 'started again: its live migration was late')])
@@ -212,12 +212,33 @@ def test_a_drain_says_whether_it_may_shut_the_instance_down(request_, option, la
     request = dataclasses.replace(
         request_, options=dataclasses.replace(request_.options,
                                               drain_offline=model.OfflineDrains(option)),
-        history=model.MoveHistory(late_drains={loaded: 'a'} if late else {}))
+        history=model.MoveHistory(late_drains={loaded: 'a'} if late else {},
+                                  quarantined={loaded: 3600.0} if late else {}))
     rows = [row for row in explain._render_answer_rows(asked(
         request, phase=model.Phase.EVACUATE)) if row[0] == 'shutdown']
     assert [row[1] for row in rows] == [verdict] and text in rows[0][2]
     assert (verdict == 'refused') == ('; remedy: ' in rows[0][2])
     assert asked(request, phase=model.Phase.SPREAD).shutdown is None
+
+
+def test_a_drain_that_shuts_no_instance_down_has_no_row_about_it(request_):
+    assert request_.options.drain_offline == model.OfflineDrains.NEVER
+    assert asked(request_, phase=model.Phase.EVACUATE).shutdown is None
+
+
+def test_a_late_instance_that_another_rule_keeps_is_not_shut_down(request_):
+    loaded = next(u for u, i in request_.cluster.instances.items() if i.host == 'a')
+    locked = dataclasses.replace(request_.cluster.instances[loaded], locked=True)
+    request = dataclasses.replace(
+        request_, options=dataclasses.replace(request_.options,
+                                              drain_offline=model.OfflineDrains.ALLOW),
+        history=model.MoveHistory(late_drains={loaded: 'a'}, quarantined={loaded: 3600.0}),
+        cluster=dataclasses.replace(
+            request_.cluster, instances={**request_.cluster.instances, loaded: locked}))
+    (row,) = [row for row in explain._render_answer_rows(asked(
+        request, phase=model.Phase.EVACUATE)) if row[0] == 'shutdown']
+    assert row[1:] == ('refused', 'not shut down after its late live migration: this move is '
+                                  'refused by locked')
 
 
 @pytest.mark.parametrize('late', [True, False])
