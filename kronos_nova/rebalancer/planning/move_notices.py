@@ -57,16 +57,18 @@ def list_drain_notices(request: planner.PlanningInput) -> list[WantedNotice]:
     quarantined as its live migration was late gets a further notice, unless the first one has named
     the shutdown.
     """
-    notified = contracts.list_notified_instances(request.cluster)
-    if not notified or planner.scope_hold(request) is not None:
-        return []
-    view = _build_view(request)
     drained = _list_drained_hosts(request)
+    if not drained or planner.scope_hold(request) is not None:
+        return []
+    leaving = _list_staying(request, frozenset(
+        uuid for uuid in contracts.list_notified_instances(request.cluster)
+        if request.cluster.instances[uuid].host in drained))
+    view = _build_view(request)
     wanted = []
-    for uuid in _list_staying(request, notified):
+    for uuid in leaving:
         probe = _make_probe(view, uuid, model.Phase.EVACUATE)
         is_shutdown = _lacks_shutdown_notice(view, probe)
-        if (probe.from_host in drained and (is_shutdown or not contracts.has_notice(view, uuid))
+        if ((is_shutdown or not contracts.has_notice(view, uuid))
                 and not _is_kept(view, probe, is_shutdown)):
             wanted.append(WantedNotice(uuid, model.Phase.EVACUATE, model.NoticeReason.DRAIN,
                                        is_shutdown))
