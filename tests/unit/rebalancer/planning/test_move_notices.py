@@ -161,3 +161,17 @@ def test_drain_gives_notice_to_instances_on_drained_hosts_alone():
             request.history, quarantined={'i0': 3600.0, 'i1': 3600.0},
             late_drains={'i0': 'a', 'i1': 'b'}))
     assert [notice.instance_uuid for notice in give(request)] == ['i0']
+
+
+def test_notice_of_balance_that_a_drain_takes_over_names_no_shutdown_until_the_next_one():
+    """Its owner learns of the shutdown after the late migration, and it counts from then."""
+    request = make_request(late=False, notice=False)
+    given = dataclasses.replace(request.history.notices['i0'], reason=model.NoticeReason.BALANCE)
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, notices={'i0': given}))
+    (taken,) = move_notices.list_extended_notices(request, VALID_FOR)
+    assert (taken.reason, taken.may_shut_down) == (model.NoticeReason.DRAIN, False)
+    assert taken.noticed_at == given.noticed_at and not give(request), 'the live move may begin'
+    (further,) = give(dataclasses.replace(request, history=dataclasses.replace(
+        make_request().history, notices={'i0': taken})))
+    assert further.may_shut_down and further.noticed_at == request.now
