@@ -26,6 +26,8 @@ from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import published_views
+from kronos_nova.rebalancer.operations import shutdown_verdicts
+from kronos_nova.text import drain_lines
 
 if TYPE_CHECKING:
     # They load the client of Nova, which most processes never need.
@@ -95,6 +97,8 @@ class DrainCheck(values.Resource):
     risks: list[MigrationRisk]
     shutdowns: list[move_resources.ShutdownVerdict] = pydantic.Field(
         description='Verdicts on instances whose live migration was late or may be late.')
+    shutdown_summary: str | None = pydantic.Field(
+        description='How many instances are shut down, or may be, as sentences; null: none.')
 
     @classmethod
     def from_answer(cls, host: str, answer: drain_checks.DrainAnswer, read_at: float) -> Self:
@@ -116,7 +120,9 @@ class DrainCheck(values.Resource):
             risks=[MigrationRisk(instance_id=uuid, probability=probability)
                    for uuid, probability in sorted(answer.risky.items())],
             shutdowns=[move_resources.ShutdownVerdict.from_model(verdict)
-                       for verdict in answer.shutdowns])
+                       for verdict in answer.shutdowns],
+            shutdown_summary=drain_lines.format_shutdowns(
+                *shutdown_verdicts.count_shutdowns(answer.shutdowns)).strip() or None)
 
 
 class StartedDrain(values.Resource):

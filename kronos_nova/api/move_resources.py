@@ -63,12 +63,13 @@ class ShutdownVerdict(values.Resource):
     waits: bool = pydantic.Field(
         description='The obstacle ends with time, or by a notice that an engine gives; then it may '
                     'shut the instance down.')
+    text: str = pydantic.Field(description='The verdict, as the end of a sentence.')
 
     @classmethod
     def from_model(cls, verdict: shutdown_verdicts.ShutdownVerdict) -> Self:
         return cls(instance_id=verdict.instance_uuid, late=verdict.is_late,
                    allowed=verdict.obstacle is None, obstacle=verdict.obstacle,
-                   remedy=verdict.remedy, waits=verdict.waits)
+                   remedy=verdict.remedy, waits=verdict.waits, text=verdict.text)
 
 
 class MoveVerdict(values.Resource):

@@ -32,6 +32,7 @@ from kronos_nova.rebalancer.store import pending_hooks as hook_rows
 from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.text import plan_lines
 
 
 class Rejection(values.Resource):
@@ -108,7 +109,7 @@ class Move(values.Resource):
         description='Fall in combined imbalance that this move alone adds to the plan.')
     changes: list[ScoreChange]
     method: model.MoveMethod | None = pydantic.Field(
-        description='offline: the instance is shut down, moved cold and started again. null: not '
+        description=f'offline: the instance is {plan_lines.SHUT_DOWN}. null: not '
                     'known, as in a stored dry run.')
     task: TaskReference | None
 

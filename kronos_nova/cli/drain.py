@@ -95,8 +95,7 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
         yield (f'instance {uuid}', 'may not converge',
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     for verdict in answer.shutdowns:
-        yield (f'instance {verdict.instance_uuid}', 'shutdown', drain_lines.describe_shutdown(
-            verdict.is_late, verdict.obstacle, verdict.remedy, verdict.waits))
+        yield f'instance {verdict.instance_uuid}', 'shutdown', verdict.text
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, by '

@@ -22,7 +22,6 @@ from kronos_nova.cli import command
 from kronos_nova.cli import plan_text
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import move_verdicts
-from kronos_nova.text import drain_lines
 from kronos_nova.text import move_effects
 from kronos_nova.text import times
 
@@ -157,9 +156,7 @@ def _render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:
         yield (f'to allow {rule}', 'impossible' if remedy is None else 'change',
                remedy or 'Nova does not do it')
     if answer.shutdown is not None:
-        yield 'shutdown', _judge_shutdown(answer.shutdown), drain_lines.describe_shutdown(
-            answer.shutdown.is_late, answer.shutdown.obstacle, answer.shutdown.remedy,
-            answer.shutdown.waits)
+        yield 'shutdown', _judge_shutdown(answer.shutdown), answer.shutdown.text
     yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
 
 

@@ -23,7 +23,7 @@ from kronos_nova.model import plan
 class MoveMethod(enum.StrEnum):
     """The way in which Nova moves an instance.
 
-    ``offline``: a running instance is shut down, moved cold and started again, on request.
+    ``offline``: a running instance is shut down before it moves, and started after it.
     """
 
     LIVE = 'live'

@@ -39,8 +39,7 @@ def _format_risk(risk: Mapping[str, Any]) -> str:
 
 
 def _format_shutdown(verdict: Mapping[str, Any]) -> str:
-    return (f'{verdict["instance_id"]}: ' + drain_lines.describe_shutdown(
-        verdict['late'], verdict['obstacle'], verdict['remedy'], verdict['waits']))
+    return f'{verdict["instance_id"]}: {verdict["text"]}'
 
 
 class ListDrains(command.ListResources):

@@ -20,7 +20,6 @@ from kronos_nova.osc import columns
 from kronos_nova.osc import command
 from kronos_nova.osc import references
 from kronos_nova.osc.columns import Column
-from kronos_nova.text import drain_lines
 
 PHASES = ('evacuate', 'affinity', 'spread', 'pack', 'requested')
 
@@ -43,8 +42,7 @@ def _format_verdicts(answer: Mapping[str, Any], style: columns.Style) -> columns
 def _format_shutdown(answer: Mapping[str, Any], style: columns.Style) -> columns.Cell:
     """Return the cell with what a drain may do after a late live migration."""
     verdict = answer.get('shutdown')
-    return columns.Cell(verdict, '' if verdict is None else drain_lines.describe_shutdown(
-        verdict['late'], verdict['obstacle'], verdict['remedy'], verdict['waits']))
+    return columns.Cell(verdict, '' if verdict is None else verdict['text'])
 
 
 def _format_effect(effect: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@
 from collections.abc import Sequence
 
 from kronos_nova import plurals
+from kronos_nova.text import plan_lines
 
 
 def format_approval(plan_ids: Sequence[str], missing: int, problem: str | None) -> str:
@@ -47,7 +48,7 @@ def describe_shutdown(is_late: bool, obstacle: str | None, remedy: str | None,
     """
     change = '' if remedy is None else f'; remedy: {remedy}'
     if waits or obstacle is None:
-        done = 'shut down, moved cold and started again' + (
+        done = plan_lines.SHUT_DOWN + (
             (', but later' if waits else '') + ': its live migration was late' if is_late
             else ', if its live migration is late' + (', but later' if waits else ''))
         return done if obstacle is None else f'{done}{"; " if is_late else ": "}{obstacle}{change}'
@@ -65,8 +66,7 @@ def format_shutdowns(count: int, waiting: int, possible: int) -> str:
     """
     sentences = []
     if count:
-        sentences.append(f'{plurals.count_with_verb(count, "instance")} shut down, moved cold and '
-                         'started again.')
+        sentences.append(f'{plurals.count_with_verb(count, "instance")} {plan_lines.SHUT_DOWN}.')
     if waiting:
         sentences.append(f'{plurals.count_with_verb(waiting, "instance")} shut down once nothing '
                          f'holds {plurals.choose_form(waiting, "it", "them")}.')

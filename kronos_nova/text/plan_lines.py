@@ -22,7 +22,9 @@ from kronos_nova.text import printable
 NO_EXECUTOR = ('no live executor: none that serves scope {} was seen within three minutes, so no '
                'move begins until kronos-executor runs')
 
-_METHODS = {'offline': 'offline (shut down, moved cold and started again)'}
+#: What happens to an instance that is moved offline, after a verb.
+SHUT_DOWN = 'shut down, moved cold and started again'
+_METHODS = {'offline': f'offline ({SHUT_DOWN})'}
 
 
 def format_policy_change(name: str, measured: float | None, predicted: float | None,

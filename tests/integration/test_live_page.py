@@ -494,7 +494,12 @@ def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, t
         publisher.source._hosts = loads
         publisher.run_cycle()
     assert f'{uuid} is {done}: its live migration was late' in text
-    assert re.search(f'{uuid} moves to . in wave 0, {done}', text), text
+    assert re.search(f'{uuid} moves to . in wave 0, offline', text), text
+    page.find('#certificate button.main').click()
+    page.wait(lambda: page.find('#drain').is_displayed())
+    assert f'1 instance is {done}.' in page.read_text('#drain')
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.find('#drain').is_displayed())
 
 
 def test_approval_names_the_shutdowns_before_it_is_given(page, service):

@@ -19,7 +19,6 @@ import { count, formatSeconds, formatTime, make, openDialog, replaceChildren } f
 const FORECAST = 3, FRESH = 600_000;
 /** Milliseconds between two questions for the list, at least. */
 const LIST = 5_000;
-const SHUT_DOWN = 'shut down, moved cold and started again';
 const HEAD = ['Host', 'Scope', 'Instances left', 'State', 'Forecast'];
 
 export class Drains {
@@ -122,13 +121,13 @@ export class Drains {
       ...answer.obstacles.map((text) => make('li', {}, `Engines: ${text}`)),
       ...answer.moves.map((move) => make('li', {}, make('code', {}, move.instance_id), ' moves to ',
         make('bdi', {}, move.to_host), ` in wave ${move.wave}`,
-        move.method === 'offline' ? `, ${SHUT_DOWN}` : '')),
+        move.method === 'offline' ? ', offline' : '')),
       ...answer.blocked.map((stays) => make('li', {}, make('code', {}, stays.instance_id),
         stays.leaves_later ? ' leaves later: ' : ' stays: ', make('bdi', {}, stays.reason))),
       ...answer.risks.map((risk) => make('li', {}, make('code', {}, risk.instance_id),
         ` may not converge: ${Math.round(100 * risk.probability)} %`)),
       ...answer.shutdowns.map((verdict) => make('li', {}, make('code', {}, verdict.instance_id),
-        describeShutdown(verdict))),
+        ` is ${verdict.text}`)),
       ...Object.entries(answer.missing).map(([name, amount]) => make('li', {},
         `Other hosts lack ${amount} of ${name}`))];
     const start = make('button', { type: 'button', class: 'main' }, 'Start drain…');
@@ -147,7 +146,7 @@ export class Drains {
   openStart(answer) {
     openDialog(this.find('drain'), `Nova disables host ${answer.host}; `
       + `${count(answer.instance_count, 'instance')} must leave the host. ${foretell(answer)}.`
-      + warnOfShutdowns(answer.shutdowns), 'start',
+      + (answer.shutdown_summary === null ? '' : ` ${answer.shutdown_summary}`), 'start',
     ({ reason, approve }) => send('POST', 'drains', {
       body: { host: answer.host, reason: reason.value, approve: approve.checked } }),
     (started) => {
@@ -160,21 +159,6 @@ export class Drains {
     openDialog(this.find('stop-drain'), `Nova enables host ${host}. Tasks of the drain that have not `
       + 'begun are cancelled.', 'stop', () => send('DELETE', 'drains', { query: { host } }), this.changed);
   }
-}
-
-/** Return whether a drain shuts an instance down, as the end of a sentence. */
-function describeShutdown({ late, allowed, waits, obstacle, remedy }) {
-  const when = late ? ' after its late live migration' : ', if its live migration is late';
-  if (allowed || waits) return ` is ${SHUT_DOWN}${late ? ': its live migration was late' : when}`;
-  return ` is not shut down${when}: ${obstacle}${remedy === null ? '' : `; remedy: ${remedy}`}`;
-}
-
-/** Return how many instances a drain shuts down, as sentences that follow a blank each. */
-function warnOfShutdowns(shutdowns) {
-  const now = shutdowns.filter((verdict) => verdict.allowed && verdict.late).length;
-  const later = shutdowns.filter((verdict) => verdict.allowed && !verdict.late).length;
-  return (now ? ` ${count(now, 'instance')} will be ${SHUT_DOWN}.` : '')
-    + (later ? ` ${count(later, 'instance')} will be ${SHUT_DOWN} if a live migration is late.` : '');
 }
 
 /** Return a forecast with the time at which it was made. */

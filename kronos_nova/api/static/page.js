@@ -257,8 +257,7 @@ async function showPlan(planId) {
 
 function openApproval(planId, moves, shutdowns) {
   openDialog(find('approve'), `${count(moves, 'move')} of plan ${planId} may begin then.`
-    + (shutdowns ? ` ${count(shutdowns, 'instance')} will be shut down, moved cold and started again.` : ''),
-  'approve',
+    + (shutdowns ? ` ${shutdowns}` : ''), 'approve',
     ({ reason }) => send('POST', `plans/${planId}/approve`, {
       body: reason.value.trim() ? { reason: reason.value.trim() } : {} }),
     (answer) => {
@@ -294,10 +293,12 @@ find('check-form').addEventListener('submit', (event) => {
   drains.check(event.target.elements.host.value.trim());
 });
 find('overview').addEventListener('click', (event) => {
-  const { showPlan: plan, approvePlan, moves, shutdowns, showScope: place } = event.target.closest('button')?.dataset ?? {};
+  const button = event.target.closest('button');
+  const { showPlan: plan, approvePlan, moves, showScope: place } = button?.dataset ?? {};
   if (plan) showPlan(plan);
-  else if (approvePlan) openApproval(approvePlan, Number(moves), Number(shutdowns));
-  else if (place) {
+  else if (approvePlan) {
+    openApproval(approvePlan, Number(moves), button.closest('li').querySelector('.shutdowns')?.textContent);
+  } else if (place) {
     location.hash = `scope=${encodeURIComponent(state.scopes[place])}`;
     find('scope-section').scrollIntoView();
   }

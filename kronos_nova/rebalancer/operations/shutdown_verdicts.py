@@ -26,6 +26,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.text import drain_lines
 
 NOT_PLANNED = 'no move of the drain is planned now'
 #: Rejections of an instance alone that end, or that a verdict names itself.
@@ -47,6 +48,10 @@ class ShutdownVerdict:
     obstacle: str | None = None
     remedy: str | None = None
     waits: bool = False
+
+    @property
+    def text(self) -> str:
+        return drain_lines.describe_shutdown(self.is_late, self.obstacle, self.remedy, self.waits)
 
     @property
     def is_next(self) -> bool:

@@ -45,7 +45,7 @@ def build_environment() -> jinja2.Environment:
         'moment': words.format_moment,
         'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.format_number, 'offset': words.format_offset,
-        'span': words.format_span,
+        'shut_down': plan_lines.SHUT_DOWN, 'span': words.format_span,
         'stamp': words.format_timestamp}
     environment.globals.update(helpers)
     return environment

@@ -151,13 +151,17 @@ def test_check_and_verdict_name_the_shutdown_of_a_late_instance(client, store, p
     verdict = verdicts[A1]
     assert (verdict['late'], verdict['allowed'], verdict['waits']) == (True, allowed, False)
     assert (verdict['obstacle'] is None) == (verdict['remedy'] is None) == allowed
+    assert ('shut down, moved cold and started again' in verdict['text']) == allowed
+    summary = check['shutdown_summary'] or ''
+    assert ('1 instance is shut down, moved' in summary) == allowed
     methods = {move['instance_id']: move['method'] for move in check['moves']}
     assert methods == {published.TWINS[0]: 'live', **({A1: 'offline'} if allowed else {})}
     path = f'/v1/instances/{A1}/why-not?host=b'
     answer = client.send('GET', f'{path}&phase=evacuate')[1]['shutdown']
     if allowed:  # It cools down for a while.
-        assert answer == {**verdict, 'allowed': False, 'waits': True,
+        assert answer == {**verdict, 'allowed': False, 'waits': True, 'text': answer['text'],
                           'obstacle': 'this move is refused by cooling'}
+        assert 'but later' in answer['text']
     else:
         assert answer == verdict
     assert client.send('GET', path)[1]['shutdown'] is None
