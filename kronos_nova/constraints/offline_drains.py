@@ -118,7 +118,7 @@ def _find_notice_obstacle(view: views.CloudView, move: model.Move, instance: mod
     if contracts.lacks_shutdown_notice(view, instance):
         has_one = contracts.has_notice(view, instance.uuid)
         return ShutdownObstacle(
-            'its owner has had notice of the move, and none of the shutdown' if has_one
+            'the notice to its owner does not name the shutdown' if has_one
             else 'its owner asks for notice, and has had none',
             f'an engine gives {"a further one" if has_one else "one"}, at the latest once the live '
             'migration was late; or its owner releases it (kronos:release)',

@@ -151,8 +151,8 @@ def test_obstacle_of_a_cap_for_tenants_says_that_the_cap_does_not_count(source, 
 
 @pytest.mark.parametrize('noticed, named, detail, remedy, lacks', [
     (None, False, 'has had none', 'kronos:release', True),
-    (300.0, False, 'has had notice of the move, and none of the shutdown', 'a further', True),
-    (30.0, False, 'has had notice of the move, and none of the shutdown', 'a further', True),
+    (300.0, False, 'does not name the shutdown', 'a further', True),
+    (30.0, False, 'does not name the shutdown', 'a further', True),
     (30.0, True, 'from 2026-11-01T12:00:30+00:00 on', 'the time of the notice comes', False)])
 def test_each_state_of_a_notice_has_its_text(noticed, named, detail, remedy, lacks):
     view = view_of(ALLOW, (model.Contract(FLAVOR, notify=model.NoticePeriod(60)),))

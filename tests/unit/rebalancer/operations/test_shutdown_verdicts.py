@@ -108,7 +108,7 @@ def test_late_instance_without_its_quarantine_moves_live_until_it_has_a_notice(c
     answer, texts = check_drain(conf, dataclasses.replace(request, history=dataclasses.replace(
         request.history, quarantined={}, notices={'i0': notice})))
     assert answer.check.methods == {'i0': model.MoveMethod.LIVE} and count(answer) == (0, 0, 1)
-    assert texts['i0'].startswith(f'{DONE}, if its live migration is late, but later: its owner')
+    assert texts['i0'].startswith(f'{DONE}, if its live migration is late, but later: the notice')
 
 
 MEASURED = test_drain.measured([(1000, 0, 10.0)] * 8)

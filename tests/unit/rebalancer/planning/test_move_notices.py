@@ -142,7 +142,7 @@ def test_notice_names_the_shutdown_for_the_time_at_which_the_instance_may_move(w
     assert offline_drains.is_admitted(view, move), 'then it is shut down'
 
 
-def test_notice_is_none_where_the_hours_never_open():
+def test_hours_that_never_open_bring_no_notice():
     request = make_request()
     instance = dataclasses.replace(request.cluster.instances['i0'], contracts=(model.Contract(
         FLAVOR, notify=model.NoticePeriod(60), hours=movement_hours.parse_hours('* * 31 2 *')),))
