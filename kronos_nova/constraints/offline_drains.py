@@ -131,12 +131,23 @@ def _find_notice_obstacle(view: views.CloudView, move: model.Move, instance: mod
 
 def _describe_limit(view: views.CloudView, move: model.Move,
                     limit: contracts.Limit) -> ShutdownObstacle:
-    beyond = limit.stated is not None and limit.stated.source.is_tenants and all(
-        (other.rejection, other.stated) != (limit.rejection, limit.stated)
-        for other in contracts.list_shutdown_limits(view, move))
+    cap = _find_cap(view, move, limit)
     return ShutdownObstacle(limit.description + (
-        ', which counts in full here, beyond [contracts] strongest_for_tenants and ignore_after'
-        if beyond else ''), _find_remedy(limit))
+        '' if cap is None else f', which counts in full here, beyond [contracts] {cap}'),
+        _find_remedy(limit))
+
+
+def _find_cap(view: views.CloudView, move: model.Move, limit: contracts.Limit) -> str | None:
+    """Return the option of [contracts] that lifts the limit for other moves; None: no option does."""
+    if limit.stated is None or not limit.stated.source.is_tenants:
+        return None
+    options = view.options.contracts
+    for cap, counted in ((None, options), (
+            'ignore_after', dataclasses.replace(options, ignore_after=None))):
+        if any((other.rejection, other.stated) == (limit.rejection, limit.stated)
+               for other in contracts.list_shutdown_limits(view, move, counted)):
+            return cap
+    return 'strongest_for_tenants'
 
 
 def _find_remedy(limit: contracts.Limit) -> str:
