@@ -138,7 +138,7 @@ def _describe_limit(view: views.CloudView, move: model.Move,
 
 
 def _find_cap(view: views.CloudView, move: model.Move, limit: contracts.Limit) -> str | None:
-    """Return the option of [contracts] that lifts the limit for other moves; None: no option does."""
+    """Return the option of [contracts] that lifts the limit for other moves; None: it stays."""
     if limit.stated is None or not limit.stated.source.is_tenants:
         return None
     options = view.options.contracts

@@ -99,8 +99,7 @@ def judge_shutdowns(request: planner.PlanningInput, host: str, check: drains.Dra
     :param risky: instances that may not converge; None: no risk is known, and each one may not.
     """
     late = {uuid for uuid, source in request.history.late_drains.items() if source == host}
-    leaving = set() if request.options.drain_offline == model.OfflineDrains.NEVER else (
-        list_live_leaving(request.cluster, host, check))
+    leaving = list_live_leaving(request.cluster, host, check)
     concerned = [uuid for uuid in sorted(late.union(
         leaving if risky is None else leaving.intersection(risky)))
         if (instance := request.cluster.instances.get(uuid)) is not None and instance.host == host]

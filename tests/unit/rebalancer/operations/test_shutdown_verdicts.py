@@ -106,7 +106,7 @@ def test_late_instance_without_its_quarantine_moves_live_until_it_has_a_notice(c
     request = make_request(1000, late=['i0'], instances={'i0': {
         'contracts': (model.Contract(FLAVOR, notify=model.NoticePeriod(60)),)}})
     answer, texts = check_drain(conf, dataclasses.replace(request, history=dataclasses.replace(
-        request.history, quarantined={}, notices={'i0': notice})))
+        request.history, quarantined={}, cooling={'i0': 60.0}, notices={'i0': notice})))
     assert answer.check.methods == {'i0': model.MoveMethod.LIVE} and count(answer) == (0, 0, 1)
     assert texts['i0'].startswith(f'{DONE}, if its live migration is late, but later: the notice')
 
@@ -134,14 +134,15 @@ def test_check_names_instances_that_risk_it_now_or_once_they_leave(conf, option,
 
 @pytest.mark.parametrize('option, rows', [(ALLOW, ['i0', 'i1']), (model.OfflineDrains.NEVER, [])])
 def test_check_names_each_instance_that_leaves_live_while_no_risk_is_known(conf, option, rows):
-    """No migration was measured. i2 is stopped and moves cold, i3 stays."""
-    request = make_request(1000, 1000, 1000, 1000, option=option, instances={
+    """No migration was measured. i2 is stopped and moves cold, i3 stays, i4 writes nothing."""
+    request = make_request(1000, 1000, 1000, 1000, 1000, option=option, instances={
         'i1': {'task_state': 'image_uploading'}, 'i2': {'status': 'SHUTOFF'},
-        'i3': {'locked': True}})
+        'i3': {'locked': True}, 'i4': {'status': 'PAUSED'}})
     request = dataclasses.replace(request, options=dataclasses.replace(
         request.options, cold_migrate_stopped=True))
     answer, texts = check_drain(conf, request)
     assert list(texts) == rows and answer.seconds is None
+    assert {move.instance_uuid for move in answer.check.plan.moves} == {'i0', 'i2', 'i4'}
     assert count(answer) == (0, 0, len(rows))
 
 

@@ -226,19 +226,32 @@ def test_a_drain_that_shuts_no_instance_down_has_no_row_about_it(request_):
     assert asked(request_, phase=model.Phase.EVACUATE).shutdown is None
 
 
-def test_a_late_instance_that_another_rule_keeps_is_not_shut_down(request_):
+NOTIFY = {'contracts': (model.Contract(
+    model.ContractSource.FLAVOR, notify=model.NoticePeriod(60)),)}
+
+
+@pytest.mark.parametrize('changes, verdict, text', [
+    ({'locked': True}, 'refused', 'not shut down after its late live migration: this move is '
+                                  'refused by locked'),
+    ({}, 'later', 'its live migration was late; this move is refused by cooling'),
+    ({**NOTIFY, 'task_state': 'image_uploading'}, 'later',
+     'its live migration was late; its owner asks for notice')])
+def test_a_late_instance_that_another_rule_keeps_is_not_shut_down_now(
+        request_, changes, verdict, text):
+    """It cools down, and is busy; a lock stays."""
     loaded = next(u for u, i in request_.cluster.instances.items() if i.host == 'a')
-    locked = dataclasses.replace(request_.cluster.instances[loaded], locked=True)
+    changed = dataclasses.replace(request_.cluster.instances[loaded], **changes)
     request = dataclasses.replace(
         request_, options=dataclasses.replace(request_.options,
                                               drain_offline=model.OfflineDrains.ALLOW),
-        history=model.MoveHistory(late_drains={loaded: 'a'}, quarantined={loaded: 3600.0}),
+        history=model.MoveHistory(late_drains={loaded: 'a'}, quarantined={loaded: 3600.0},
+                                  cooling={loaded: 60.0}),
         cluster=dataclasses.replace(
-            request_.cluster, instances={**request_.cluster.instances, loaded: locked}))
+            request_.cluster, instances={**request_.cluster.instances, loaded: changed}))
     (row,) = [row for row in explain._render_answer_rows(asked(
         request, phase=model.Phase.EVACUATE)) if row[0] == 'shutdown']
-    assert row[1:] == ('refused', 'not shut down after its late live migration: this move is '
-                                  'refused by locked')
+    assert row[1] == verdict and text in row[2], row
+    assert ('cooling' in row[2]) == ('cooling' in text)
 
 
 @pytest.mark.parametrize('late', [True, False])
