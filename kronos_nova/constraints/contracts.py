@@ -69,21 +69,24 @@ def contract(view: views.CloudView, move: model.Move) -> model.Rejection | None:
                 None)
 
 
-def list_forbidding_limits(view: views.CloudView, move: model.Move) -> Iterator[Limit]:
-    """Yield the limits that forbid the move while they hold."""
-    return (limit for limit in list_limits(view, move) if _is_forbidden(limit.grade, move.phase))
+def list_forbidding_limits(view: views.CloudView, move: model.Move,
+                           options: model.ContractOptions | None = None) -> Iterator[Limit]:
+    """Yield the limits that forbid the move while they hold; ``options`` as in list_limits."""
+    return (limit for limit in list_limits(view, move, options)
+            if _is_forbidden(limit.grade, move.phase))
 
 
-def find_movable_from(view: views.CloudView, move: model.Move,
-                      since: float | None = None) -> float | None:
+def find_movable_from(view: views.CloudView, move: model.Move, since: float | None = None,
+                      options: model.ContractOptions | None = None) -> float | None:
     """Return when contracts allow the move (epoch seconds), if all stays as it is.
 
     Where notice has not been given, the time counts from now. None: a contract forbids the move at
     all times of the next year.
 
     :param since: the earliest time, as another rule holds the move until then; None: now.
+    :param options: None: those of the view.
     """
-    limits = list(list_forbidding_limits(view, move))
+    limits = list(list_forbidding_limits(view, move, options))
     if any(limit.holds and limit.rejection.rule not in PASSING for limit in limits):
         return None
     if since is None and not any(limit.holds for limit in limits):

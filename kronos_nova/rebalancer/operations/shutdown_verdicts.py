@@ -63,13 +63,28 @@ def judge_shutdown(view: views.CloudView, move: model.Move) -> ShutdownVerdict:
     """Judge the shutdown of an instance by a drain; other rules are left out.
 
     An instance that was late, and whose quarantine is over, moves live while an obstacle holds its
-    shutdown.
+    shutdown alone.
     """
     obstacle = offline_drains.find_obstacle(view, move, suppose_late=True)
     is_late = offline_drains.is_late(view, move) and (
-        obstacle is None or offline_drains.is_quarantined(view, move.instance_uuid))
+        obstacle is None or offline_drains.is_quarantined(view, move.instance_uuid)
+        or _holds_live_move(view, move, obstacle))
     return ShutdownVerdict(move.instance_uuid, is_late) if obstacle is None else ShutdownVerdict(
         move.instance_uuid, is_late, obstacle.detail, obstacle.remedy, obstacle.passes)
+
+
+def _holds_live_move(view: views.CloudView, move: model.Move,
+                     obstacle: offline_drains.ShutdownObstacle) -> bool:
+    """Return whether contracts hold a live migration for as long as the obstacle the shutdown.
+
+    A notice that does not name the shutdown holds that alone; one that is to be given will name it.
+    """
+    if not obstacle.passes or (obstacle.lacks_notice
+                               and contracts.has_notice(view, move.instance_uuid)):
+        return False
+    live = contracts.find_movable_from(view, move)
+    return live is not None and live == contracts.find_movable_from(
+        view, move, options=contracts.count_in_full(view.options.contracts))
 
 
 def judge_refused_shutdown(view: views.CloudView, move: model.Move,

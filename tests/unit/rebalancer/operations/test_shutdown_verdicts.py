@@ -18,15 +18,17 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.cli import drain as cli_drain
+from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
+from kronos_nova.rebalancer.planning import move_notices
 from tests.unit.cli import test_drain
 from tests.unit.rebalancer.operations import test_drains
 
 conf = test_drain.conf
-FLAVOR = model.ContractSource.FLAVOR
+FLAVOR, METADATA = model.ContractSource.FLAVOR, model.ContractSource.METADATA
 ALLOW = model.OfflineDrains.ALLOW
 DONE = 'shut down, moved cold and started again'
 
@@ -111,6 +113,78 @@ def test_late_instance_without_its_quarantine_moves_live_until_it_has_a_notice(c
     assert texts['i0'].startswith(f'{DONE}, if its live migration is late, but later: the notice')
 
 
+#: 08:00 UTC.
+NOW = 1_800_000_000.0
+AT_EIGHT, AT_NINE = (movement_hours.parse_hours(f'* {hour} * * *') for hour in (8, 9))
+NOTIFY = model.NoticePeriod(3600)
+NAMED = model.MoveNotice('i0', 'p', 'a', model.NoticeReason.DRAIN, NOW - 1800, NOW + 1800,
+                         NOW + 9000, may_shut_down=True)
+
+
+def set_time(request, now, **history):
+    return dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, taken_at=now), now=now,
+        history=dataclasses.replace(request.history, **history))
+
+
+def make_held_request(source, stated, *, quarantined=False, more=(), **history):
+    """Return a request with one late instance and its contract, at eight o'clock."""
+    request = make_request(1000, late=['i0'], instances={'i0': {
+        'contracts': (model.Contract(source, **stated), *more)}})
+    return set_time(request, NOW, **history, **({} if quarantined else {'quarantined': {}}))
+
+
+@pytest.mark.parametrize('stated, history, end', [
+    ({'hours': AT_NINE}, {}, 3600.0), ({'notify': NOTIFY}, {'notices': {'i0': NAMED}}, 1800.0),
+    ({'max_moves': model.MoveQuota(1, 7200)}, {'move_times': {'i0': (NOW - 600,)}}, 6600.0)])
+def test_shutdown_is_certain_where_its_obstacle_holds_the_live_migration_as_well(
+        conf, stated, history, end):
+    """The quarantine is over. A cap for tenants lets the instance move live before."""
+    request = make_held_request(FLAVOR, stated, **history)
+    answer, texts = check_drain(conf, request)
+    assert not answer.check.plan.moves and count(answer) == (0, 1, 0)
+    assert texts['i0'].startswith(f'{DONE}, but later: its live migration was late; '), texts
+    assert answer.shutdowns[0].is_late and answer.check.blocked[0].movable_from == NOW + end
+    answer, _texts = check_drain(conf, set_time(request, NOW + end))
+    assert answer.check.methods == {'i0': model.MoveMethod.OFFLINE} and count(answer) == (1, 0, 0)
+    answer, texts = check_drain(conf, make_held_request(METADATA, stated, **history))
+    assert answer.check.methods == {'i0': model.MoveMethod.LIVE} and count(answer) == (0, 0, 1)
+    assert texts['i0'].startswith(f'{DONE}, if its live migration is late, but later: '), texts
+
+
+@pytest.mark.parametrize('notice, counts', [
+    (None, (0, 1, 0)), (dataclasses.replace(NAMED, may_shut_down=False), (0, 0, 1))])
+def test_notice_that_is_still_to_be_given_names_the_shutdown_and_an_unnamed_one_does_not(
+        conf, notice, counts):
+    """Without its quarantine the instance gets a notice where it has none, and moves at its time.
+    """
+    request = make_held_request(FLAVOR, {'notify': NOTIFY}, **(
+        {} if notice is None else {'notices': {'i0': notice}}))
+    answer, _texts = check_drain(conf, request)
+    assert not answer.check.plan.moves and count(answer) == counts
+    drained = dataclasses.replace(
+        request, options=dataclasses.replace(request.options, evacuate_disabled_hosts=True,
+                                             max_drain_fraction=1.0),
+        cluster=dataclasses.replace(request.cluster, services={
+            **request.cluster.services, 'a': model.Service('a', status='disabled')}))
+    given = move_notices.make_notices(
+        drained, move_notices.list_drain_notices(drained), NOW, 7200.0)
+    answer, _texts = check_drain(conf, set_time(
+        drained, NOW + 3600, notices={'i0': given[0] if given else notice}))
+    assert (answer.check.methods == {'i0': model.MoveMethod.OFFLINE}) == (notice is None)
+    assert count(answer) == ((1, 0, 0) if notice is None else (0, 0, 1))
+
+
+def test_shutdown_that_waits_longer_than_the_live_migration_comes_after_it(conf):
+    """The notice of the flavor has been given; the owner's own one, for longer, is capped."""
+    later = model.Contract(METADATA, notify=model.NoticePeriod(86400))
+    request = make_held_request(FLAVOR, {'notify': NOTIFY}, more=(later,), notices={'i0': NAMED})
+    answer, texts = check_drain(conf, request)
+    assert not answer.check.plan.moves and count(answer) == (0, 0, 1), texts
+    answer, _texts = check_drain(conf, set_time(request, NOW + 1800))
+    assert answer.check.methods == {'i0': model.MoveMethod.LIVE}
+
+
 MEASURED = test_drain.measured([(1000, 0, 10.0)] * 8)
 
 
@@ -151,8 +225,7 @@ def test_check_names_each_instance_that_leaves_live_while_no_risk_is_known(conf,
     ('allow', model.Disruption.LIVE, 'its contract says')])
 def test_verdicts_on_shutdowns_are_those_of_late_and_of_risky_instances(
         conf, option, contract, obstacle):
-    stated = () if contract is None else (
-        model.Contract(model.ContractSource.METADATA, disruption=contract),)
+    stated = () if contract is None else (model.Contract(METADATA, disruption=contract),)
     request = add_dirty_rates(make_request(
         1000, 1000, 1000, option=model.OfflineDrains(option), late=['i0', 'gone'], history=MEASURED,
         instances=dict.fromkeys(('i0', 'i1', 'i2'), {'contracts': stated})), 'i1')
