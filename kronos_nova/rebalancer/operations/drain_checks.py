@@ -173,9 +173,15 @@ def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput
 
 
 def _add_shutdowns(answer: DrainAnswer, request: planner.PlanningInput, host: str) -> DrainAnswer:
-    """Add the verdicts on shutdowns; without a measured migration each risk counts."""
-    return dataclasses.replace(answer, shutdowns=shutdown_verdicts.judge_shutdowns(
-        request, host, answer.check, None if answer.seconds is None else answer.risky))
+    """Add the verdicts on shutdowns; without a measured migration each risk counts.
+
+    An instance that is shut down later has no risk of a live migration.
+    """
+    verdicts = shutdown_verdicts.judge_shutdowns(
+        request, host, answer.check, None if answer.seconds is None else answer.risky)
+    next_ = {verdict.instance_uuid for verdict in verdicts if verdict.is_next}
+    return dataclasses.replace(answer, shutdowns=verdicts, risky={
+        uuid: risk for uuid, risk in answer.risky.items() if uuid not in next_})
 
 
 def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,

@@ -25,6 +25,8 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import offline_drains
+from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
 from kronos_nova.rebalancer.operations import what_if
@@ -41,12 +43,14 @@ NO_ROOM = 'no-room'
 CEILING = 'ceiling'
 #: Rule that refuses an instance that is migrating already.
 IN_FLIGHT = 'in-flight'
+#: Rule that refuses an instance whose last migration failed.
+QUARANTINED = 'quarantined'
 #: Seconds for which a drain may wait for contracts; a longer wait is an obstacle.
 LONGEST_WAIT = 7 * 86400.0
 #: Rules whose reasons end without any action.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
-#: Rules whose reasons end by themselves, also those of contracts.
-_ENDING = WAITING | contracts.PASSING
+#: Rules that do not count where an instance is placed for later.
+_ENDING = WAITING | contracts.PASSING | {QUARANTINED}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,7 +242,7 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
     An instance that only waits for reasons that end is placed where the other rules allow it, one
-    instance after the other.
+    instance after the other. So is one that is quarantined until it can be shut down.
     """
     simulation = _build_simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
@@ -246,9 +250,8 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
     blocked, missing = [], Counter[str]()
     for n in sorted(map(int, simulation.list_on_host(host))):
         probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
-        own = [rejection for rejection in constraints.list_rejections(
-            simulation.view, probe, constraints.ALONE)
-            if rejection.rule not in contracts.CONTRACT_RULE.codes]
+        shutdown = _find_waiting_shutdown(simulation.view, probe)
+        own = _list_own_reasons(simulation.view, probe, shutdown)
         # All contracts are named: their owners may be others than who locked the instance.
         stated = [limit.rejection for limit in contracts.list_forbidding_limits(
             simulation.view, probe) if limit.holds]
@@ -261,10 +264,37 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
         elif any(rejection.rule == IN_FLIGHT for rejection in own):
             instance = BlockedInstance(probe.instance_uuid, own[0].detail, later=True)
         else:
-            instance, short = _place_or_explain(simulation, probe, own, stated)
+            waits = [rejection.detail for rejection in own]
+            if shutdown is not None and not stated:
+                waits.append(f'its shutdown waits: {shutdown.detail}')
+            instance, short = _place_or_explain(simulation, probe, waits, stated)
         blocked.append(_add_contracts(instance, stated, movable_from))
         missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
+
+
+def _find_waiting_shutdown(view: views.CloudView,
+                           probe: model.Move) -> offline_drains.ShutdownObstacle | None:
+    """Return why a quarantined instance is shut down later; None: its quarantine keeps it."""
+    if not offline_drains.is_quarantined(view, probe.instance_uuid):
+        return None
+    obstacle = offline_drains.find_obstacle(view, probe)
+    return obstacle if obstacle is not None and obstacle.passes else None
+
+
+def _list_own_reasons(view: views.CloudView, probe: model.Move,
+                      shutdown: offline_drains.ShutdownObstacle | None) -> list[model.Rejection]:
+    """List the rejections of the instance alone, without contracts.
+
+    :param shutdown: why its shutdown waits; a quarantine does not keep the instance then.
+    """
+    own = [rejection for rejection in constraints.list_rejections(view, probe, constraints.ALONE)
+           if rejection.rule not in contracts.CONTRACT_RULE.codes]
+    if shutdown is None:
+        return own
+    other = view.judge_history(probe.instance_uuid, is_late_drain=True)
+    return [*(rejection for rejection in own if rejection.rule != QUARANTINED),
+            *([] if other is None else [other])]
 
 
 def _add_contracts(blocked: BlockedInstance, stated: Sequence[model.Rejection],
@@ -281,11 +311,13 @@ def _add_contracts(blocked: BlockedInstance, stated: Sequence[model.Rejection],
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-                      own: Sequence[model.Rejection],
+                      waits: Sequence[str],
                       stated: Sequence[model.Rejection]) -> tuple[BlockedInstance, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
-    :param own: reasons of the instance alone that end, ``stated`` those of contracts.
+    A quarantine does not count: an instance that it keeps is not placed.
+
+    :param waits: reasons of the instance alone that end, ``stated`` those of contracts.
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.
     """
     uuid = probe.instance_uuid
@@ -299,9 +331,9 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
                       if rejection.rule not in _ENDING]
         if not rejections:
             simulation.apply_move(move)
-            waits = own[0].detail if own else (
+            reason = waits[0] if waits else (
                 '' if stated else f'instance {uuid} waits for others to land')
-            return BlockedInstance(uuid, waits, later=True), {}
+            return BlockedInstance(uuid, reason, later=True), {}
         reasons[rejections[0].rule] += 1
         rules = {rejection.rule for rejection in rejections}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:

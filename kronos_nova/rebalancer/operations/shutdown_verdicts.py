@@ -97,7 +97,8 @@ def judge_refused_shutdown(view: views.CloudView, move: model.Move,
     verdict = judge_shutdown(view, move)
     if not _is_worth_naming(view, verdict):
         return None
-    others = [rule for rule in refused if rule != 'quarantined' and rule not in contracts.PASSING]
+    others = [rule for rule in refused
+              if rule != drains.QUARANTINED and rule not in contracts.PASSING]
     lasting = [rule for rule in others if rule not in _NOT_KEEPING]
     if not verdict.is_next or not (lasting or others and not verdict.waits):
         return verdict
@@ -153,10 +154,12 @@ def _judge_planned(view: views.CloudView, probe: model.Move, check: drains.Drain
     if kept is not None:
         return ShutdownVerdict(uuid, True, f'{kept.rule}: {kept.detail}',
                                constraints.CODES[kept.rule].remedy)
+    if blocked is not None and not blocked.later:
+        return ShutdownVerdict(uuid, True, blocked.reason)
     if verdict.waits:
         return verdict
     return ShutdownVerdict(uuid, True, NOT_PLANNED if blocked is None else blocked.reason,
-                           waits=blocked is None or blocked.later)
+                           waits=True)
 
 
 def count_shutdowns(verdicts: Iterable[ShutdownVerdict]) -> tuple[int, int, int]:

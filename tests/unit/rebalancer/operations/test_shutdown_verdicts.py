@@ -185,6 +185,54 @@ def test_shutdown_that_waits_longer_than_the_live_migration_comes_after_it(conf)
     assert answer.check.methods == {'i0': model.MoveMethod.LIVE}
 
 
+HELD = [(FLAVOR, {'hours': AT_NINE}, {}), (METADATA, {'hours': AT_NINE}, {}),
+        (FLAVOR, {'notify': NOTIFY}, {}), (METADATA, {'notify': NOTIFY}, {}),
+        (FLAVOR, {'notify': NOTIFY}, {'notices': {'i0': NAMED}})]
+
+
+@pytest.mark.parametrize('source, stated, history', HELD)
+def test_quarantined_instance_whose_shutdown_waits_leaves_later(conf, source, stated, history):
+    """Its quarantine does not keep it: the drain can begin, and both rows say the same."""
+    answer, texts = check_drain(conf, make_held_request(
+        source, stated, quarantined=True, **history))
+    (blocked,) = answer.check.blocked
+    assert blocked.later and not blocked.reason.startswith('quarantined'), blocked
+    assert ('its shutdown waits: ' in blocked.reason) == (blocked.movable_from is None), blocked
+    assert texts['i0'].startswith(f'{DONE}, but later: ') and count(answer) == (0, 1, 0)
+    drain_starts._refuse_without_force('a', dataclasses.replace(
+        answer, check=dataclasses.replace(answer.check, obstacles=())), model.Service('a'),
+        model.PlanningOptions())
+
+
+@pytest.mark.parametrize('changes', [
+    {'size': 9000}, {'locked': True}, {'refused': True}])
+@pytest.mark.parametrize('source, stated, history', HELD)
+def test_quarantined_instance_that_cannot_leave_is_not_shut_down_later(
+        conf, source, stated, history, changes):
+    """No host has room, it is locked, or Placement confirms no host."""
+    request = make_held_request(source, stated, quarantined=True, **history)
+    size = changes.get('size', 1000)
+    instance = dataclasses.replace(
+        request.cluster.instances['i0'], memory_mb=size, claims={'MEMORY_MB': size},
+        locked=changes.get('locked', False))
+    request = dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, instances={'i0': instance}),
+        history=dataclasses.replace(request.history, refused_everywhere=frozenset(
+            {'i0'} if 'refused' in changes else ())))
+    answer, texts = check_drain(conf, request)
+    (blocked,) = answer.check.blocked
+    assert not blocked.later and count(answer) == (0, 0, 0), blocked
+    assert texts['i0'].startswith('not shut down after its late live migration: '), texts
+    assert bool(answer.check.missing) == ('size' in changes)
+
+
+def test_quarantine_keeps_an_instance_whose_shutdown_is_forbidden(conf):
+    for more in ({'option': model.OfflineDrains.NEVER}, {'instances': {'i0': {
+            'contracts': (model.Contract(FLAVOR, disruption=model.Disruption.LIVE),)}}}):
+        (blocked,) = check_drain(conf, make_request(1000, late=['i0'], **more))[0].check.blocked
+        assert not blocked.later and blocked.reason.startswith('quarantined: ')
+
+
 MEASURED = test_drain.measured([(1000, 0, 10.0)] * 8)
 
 
@@ -237,6 +285,14 @@ def test_verdicts_on_shutdowns_are_those_of_late_and_of_risky_instances(
     assert all(text.startswith('shut down' if obstacle is None else 'not shut down')
                for text in texts.values())
     assert 'if its live migration is late' in texts['i1'] and 'if' not in texts['i0'].split(':')[0]
+
+
+def test_instance_that_is_shut_down_later_has_no_risk_of_a_live_migration(conf):
+    request = add_dirty_rates(make_request(
+        1000, 1000, late=['i0'], history=MEASURED, instances={'i0': {'contracts': (
+            model.Contract(FLAVOR, notify=NOTIFY),)}}), 'i0', 'i1')
+    answer, _texts = check_drain(conf, request)
+    assert list(answer.risky) == ['i1'] and count(answer) == (0, 1, 1)
 
 
 def test_option_that_allows_none_is_named_for_late_instances_alone(conf):
