@@ -103,7 +103,9 @@ def _find_contract_obstacle(view: views.CloudView, move: model.Move,
                    None)
     if lasting is not None:
         return _describe_limit(view, move, lasting)
-    if contracts.find_opening(view, limits, view.taken_at) is None:
+    # Hours that are open now count as well: they may close before the others open.
+    if not view.is_returning(instance.uuid) and contracts.find_opening(
+            view, contracts.list_limits(view, move, full), view.taken_at) is None:
         return ShutdownObstacle('the hours that its contracts state are not open together within '
                                 'a year', 'one of its contracts states other hours (kronos:hours)')
     notice = _find_notice_obstacle(view, move, instance, full)

@@ -138,6 +138,23 @@ def test_each_obstacle_names_its_remedy(option, stated, more, detail, remedy):
     assert offline_drains.may_shut_down(view_of(option, stated, **more), move) == passes
 
 
+@pytest.mark.parametrize('returning', [True, False])
+@pytest.mark.parametrize('also', [{}, {'notify': model.NoticePeriod(60)}])
+def test_hours_that_never_open_together_forbid_a_shutdown_while_some_are_open(also, returning):
+    """The way back of a swap is bound to no hours."""
+    one, two = (model.Contract(source, hours=movement_hours.parse_hours(f'* {hour} * * *'), **also)
+                for source, hour in ((FLAVOR, 12), (METADATA, 0)))
+    assert is_admitted(ALLOW, dataclasses.replace(one, notify=None)), 'it is noon'
+    view = view_of(ALLOW, (one, two))
+    view.returning = frozenset({UUID} if returning else ())
+    move = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
+    found = offline_drains.find_obstacle(view, move)
+    assert offline_drains.may_shut_down(view, move) == returning == (found is None)
+    assert found is None or 'within a year' in found.detail and not found.passes
+    assert obstacle(ALLOW, one, dataclasses.replace(two, hours=one.hours, **also)) == obstacle(
+        ALLOW, one), 'hours that are open at once do not count'
+
+
 @pytest.mark.parametrize('source, caps, beyond', [
     (METADATA, {}, 'strongest_for_tenants'), (FLAVOR, {}, None),
     (METADATA, {'strongest_for_tenants': DISRUPTION.NEVER}, None),
