@@ -126,7 +126,7 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
     request = dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, taken_at=max(now, request.cluster.taken_at)))
     views = {False: _build_view(request), True: _build_shutdown_view(request)}
-    made = []
+    made = list[model.MoveNotice]()
     for notice in wanted:
         view = views[notice.is_shutdown]
         move = _make_probe(view, notice.instance_uuid, notice.phase)
@@ -139,7 +139,9 @@ def make_notices(request: planner.PlanningInput, wanted: Iterable[WantedNotice],
                 move.from_host, notice.reason, view.taken_at, movable_from,
                 movable_from + valid_for,
                 may_shut_down=offline_drains.may_shut_down(view, move)))
-    return tuple(made[:MOST_NOTICES])
+        if len(made) == MOST_NOTICES:
+            break
+    return tuple(made)
 
 
 def list_extended_notices(request: planner.PlanningInput,

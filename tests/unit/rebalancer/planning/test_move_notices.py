@@ -150,6 +150,19 @@ def test_hours_that_never_open_bring_no_notice():
         request.cluster, instances={'i0': instance})))
 
 
+def test_notices_end_with_the_most_of_a_cycle_and_judge_no_further_instance():
+    request = make_request(late=False)
+    here = request.cluster.instances['i0']
+    names = [f'i{n}' for n in range(move_notices.MOST_NOTICES + 20)]
+    request = dataclasses.replace(request, cluster=dataclasses.replace(request.cluster, instances={
+        uuid: dataclasses.replace(here, uuid=uuid) for uuid in names}))
+    wanted = move_notices.list_drain_notices(request)
+    rest = iter(wanted)
+    made = move_notices.make_notices(request, rest, request.now, VALID_FOR)
+    assert [notice.instance_uuid for notice in made] == sorted(names)[:move_notices.MOST_NOTICES]
+    assert len(list(rest)) == 20
+
+
 def test_drain_gives_notice_to_instances_on_drained_hosts_alone():
     """Also where another one was late, off a host that is in service again."""
     request = make_request(notice=None)
