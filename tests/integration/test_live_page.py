@@ -481,6 +481,8 @@ def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, t
     page.open(service.tokens['manager'])
     assert (f'{uuid} is not shut down after its late live migration: [engine] drain_offline is '
             'never; remedy: ') in read_certificate(page, 'a')
+    assert any('[engine] drain_offline is never' in isolated.text
+               for isolated in page.find_all('#certificate li bdi')), 'it may contain a reason'
     publisher = published.Publisher(service.store, tmp_path, dry_run=False)
     loads, publisher.source._hosts = publisher.source._hosts, dict.fromkeys('abcd', 0.3)
     done = 'shut down, moved cold and started again'

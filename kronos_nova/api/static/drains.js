@@ -127,7 +127,7 @@ export class Drains {
       ...answer.risks.map((risk) => make('li', {}, make('code', {}, risk.instance_id),
         ` may not converge: ${Math.round(100 * risk.probability)} %`)),
       ...answer.shutdowns.map((verdict) => make('li', {}, make('code', {}, verdict.instance_id),
-        ` is ${verdict.text}`)),
+        ' is ', make('bdi', {}, verdict.text))),
       ...Object.entries(answer.missing).map(([name, amount]) => make('li', {},
         `Other hosts lack ${amount} of ${name}`))];
     const start = make('button', { type: 'button', class: 'main' }, 'Start drain…');
