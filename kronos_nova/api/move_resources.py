@@ -55,8 +55,9 @@ class ShutdownVerdict(values.Resource):
 
     instance_id: str
     late: bool = pydantic.Field(
-        description='Its live migration was late, so its next move is that; else the verdict '
-                    'counts if one is late.')
+        description='Its live migration was late, and no other one comes before a shutdown; false: '
+                    'none was late, or it moves live again, and the verdict counts if that one is '
+                    'late.')
     allowed: bool
     obstacle: str | None = pydantic.Field(description='Why it may not; null: it may.')
     remedy: str | None
@@ -86,7 +87,8 @@ class MoveVerdict(values.Resource):
         description='Why nothing in the scope moves now, or nothing for balance.')
     verdicts: list[RuleVerdict]
     shutdown: ShutdownVerdict | None = pydantic.Field(
-        description='What a drain may do after a late live migration; null: the phase is no drain.')
+        description='What a drain may do after a late live migration; null: the phase is no drain, '
+                    'or drain_offline is never and no late live migration holds the instance.')
     effects: list[PolicyEffect]
     imbalance_before: float | None
     imbalance_after: float | None

@@ -38,9 +38,9 @@ _NOT_KEEPING = frozenset({*contracts.CONTRACT_RULE.codes, *instance_rules.HISTOR
 class ShutdownVerdict:
     """Whether a drain may shut an instance down, move it cold and start it again.
 
-    ``is_late``: its live migration was late, so the next move is that; else the verdict counts once
-    one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may. ``waits``:
-    the obstacle passes, and then it may.
+    ``is_late``: its live migration was late, and no other one comes before that; else the verdict
+    counts once one is late. ``obstacle``: why it may not, with the ``remedy``; both None: it may.
+    ``waits``: the obstacle passes, and then it may.
     """
 
     instance_uuid: str
