@@ -48,12 +48,17 @@ class Drain(values.Resource):
         description='Why engines leave its instances there now; null: they do not.')
     remedy: str | None = pydantic.Field(
         description='How an operator ends that; null where held is null.')
+    deadline: datetime.datetime | None = pydantic.Field(
+        description='When the host is to be empty; null: its drain has no deadline.')
+    late: bool = pydantic.Field(
+        description='The deadline has passed, and instances are on the host.')
 
     @classmethod
     def from_listed(cls, drain: published_views.ListedDrain) -> Self:
         return cls(host=drain.host, scope=drain.scope, read_at=values.make_time(drain.read_at),
                    disabled_reason=drain.reason, packed=drain.packed,
-                   instance_count=drain.instances, held=drain.held, remedy=drain.remedy)
+                   instance_count=drain.instances, held=drain.held, remedy=drain.remedy,
+                   deadline=values.make_optional_time(drain.deadline), late=drain.late)
 
 
 class BlockedInstance(values.Resource):
@@ -67,6 +72,17 @@ class BlockedInstance(values.Resource):
     movable_from: datetime.datetime | None = pydantic.Field(
         description='When its contract allows that, as far as contracts say today; null: it waits '
                     'for no contract.')
+
+
+class LateInstance(values.Resource):
+    """An instance that is not expected to leave by the deadline of a drain."""
+
+    instance_id: str
+    reason: str
+
+    @classmethod
+    def list_all(cls, answer: drain_checks.DrainAnswer) -> list[Self]:
+        return [cls(instance_id=late.instance_uuid, reason=late.reason) for late in answer.late]
 
 
 class MigrationRisk(values.Resource):
@@ -99,6 +115,10 @@ class DrainCheck(values.Resource):
         description='Verdicts on instances whose live migration was late or may be late.')
     shutdown_summary: str | None = pydantic.Field(
         description='How many instances are shut down, or may be, as sentences; null: none.')
+    deadline: datetime.datetime | None = pydantic.Field(
+        description='The deadline in question; null: there is none.')
+    late_instances: list[LateInstance] = pydantic.Field(
+        description='Instances that are not expected to leave by the deadline.')
 
     @classmethod
     def from_answer(cls, host: str, answer: drain_checks.DrainAnswer, read_at: float) -> Self:
@@ -122,7 +142,9 @@ class DrainCheck(values.Resource):
             shutdowns=[move_resources.ShutdownVerdict.from_model(verdict)
                        for verdict in answer.shutdowns],
             shutdown_summary=drain_lines.format_shutdowns(
-                *shutdown_verdicts.count_shutdowns(answer.shutdowns)).strip() or None)
+                *shutdown_verdicts.count_shutdowns(answer.shutdowns)).strip() or None,
+            deadline=values.make_optional_time(answer.deadline),
+            late_instances=LateInstance.list_all(answer))
 
 
 class StartedDrain(values.Resource):
@@ -142,6 +164,10 @@ class StartedDrain(values.Resource):
         ge=0, description='Number of other people who must approve these plans.')
     approval_problem: str | None = pydantic.Field(
         description='Why moves of the drain wait for approval although approve was set.')
+    deadline: datetime.datetime | None = pydantic.Field(
+        description='The deadline that this request has set; null: none.')
+    late_instances: list[LateInstance] = pydantic.Field(
+        description='Instances that are not expected to leave by the deadline.')
 
     @classmethod
     def from_model(cls, host: str, started: 'drain_starts.StartedDrain') -> Self:
@@ -151,7 +177,9 @@ class StartedDrain(values.Resource):
                    shutdowns=[move_resources.ShutdownVerdict.from_model(verdict)
                               for verdict in check.shutdowns],
                    plan_ids=list(approval.plan_ids), approvals_missing=approval.missing,
-                   approval_problem=approval.describe_problem(error_documents.describe_for_client))
+                   approval_problem=approval.describe_problem(error_documents.describe_for_client),
+                   deadline=values.make_optional_time(check.deadline),
+                   late_instances=LateInstance.list_all(check))
 
 
 class StoppedDrain(values.Resource):

@@ -52,6 +52,13 @@ def make_optional_time(seconds: float | None) -> datetime.datetime | None:
     return None if seconds is None else make_time(seconds)
 
 
+def read_time(at: datetime.datetime | None) -> float | None:
+    """Return a time in epoch seconds; a time without a zone is UTC, and None stays None."""
+    if at is None:
+        return None
+    return (at.replace(tzinfo=datetime.UTC) if at.tzinfo is None else at).timestamp()
+
+
 class RequestModel(pydantic.BaseModel):
     """A part of a request: an unknown field is an error."""
 

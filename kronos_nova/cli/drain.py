@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
+import datetime
 import sys
 from typing import Any
 
@@ -42,12 +43,12 @@ class CheckDrain(command.TableCommand):
     """Check if a host can be emptied, in which order, and which obstacles there are.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit status is
-    1 when an instance would stay on the host, engines would not empty it now, or contracts let an
-    instance leave in more than four hours only.
+    1 when an instance would stay on the host, engines would not empty it now, contracts let an
+    instance leave in more than four hours only, or one is not expected to leave by --deadline.
     """
 
     columns = ('What', 'Verdict', 'Detail')
-    examples = ('compute-07', 'compute-07 --mode compact')
+    examples = ('compute-07', 'compute-07 --mode compact', 'compute-07 --deadline 2h')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -60,16 +61,17 @@ class CheckDrain(command.TableCommand):
         parser.add_argument('--overbooking', action='store_true',
                             help='Destinations may be filled above the ceilings of the policies; '
                                  'never above what Placement allows.')
+        _add_deadline(parser, 'Name the instances that are not expected to have left by then')
         return parser
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with self.open_session(cloud_state.Session, args) as session:
             answer = drain_checks.check_drain(
                 session, args.host, mode=model.DrainMode(args.mode) if args.mode else None,
-                overbooking=args.overbooking)
+                overbooking=args.overbooking, deadline=args.deadline)
         rows = [command.format_printable_row(row) for row in _render_rows(answer, args.host)]
         # 1 when the host would not become empty: the table says why.
-        self.status = int(rows[-1][1] in ('blocked', 'waits'))
+        self.status = int(rows[-1][1] in ('blocked', 'waits', 'late'))
         return rows
 
 
@@ -96,6 +98,8 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     for verdict in answer.shutdowns:
         yield f'instance {verdict.instance_uuid}', 'shutdown', verdict.text
+    for late in answer.late:
+        yield f'instance {late.instance_uuid}', 'late', late.reason
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, by '
@@ -127,8 +131,11 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
     text = f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
     waiting = _format_contract_wait(check)
-    return ('waits' if check.contract_wait > SOON else 'possible',
-            text if waiting is None else f'{text}; {waiting}')
+    text = text if waiting is None else f'{text}; {waiting}'
+    if check.contract_wait > SOON or not answer.late:
+        return 'waits' if check.contract_wait > SOON else 'possible', text
+    return 'late', (f'{text}, but {plurals.count_with_verb(len(answer.late), "instance")} not '
+                    f'expected to leave by {times.format_time(answer.deadline)}')
 
 
 def _format_contract_wait(check: Any) -> str | None:
@@ -149,7 +156,8 @@ class StartDrain(command.BaseCommand):
     user of [nova] needs the right to update services.
     """
 
-    examples = ('compute-07 --reason "new memory"', 'compute-07 --reason "new memory" --approve')
+    examples = ('compute-07 --reason "new memory"', 'compute-07 --reason "new memory" --approve',
+                'compute-07 --reason "new memory" --deadline 2026-11-01T06:00:00Z')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -163,6 +171,9 @@ class StartDrain(command.BaseCommand):
         parser.add_argument('--approve', action='store_true',
                             help='Where plans wait for approval: approve the moves of this '
                                  'drain. Others still have to if several people must.')
+        _add_deadline(parser, 'Executors use the steps that [executor] drain_escalation allows '
+                              'early enough for it, as far as contracts allow them. Later moves '
+                              'of a drain that goes on get it, too')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -171,7 +182,8 @@ class StartDrain(command.BaseCommand):
     def _start(self, args: argparse.Namespace) -> None:
         with self.open_session(cloud_state.Session, args) as session:
             started = drain_starts.start_drain(session, args.host, reason=args.reason,
-                                               force=args.force, approve=args.approve)
+                                               force=args.force, approve=args.approve,
+                                               deadline=args.deadline)
         sys.stdout.write(tools.format_printable(_format_start_message(args.host, started)) + '\n')
 
 
@@ -186,6 +198,8 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
             + drain_lines.format_shutdowns(*shutdown_verdicts.count_shutdowns(check.shutdowns))
+            + ('' if check.deadline is None else drain_lines.format_late_count(
+                times.format_time(check.deadline), len(check.late)))
             + ('' if approval is None else drain_lines.format_approval(
                 approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')
@@ -221,6 +235,20 @@ class StopDrain(command.BaseCommand):
             args.host, stopped.changed, len(stopped.cancelled), len(stopped.running))) + '\n')
 
 
+def _add_deadline(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument('--deadline', type=_parse_deadline, metavar='TIME',
+                        help='When the host is to be empty: a duration from now on, 2h or 1d12h, '
+                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), at most '
+                             f'30 days away. {text}.')
+
+
+def _parse_deadline(text: str) -> float | datetime.timedelta:
+    try:
+        return times.parse_deadline(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
 def _parse_reason(text: str) -> str:
     """Check a disabled_reason as Nova does: 1 to 255 printable characters."""
     reason = ' '.join(text.split())
@@ -234,7 +262,8 @@ class WatchDrain(command.TableCommand):
 
     Standard error says why no move begins: a pause, a plan that waits for approval, an outage, a
     dry run, no engine that plans the host, or the reasons in the newest plan that name the host or
-    its instances. The command goes on for five minutes while Nova or the database does not answer.
+    its instances. It also has the deadline of the drain, and says when the drain is late.
+    The command goes on for five minutes while Nova or the database does not answer.
     The exit status is 1 when the host is not empty after --timeout seconds, and at once when the
     host is enabled again.
     """

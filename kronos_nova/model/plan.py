@@ -131,6 +131,7 @@ class MoveHistory:
     newest notice of each instance, unless it is used up. ``campaign_hosts``: hosts that a campaign
     still has to empty, so that nothing moves onto them. ``late_drains``: instances whose newest
     migration was a live one of a drain and ended too late, with the host that it did not leave.
+    ``drain_deadlines``: when hosts whose drains have a deadline are to be empty (epoch).
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -151,6 +152,7 @@ class MoveHistory:
     notices: Mapping[str, contracts.MoveNotice] = dataclasses.field(default_factory=dict)
     campaign_hosts: frozenset[str] = frozenset()
     late_drains: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    drain_deadlines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

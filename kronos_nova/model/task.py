@@ -87,6 +87,8 @@ class Task:
     enabled; nor do they. ``counts_alternates``: an attempt at an alternate counts as a retry, so
     ``max_retries`` bounds all attempts; nor does that go over the wire. ``authorization``: the
     proof for executors that the move is allowed, as text (``rebalancer.authorization``).
+    ``arrive_by``: when the instance is to have left, by the deadline of its drain (epoch); None:
+    the drain has no deadline. Nor does that go over the wire.
     """
 
     task_id: str
@@ -117,6 +119,7 @@ class Task:
     hooks: tuple[TaskHook, ...] = ()
     counts_alternates: bool = False
     authorization: str = ''
+    arrive_by: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Mapping
+import time
 from typing import Any
 
 from kronos_nova.osc import columns
@@ -25,6 +26,7 @@ from kronos_nova.osc import plan_fields
 from kronos_nova.osc.columns import Column
 from kronos_nova.text import drain_lines
 from kronos_nova.text import printable
+from kronos_nova.text import times
 
 MODES = ('auto', 'compact', 'scatter')
 
@@ -42,6 +44,16 @@ def _format_shutdown(verdict: Mapping[str, Any]) -> str:
     return f'{verdict["instance_id"]}: {verdict["text"]}'
 
 
+def _format_late(late: Mapping[str, Any]) -> str:
+    return f'{late["instance_id"]}: {late["reason"]}'
+
+
+def _read_deadline(row: Mapping[str, Any], style: columns.Style) -> columns.Cell:
+    """Return a cell with the deadline of a drain, and whether it has passed."""
+    at = row['deadline']
+    return columns.Cell(at, columns.format_time(at) + (' (late)' if row['late'] else ''))
+
+
 class ListDrains(command.ListResources):
     """List the hosts that are disabled or that pack empties, and why instances stay on them."""
 
@@ -49,6 +61,7 @@ class ListDrains(command.ListResources):
         Column('Host', columns.read_name('host', 16)),
         Column('Scope', columns.read_name('scope', 10)),
         Column('Instances', columns.read_text('instance_count')),
+        Column('Deadline', _read_deadline),
         Column('Held', columns.read_sentence('held', 26)),
         Column('Remedy', columns.read_sentence('remedy', 22)),
         Column('Disabled Reason', columns.read_text('disabled_reason'), long=True),
@@ -62,7 +75,7 @@ class ListDrains(command.ListResources):
 class CheckDrain(command.ShowResource):
     """Check whether a host can be emptied, how, and how long that takes.
 
-    Nothing changes. The exit status is 1 when it cannot.
+    Nothing changes. The exit status is 1 when it cannot, or not by the deadline.
     """
 
     fields = (
@@ -78,6 +91,8 @@ class CheckDrain(command.ShowResource):
         Column('measured_migration_count', columns.read_text('measured_migration_count')),
         Column('risks', columns.read_lines('risks', _format_risk)),
         Column('shutdowns', columns.read_lines('shutdowns', _format_shutdown)),
+        Column('deadline', columns.read_time('deadline')),
+        Column('late_instances', columns.read_lines('late_instances', _format_late)),
         Column('read_at', columns.read_time('read_at')))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -90,13 +105,15 @@ class CheckDrain(command.ShowResource):
         parser.add_argument('--overbooking', action='store_true',
                             help='Destinations may be filled above the ceilings of the policies; '
                                  'never above what Placement allows.')
+        _add_deadline(parser, 'Name the instances that are not expected to have left by then')
         return parser
 
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
         check = dict(self.client.send('GET', '/v1/drains/check', query={
             'host': args.host, **({} if args.mode is None else {'mode': args.mode}),
+            **({} if args.deadline is None else {'deadline': args.deadline}),
             'overbooking': 'true' if args.overbooking else 'false'}))
-        self.status = int(not check['can_be_emptied'])
+        self.status = int(not check['can_be_emptied'] or bool(check['late_instances']))
         return check
 
 
@@ -115,7 +132,9 @@ class StartDrain(command.ShowResource):
         Column('shutdowns', columns.read_lines('shutdowns', _format_shutdown)),
         Column('plan_ids', columns.read_lines('plan_ids')),
         Column('approvals_missing', columns.read_text('approvals_missing')),
-        Column('approval_problem', columns.read_text('approval_problem')))
+        Column('approval_problem', columns.read_text('approval_problem')),
+        Column('deadline', columns.read_time('deadline')),
+        Column('late_instances', columns.read_lines('late_instances', _format_late)))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -128,6 +147,8 @@ class StartDrain(command.ShowResource):
         parser.add_argument('--approve', action='store_true',
                             help='Where plans wait for approval: approve the moves of this drain. '
                                  'Others still have to if several people must.')
+        _add_deadline(parser, 'Executors use the steps that their configuration allows early '
+                              'enough for it, as far as contracts allow them')
         parser.add_argument('--wait', action='store_true',
                             help='Wait until the host is empty; exit with 1 unless it is.')
         _add_timeout(parser, 'With --wait: give')
@@ -137,7 +158,8 @@ class StartDrain(command.ShowResource):
         before = host.find_host(self.client, args.host) if args.wait else None
         drain = dict(self.client.send('POST', '/v1/drains', body={
             'host': args.host, 'reason': args.reason, 'force': args.force,
-            'approve': args.approve}))
+            'approve': args.approve,
+            **({} if args.deadline is None else {'deadline': args.deadline})}))
         if args.approve:
             self.warn(drain_lines.format_approval(
                 drain['plan_ids'], drain['approvals_missing'], drain['approval_problem']).strip())
@@ -206,6 +228,25 @@ class WatchDrain(command.ListResources):
         self.warn(_format_end(args.host, over))
         self.status = int(bool(over))
         return sorted(tasks, key=lambda task: str(task['instance_id']))
+
+
+def _add_deadline(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument('--deadline', metavar='<time>', type=_parse_deadline,
+                        help='When the host is to be empty: a duration from now on, 2h or 1d12h, '
+                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), at most '
+                             f'30 days away. {text}.')
+
+
+def _parse_deadline(text: str) -> str:
+    """Read a deadline, and return it in ISO 8601."""
+    try:
+        deadline = times.parse_deadline(text)
+        at = deadline if isinstance(deadline, float) else time.time() + deadline.total_seconds()
+        return times.format_time(at)
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no deadline; write a duration, 2h or 1d12h, or a time, '
+            '2026-11-01T06:00:00Z') from None
 
 
 def _add_timeout(parser: argparse.ArgumentParser, begin: str) -> None:

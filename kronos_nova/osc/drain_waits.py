@@ -22,7 +22,9 @@ from kronos_nova import plurals
 from kronos_nova.osc import client
 from kronos_nova.osc import host
 from kronos_nova.osc import waits
+from kronos_nova.text import drain_lines
 from kronos_nova.text import progress
+from kronos_nova.text import times
 
 #: States of a task that is not over.
 LIVE = ('pending', 'queued', 'claimed', 'submitting', 'submitted', 'unknown')
@@ -48,6 +50,7 @@ class DrainProgress:
         self._enabled_readings = 0
         self._most = 0
         self.held = ''
+        self.deadline: float | None = None
         self.remaining = 0
         self.tasks: dict[str, client.Document] = {}
 
@@ -73,6 +76,8 @@ class DrainProgress:
         drain = next((row for row in self._client.send('GET', '/v1/drains')['drains']
                       if row['host'] == self._name), None)
         self.held = '' if drain is None else drain['held'] or ''
+        at = None if drain is None else drain['deadline']
+        self.deadline = None if at is None else times.parse_time(at, 0.0)
         self.remaining = shown['instance_count']
         self._most = max(self._most, self.remaining)
         is_new = shown['read_at'] != self._read_at
@@ -115,7 +120,7 @@ def wait_for_drain(rebalance: client.RebalanceClient, name: str, timeout: float,
     :raises CommandError: the time is up, the operator stops, or no scope has the host.
     """
     end = time.monotonic() + timeout
-    drain, held, problem = DrainProgress(rebalance, name, before), '', ''
+    drain, held, due, problem = DrainProgress(rebalance, name, before), '', '', ''
     try:
         with progress.ProgressLine(stderr) as bar:
             changes = waits.TaskChanges(rebalance)
@@ -126,6 +131,10 @@ def wait_for_drain(rebalance: client.RebalanceClient, name: str, timeout: float,
                     over, problem = None, f' {e}'
                 if over is not None:
                     return over, list(drain.tasks.values())
+                told, due = due, drain_lines.format_deadline_state(drain.deadline, time.time())
+                if due not in ('', told):
+                    bar.erase_line()
+                    stderr.write(f'{due}\n')
                 if drain.held != held:
                     bar.erase_line()
                     stderr.write(f'Nothing begins now: {drain.held}\n' if drain.held else

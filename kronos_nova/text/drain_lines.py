@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from kronos_nova import plurals
 from kronos_nova.text import plan_lines
+from kronos_nova.text import times
 
 
 def format_approval(plan_ids: Sequence[str], missing: int, problem: str | None) -> str:
@@ -74,6 +75,29 @@ def format_shutdowns(count: int, waiting: int, possible: int) -> str:
         sentences.append(f'{plurals.count_with_verb(possible, "instance")} shut down if the live '
                          f'migration {plurals.choose_form(possible, "", "of each ")}is late.')
     return ''.join(f' {sentence}' for sentence in sentences)
+
+
+def format_late_count(deadline: str, late: int) -> str:
+    """Return the deadline of a drain, as sentences that follow a blank each.
+
+    :param deadline: the time as text.
+    :param late: number of instances that are not expected to leave by then.
+    """
+    return f' Its deadline is {deadline}.' + (
+        f' {plurals.count_with_verb(late, "instance")} not expected to leave by then; the check of '
+        'the drain with this deadline names them.' if late else '')
+
+
+def format_deadline_state(deadline: float | None, now: float) -> str:
+    """Return the deadline of a drain that goes on as a sentence; '': it has none.
+
+    :param deadline: in epoch seconds, as ``now``.
+    """
+    if deadline is None:
+        return ''
+    at = times.format_time(deadline)
+    return (f'The drain is late: its deadline was {at}.' if now > deadline else
+            f'The deadline of the drain is {at}.')
 
 
 def format_stop(host: str, changed: bool, cancelled: int, running: int) -> str:

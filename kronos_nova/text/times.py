@@ -79,6 +79,22 @@ def parse_moment(text: str) -> float | datetime.timedelta:
     return parse_time(text, 0.0)
 
 
+def parse_deadline(text: str) -> float | datetime.timedelta:
+    """Return a time in epoch seconds, or a duration from a time that is known later.
+
+    A date without a zone is UTC. A number is a duration in seconds.
+
+    :raises ValueError: the text is neither; the message shows the valid forms.
+    """
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.timedelta(seconds=parse_duration(text))
+    if text != 'now' and not text.startswith('-') and not NUMBER.fullmatch(text):
+        with contextlib.suppress(ValueError):
+            return parse_time(text, 0.0)
+    raise ValueError(f'{text!r} is no deadline; write a duration, 2h or 1d12h, or a time, '
+                     '2026-11-01T06:00:00Z')
+
+
 def format_time(at: float) -> str:
     """Return epoch seconds as RFC 3339 in UTC."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec='seconds')

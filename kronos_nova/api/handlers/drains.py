@@ -11,6 +11,7 @@
 # under the License.
 """Drains: hosts that engines empty; check whether a host can be emptied, start and stop that."""
 
+import datetime
 from typing import Annotated
 
 import pydantic
@@ -33,6 +34,12 @@ class DrainList(values.Resource):
     drains: list[drain_resources.Drain]
 
 
+#: When a host is to be empty.
+Deadline = Annotated[datetime.datetime, pydantic.Field(
+    description='When the host is to be empty, in ISO 8601; UTC unless it has a zone. At most 30 '
+                'days away.')]
+
+
 class DrainQuestion(values.RequestModel):
     """A host that an operator wants to empty."""
 
@@ -41,6 +48,7 @@ class DrainQuestion(values.RequestModel):
         description='Without it the mode in which engines drain.')] | None = None
     overbooking: Annotated[bool, pydantic.Field(
         description='The ceilings of policies do not hold; claims do.')] = False
+    deadline: Deadline | None = None
 
 
 class DrainOrder(values.RequestModel):
@@ -54,6 +62,7 @@ class DrainOrder(values.RequestModel):
                     'reason.')] = False
     approve: Annotated[bool, pydantic.Field(
         description='Where plans wait for approval: approve the moves of this drain.')] = False
+    deadline: Deadline | None = None
 
 
 class DrainEnd(values.RequestModel):
@@ -84,7 +93,8 @@ def check_drain(call: calls.Call, query: DrainQuestion) -> drain_resources.Drain
     with call.calculations.take_turn():
         return drain_resources.DrainCheck.from_answer(
             query.host, drain_checks.check_drain(
-                session, query.host, mode=query.mode, overbooking=query.overbooking),
+                session, query.host, mode=query.mode, overbooking=query.overbooking,
+                deadline=values.read_time(query.deadline)),
             session.reading.taken_at)
 
 
@@ -103,7 +113,8 @@ def start_drain(call: calls.Call, body: DrainOrder) -> drain_resources.StartedDr
     with nova_users.open_service(call.conf, call.access, body.host) as service:
         return drain_resources.StartedDrain.from_model(body.host, operations.start_drain(
             session, body.host, reason=body.reason, force=body.force, approve=body.approve,
-            service=service, take_turn=call.calculations.take_turn))
+            deadline=values.read_time(body.deadline), service=service,
+            take_turn=call.calculations.take_turn))
 
 
 @endpoints.register_endpoint('DELETE', '/v1/drains', 'drain:stop', endpoints.Access.MANAGER)

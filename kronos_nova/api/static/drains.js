@@ -88,10 +88,13 @@ export class Drains {
         : drain.instance_count ? 'engines empty it' : 'empty';
       const stop = make('button', { type: 'button' }, 'Stop…');
       stop.addEventListener('click', () => this.openStop(drain.host));
+      const due = drain.deadline === null ? ''
+        : `${drain.late ? 'late: its deadline was' : 'its deadline is'} ${formatTime(drain.deadline)}`;
       const why = drain.disabled_reason === null ? '' : `disabled: ${drain.disabled_reason}`;
       return make('tr', {}, make('th', { scope: 'row', class: 'host' }, make('bdi', {}, drain.host)),
         cell(1, make('bdi', {}, drain.scope)), cell(2, String(drain.instance_count)),
-        cell(3, make('bdi', {}, state), why ? make('br') : null,
+        cell(3, make('bdi', {}, state), due ? make('br') : null,
+          due ? make('span', drain.late ? { class: 'bad' } : {}, due) : null, why ? make('br') : null,
           why ? make('bdi', { class: 'small' }, why) : null,
           why && this.may('stop') ? make('br') : null, why && this.may('stop') ? stop : null),
         cell(4, this.forecasts.get(drain.host)?.text ?? (drain.instance_count ? 'not asked for' : '-')));

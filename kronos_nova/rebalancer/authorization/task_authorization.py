@@ -43,6 +43,8 @@ SWAP_SECONDS = 86400.0
 WATCHED_SECONDS = 7 * 86400.0
 #: Local users of controllers count as one person: root can become any other user.
 LOCAL = 'local:'
+#: The claim of the time by which the instance is to have left; null: no deadline.
+_ARRIVE_BY = 'arrive_by'
 _PLAN_AGAIN = 'Cancel it, and plan or request the move again.'
 _FORGED = 'Find out who can write to the database.'
 
@@ -243,9 +245,11 @@ class TaskVerifier:
         """
         grant = self._verify(task, GRANT, authorization.grant)
         for name, wanted in _describe_move(task).items():
-            allowed = grant[name]
+            # A release without deadlines of drains has signed no claim of one.
+            allowed: Any = grant.get(name) if name == _ARRIVE_BY else grant[name]
             fits = (set(wanted) <= set(allowed) or begun and name == 'from'
-                    if name in ('from', 'to') else allowed is None or wanted == allowed)
+                    if name in ('from', 'to') else wanted == allowed
+                    or allowed is None and name != _ARRIVE_BY)
             if not fits:
                 raise _make_error(task, f'its row differs from its grant ({name}: {wanted}, in the '
                                         f'grant: {allowed})', _FORGED)
@@ -285,7 +289,7 @@ def _describe_move(task: model.Task) -> dict[str, Any]:
     """Return the parts of a task that its grant fixes, as JSON has them."""
     return {'instance': task.instance_uuid, 'scope': task.aggregate, 'from': [task.from_host],
             'to': [task.to_host, *task.alternates], 'method': task.method.value,
-            'phase': task.phase.value,
+            'phase': task.phase.value, _ARRIVE_BY: task.arrive_by,
             'hooks': json.loads(json.dumps([[hook.name, dict(hook.parameters)]
                                             for hook in task.hooks]))}
 

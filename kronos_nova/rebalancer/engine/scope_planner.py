@@ -59,6 +59,9 @@ AUTHOR = 'kronos-engine'
 
 #: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
+#: The deadline of a drain is written before its host is disabled. A reading that began so many
+#: seconds later, by a clock that may differ, shows whether the host is.
+ORDER_SECONDS = 300.0
 
 Cast = Callable[[model.Task], None]
 
@@ -144,6 +147,7 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
+        self._end_drain_orders(lease, held)
         overtaking = self._find_overtaking_view(scope, held, now)
 
         def give_drain_notices(tripped: bool = False) -> None:
@@ -171,6 +175,15 @@ class ScopePlanner:
                 lease, outcome.request, outcome.plan, lambda history: self._plan_confirmed(
                     lease, plan, view.replace_history(history), now)[0].plan)
         return outcome
+
+    def _end_drain_orders(self, lease: Any, view: ScopeView) -> None:
+        """Remove the deadlines of drains whose hosts are enabled again."""
+        services = view.cluster.services
+        enabled = [host for host in view.history.drain_deadlines
+                   if host in services and services[host].enabled]
+        if lease is not None and enabled:
+            self._store.drain_orders.end_old_orders(
+                lease, enabled, view.cluster.taken_at - ORDER_SECONDS)
 
     def _make_plan(self, scope: str, lease: Any,
                    plan: Callable[[ScopeView], planning_pipeline.PassOutcome], held: ScopeView,

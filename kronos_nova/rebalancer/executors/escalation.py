@@ -228,6 +228,30 @@ class EscalationLimits:
         return self.longest_pause * _MARGIN + 2 * look_interval
 
 
+def apply_deadline(limits: EscalationLimits, arrive_by: float | None, began_at: float,
+                   waiting: int, per_source: int) -> EscalationLimits:
+    """Return the limits of a migration whose drain has a deadline.
+
+    The moves that wait on the same host need the time, too: as ``per_source`` migrations leave a
+    host at a time, they are ``ceil(waiting / per_source)`` rounds after this one. Each round gets
+    the same part of the time from the begin of the copying until the deadline, since the seconds
+    of the moves that wait are not known. The deadline only shortens ``arrival_seconds``; it allows
+    no step and no longer pause. Past the deadline no time is left.
+    Source: R. L. Graham, Bounds on multiprocessing timing anomalies, 1969: list scheduling takes
+    ``ceil(n / m)`` rounds for n equal jobs on m machines.
+
+    :param arrive_by: the deadline in epoch seconds; None: there is none.
+    :param began_at: when the copying began, in epoch seconds.
+    :param waiting: number of moves off the host that have not begun.
+    :param per_source: number of migrations that may leave a host at a time.
+    """
+    if arrive_by is None:
+        return limits
+    rounds = 1 + math.ceil(waiting / per_source)
+    return dataclasses.replace(limits, arrival_seconds=min(
+        limits.arrival_seconds, max(0.0, (arrive_by - began_at) / rounds)))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CopyObservation:
     """A live migration under way: when its copying began, its rates and the steps of its task.

@@ -100,6 +100,9 @@ class MigrationEscalation:
             return
         if sample is not None:
             flight.copies.record_sample(sample, self._monotonic())
+        limits = escalation.apply_deadline(
+            limits, task.arrive_by, began_at, self._count_waiting_moves(task),
+            self._settings.per_source)
         handover = self._handovers.expect_handover(self._monotonic())
         step = escalation.choose_step(escalation.CopyObservation(
             began_at, escalation.measure_rates(flight.copies),
@@ -115,6 +118,12 @@ class MigrationEscalation:
         elif obstacle != flight.obstacle:
             LOG.warning('%s: no %s now: %s', model.format_task(task), step.kind, obstacle)
         flight.obstacle = obstacle
+
+    def _count_waiting_moves(self, task: model.Task) -> int:
+        """Return how many moves of the same drain have not begun; 0 without a deadline."""
+        return 0 if task.arrive_by is None else sum(
+            row.task.from_host == task.from_host and row.task.phase is model.Phase.EVACUATE
+            for row in self._store.tasks.list_tasks_in_states(rows.NOT_IN_NOVA, [task.aggregate]))
 
     def _find_obstacle(self, row: rows.TaskRow, step: model.EscalationStep) -> str | None:
         """Return why the step may not be taken now; it is looked for again at the next look."""

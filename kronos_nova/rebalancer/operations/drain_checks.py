@@ -23,6 +23,7 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.planning import drain_precedence
@@ -43,7 +44,7 @@ class DrainAnswer:
     ``bandwidth`` as their usual MiB/s; both None without such migrations. ``risky``: the chance
     that an instance does not converge, by instance. ``shutdowns``: whether the drain may shut these
     down, and those whose live migration was late; without a measured migration, each one that
-    leaves live.
+    leaves live. ``late``: instances that are not expected to leave by ``deadline``.
     """
 
     check: drains.DrainCheck
@@ -54,6 +55,8 @@ class DrainAnswer:
     seconds: float | None = None
     risky: Mapping[str, float] = dataclasses.field(default_factory=dict)
     shutdowns: tuple[shutdown_verdicts.ShutdownVerdict, ...] = ()
+    deadline: float | None = None
+    late: tuple[drain_deadlines.LateInstance, ...] = ()
 
     @property
     def is_held(self) -> bool:
@@ -79,17 +82,20 @@ class DrainAnswer:
 
 
 def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMode | None = None,
-                overbooking: bool = False, beside_plans: bool = False) -> DrainAnswer:
+                overbooking: bool = False, beside_plans: bool = False,
+                deadline: drain_deadlines.Deadline = None) -> DrainAnswer:
     """Check whether the host can be emptied, and estimate how long it takes.
 
     :param mode: None: the mode in which engines drain.
     :param overbooking: the policies' ceilings do not hold; claims do.
     :param beside_plans: a plan that waits for approval is no obstacle.
+    :param deadline: when the host is to be empty; None: the answer names no late instances.
     :raises KronosException: an input cannot be read, or the host does not exist.
     """
     cloud = session.cloud_for_requests
     cluster = find_host_cluster(cloud, host)
     request = session.build_request(cluster, cloud)
+    due = drain_deadlines.resolve_deadline(deadline, request.now)
     check = drains.plan_drain(request, host, mode, overbooking=overbooking)
     broken = drains.find_failover_obstacle(request, host, check.plan, mode,
                                            overbooking=overbooking)
@@ -99,8 +105,9 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
         check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
     here = sum(i.host == host for i in cluster.instances.values())
     coming = len(drains.list_incoming_instances(cluster, host))
-    return _add_shutdowns(
-        _add_estimate(session.conf, DrainAnswer(check, here, coming), request), request, host)
+    answer = _add_estimate(session.conf, DrainAnswer(check, here, coming, deadline=due), request,
+                           host)
+    return _add_shutdowns(answer, request, host)
 
 
 def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:
@@ -129,12 +136,22 @@ def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: st
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """The expected time of a plan, from ``measured`` migrations at ``bandwidth`` (MiB/s)."""
+    """The expected time of a plan, from ``measured`` migrations at ``bandwidth`` (MiB/s).
+
+    ``ends``: seconds until each migration of the plan ends, by instance. ``expected``: seconds of
+    each migration by itself, also of instances that leave later.
+    """
 
     measured: int
     bandwidth: float
-    seconds: float
     risky: Mapping[str, float]
+    ends: Mapping[str, float]
+    expected: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the last migration ends."""
+        return max(self.ends.values(), default=0.0)
 
 
 def estimate_plan(conf: Any, plan: model.Plan, request: planner.PlanningInput,
@@ -157,19 +174,27 @@ def estimate_plan(conf: Any, plan: model.Plan, request: planner.PlanningInput,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: estimate.risk for uuid, estimate in expected.items()
              if estimate is not None and estimate.risk >= RISKY}
-    return PlanEstimate(model_.count, model_.rate, _compute_plan_seconds(conf, plan, request, {
-        uuid: estimate.seconds for uuid, estimate in expected.items() if estimate is not None}),
-        risky)
+    seconds = {uuid: estimate.seconds for uuid, estimate in expected.items()
+               if estimate is not None}
+    return PlanEstimate(model_.count, model_.rate, risky,
+                        _compute_ends(conf, plan, request, seconds), seconds)
 
 
-def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput) -> DrainAnswer:
-    """Add the expected time and the risks, also of instances that leave later."""
+def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput,
+                  host: str) -> DrainAnswer:
+    """Add the expected time and the risks, also of instances that leave later, and late ones."""
     estimate = estimate_plan(conf, answer.check.plan, request, [
         blocked.instance_uuid for blocked in answer.check.blocked if blocked.later])
-    return answer if estimate is None else dataclasses.replace(
-        answer, measured=estimate.measured, bandwidth=estimate.bandwidth, seconds=estimate.seconds,
-        risky={uuid: risk for uuid, risk in estimate.risky.items()
-               if answer.check.methods.get(uuid) is not model.MoveMethod.OFFLINE})
+    ends, expected = ({}, {}) if estimate is None else (estimate.ends, estimate.expected)
+    if estimate is not None:
+        answer = dataclasses.replace(
+            answer, measured=estimate.measured, bandwidth=estimate.bandwidth,
+            seconds=estimate.seconds, risky={
+                uuid: risk for uuid, risk in estimate.risky.items()
+                if answer.check.methods.get(uuid) is not model.MoveMethod.OFFLINE})
+    return answer if answer.deadline is None else dataclasses.replace(
+        answer, late=drain_deadlines.list_late_instances(
+            answer.check, host, answer.deadline, request.now, ends, expected, answer.risky))
 
 
 def _add_shutdowns(answer: DrainAnswer, request: planner.PlanningInput, host: str) -> DrainAnswer:
@@ -184,9 +209,9 @@ def _add_shutdowns(answer: DrainAnswer, request: planner.PlanningInput, host: st
         uuid: risk for uuid, risk in answer.risky.items() if uuid not in next_})
 
 
-def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.PlanningInput,
-                          expected: Mapping[str, float]) -> float:
-    """Return the seconds until the last migration ends, as executors carry tasks out.
+def _compute_ends(conf: Any, plan: model.Plan, request: planner.PlanningInput,
+                  expected: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds until each migration ends, by instance, as executors carry tasks out.
 
     :param expected: seconds of each migration, by instance.
     """
@@ -202,5 +227,4 @@ def _compute_plan_seconds(conf: Any, plan: model.Plan, request: planner.Planning
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),
         expected=lambda task: expected[task.instance_uuid]))
     carrier.add(plan_tasks)
-    ended = carrier.advance_time(0.0, 1e9)
-    return max((at for _task, at in ended), default=0.0)
+    return {task.instance_uuid: at for task, at in carrier.advance_time(0.0, 1e9)}

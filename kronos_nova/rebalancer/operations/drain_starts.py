@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
@@ -48,13 +49,15 @@ class StartedDrain:
 
 
 def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: bool = False,
-                approve: bool = False, service: compute_service.ComputeService | None = None,
+                approve: bool = False, deadline: drain_deadlines.Deadline = None,
+                service: compute_service.ComputeService | None = None,
                 take_turn: drain_approvals.TakeTurn = contextlib.nullcontext) -> StartedDrain:
     """Check the host, then disable it, unless it is disabled for that reason already.
 
     :param reason: Nova's disabled_reason of the host.
     :param force: also when instances would stay, or the host is disabled for another reason.
     :param approve: approve the moves of the drain, where plans wait for approval.
+    :param deadline: when the host is to be empty; None: a drain that goes on keeps its deadline.
     :param service: the host's nova-compute for the person who asks; None: for the user of [nova],
         and the session reads the services with the cloud.
     :param take_turn: returns a context in which the drain is calculated.
@@ -66,13 +69,16 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     # Nothing is changed without an audit row.
     store = session.existing_store
     began = store.now()
+    order = drain_deadlines.DeadlineOrder(
+        store, host, drain_deadlines.resolve_deadline(deadline, began), session.operator)
     if service is not None:
         # Other hosts may have been disabled since the cloud was read.
         session.present_services = _list_services(service, reason)
     options = session.cloud_for_requests.options or engine_conf.build_options(session.conf)
     require_draining_engines(options, reason)
     with take_turn():
-        check = drain_checks.check_drain(session, host, beside_plans=approve)
+        check = drain_checks.check_drain(session, host, beside_plans=approve,
+                                         deadline=order.deadline)
 
     def find_rival() -> str | None:
         started = store.audit.list_started_drains(began - RIVAL_SECONDS)
@@ -83,7 +89,7 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
         lambda command, text: store.audit.record_command(
-            session.operator, command, f'host {host}', text), approve, find_rival)
+            session.operator, command, f'host {host}', text), approve, find_rival, order)
     session.present_services = {**session.present_services, host: model.Service(
         host, status='disabled', disabled_reason=reason)}
     return StartedDrain(check, changed, drain_approvals.approve_drain(
@@ -106,7 +112,8 @@ def _list_services(service: compute_service.ComputeService,
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
                   record: Callable[[str, str], None], approve: bool = False,
-                  find_rival: Callable[[], str | None] = lambda: None) -> bool:
+                  find_rival: Callable[[], str | None] = lambda: None,
+                  order: drain_deadlines.DeadlineOrder | None = None) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
@@ -114,16 +121,20 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
     :param approve: the audit row says that the moves are to be approved.
     :param find_rival: returns a host whose drain begins at the same time, so that the check has
         not seen it disabled. Two starts each write their row first, so at least one sees the other.
+    :param order: writes the deadline of the drain before the host is disabled.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
     try:
         uuid, present = service.read_service()
         if not present.enabled and present.disabled_reason == reason:
+            if order is not None:
+                order.change(present, options)
             return False
         if not force:
             _refuse_without_force(host, check, present, options)
-        record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
+        text = audits.append_flags(reason, force=force, approve=approve)
+        record(audits.DRAIN_STARTED, text if order is None else order.append_deadline(text))
         rival = None if force else find_rival()
         if rival is not None:
             record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
@@ -132,6 +143,8 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
                 problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
                         'names the person), and the check of this one has not counted that',
                 remedy='Nothing is changed. Repeat the command in a minute')
+        if order is not None:
+            order.write()
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.strategies import drain_requests
+from kronos_nova.text import drain_lines
 
 #: Seconds without a successful look after which the command gives up.
 PATIENCE = 300.0
@@ -63,6 +64,7 @@ class DrainState:
 
     ``remaining``: number of instances on the host. ``busy``: a task from or to it is not over.
     ``emptied``: an engine empties it, disabled or not. ``holds``: why no move begins now, else ''.
+    ``deadline``: when the host is to be empty; None: at no time.
     """
 
     rows: list[WatchRow]
@@ -71,6 +73,7 @@ class DrainState:
     enabled: bool = False
     emptied: bool = True
     holds: str = ''
+    deadline: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], 
     """
     begun = clock()
     last: DrainState | None = None
-    disabled, holds = False, ''
+    disabled, holds, due = False, '', ''
     blind: float | None = None  # time of the first failed look
     while True:
         try:
@@ -140,6 +143,9 @@ def watch_until_end(host: str, times: WatchTimes, seen_since: Callable[[float], 
             disabled |= not now.enabled
             if now.enabled and (disabled or not now.emptied):
                 return _format_end_reason(now, disabled), now.rows
+            told, due = due, drain_lines.format_deadline_state(now.deadline, clock())
+            if due not in ('', told):
+                say(due)
             if now.holds != holds:
                 holds = now.holds
                 say(f'Nothing begins now: {holds}' if holds else 'Nothing holds it any longer.')
@@ -196,7 +202,8 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
         holds = _planned_reasons(store, cluster.scope, host, here, since)
     tasks = store.tasks.list_tasks_from_host(host, store.tasks.find_drain_begin(host, since))
     return DrainState(_build_rows(here, tasks), len(here), busy, service.enabled,
-                      host in store.plans.list_draining_hosts(), '; '.join(holds))
+                      host in store.plans.list_draining_hosts(), '; '.join(holds),
+                      None if service.enabled else store.drain_orders.map_deadlines().get(host))
 
 
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:

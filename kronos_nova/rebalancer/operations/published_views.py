@@ -205,7 +205,8 @@ class ListedDrain:
     """A host that is disabled, or that pack empties.
 
     ``held``: why engines leave its instances there now; None: they do not, or it has none.
-    ``remedy``: the operator's way to end that; None where ``held`` is.
+    ``remedy``: the operator's way to end that; None where ``held`` is. ``deadline``: when the host
+    is to be empty; None: at no time. ``late``: it is not empty, and the deadline has passed.
     """
 
     host: str
@@ -216,6 +217,8 @@ class ListedDrain:
     held: str | None
     remedy: str | None
     read_at: float
+    deadline: float | None = None
+    late: bool = False
 
 
 def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[ListedDrain]:
@@ -239,12 +242,16 @@ def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[Liste
                         for host in cluster.scope_hosts
                         if (service := cluster.services.get(host)) is not None
                         and not service.enabled}
-            drains += [ListedDrain(
-                host, cluster.scope, disabled.get(host), host in packed,
-                len(reading.instances_by_host.get(host, ())), undrained.get(host),
-                None if host not in undrained else drain_requests.find_remedy(
-                    cluster.services[host], request.options) or planner.find_remedy(request),
-                reading.taken_at) for host in disabled.keys() | packed]
+            for host in disabled.keys() | packed:
+                instances = len(reading.instances_by_host.get(host, ()))
+                deadline = request.history.drain_deadlines.get(host) if host in disabled else None
+                drains.append(ListedDrain(
+                    host, cluster.scope, disabled.get(host), host in packed, instances,
+                    undrained.get(host),
+                    None if host not in undrained else drain_requests.find_remedy(
+                        cluster.services[host], request.options) or planner.find_remedy(request),
+                    reading.taken_at, deadline,
+                    bool(instances) and deadline is not None and request.now > deadline))
     return sorted(drains, key=lambda drain: (drain.scope, drain.host))
 
 

@@ -44,7 +44,8 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
 
     :param new_id: returns a new UUID.
     :param options: say which disks are copied; None: the flavor's disks are.
-    :param history: says which drains shut instances down; None: none does.
+    :param history: says which drains shut instances down, and their deadlines; None: none does,
+        and they have none.
     :param approval_seconds: for how long the tasks wait for approval; None: they need none.
     """
     in_wave: Counter[int] = Counter()
@@ -75,9 +76,17 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             method=method,
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
-            trees=list_tree_digests(move, cluster, options)))
+            trees=list_tree_digests(move, cluster, options),
+            arrive_by=_find_drain_deadline(move, history)))
         in_wave[move.wave] += 1
     return tasks
+
+
+def _find_drain_deadline(move: model.Move, history: model.MoveHistory | None) -> float | None:
+    """Return the deadline of the drain to which the move belongs; None: it has none."""
+    if history is None or move.phase is not model.Phase.EVACUATE:
+        return None
+    return history.drain_deadlines.get(move.from_host)
 
 
 def choose_methods(plan: model.Plan, cluster: model.Cluster,

@@ -34,6 +34,7 @@ from kronos_nova import exception
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import campaigns
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import drain_orders
 from kronos_nova.rebalancer.store import events
 from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import history
@@ -94,6 +95,7 @@ class Store:
         self.tasks = task_repository.TaskRepository(self)
         self.events = events.EventRepository(self)
         self.notices = notices.NoticeRepository(self)
+        self.drain_orders = drain_orders.DrainOrderRepository(self)
         self.campaigns = campaigns.CampaignRepository(self)
         self.readings = readings.ReadingRepository(self)
 

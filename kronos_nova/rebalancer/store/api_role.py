@@ -27,11 +27,11 @@ from kronos_nova.rebalancer.store import tables
 
 #: Tables that the role writes, by privilege.
 WRITTEN = {
-    'INSERT': ('audit', 'campaign', 'campaign_host', 'cooldown', 'decision', 'drain', 'pause',
-               'plan', 'quarantine', 'swap', 'task'),
-    'UPDATE': ('campaign', 'campaign_host', 'cooldown', 'gate', 'lease', 'pause', 'quarantine',
-               'swap', 'task'),
-    'DELETE': ('drain', 'pause', 'quarantine'),
+    'INSERT': ('audit', 'campaign', 'campaign_host', 'cooldown', 'decision', 'drain', 'drain_order',
+               'pause', 'plan', 'quarantine', 'swap', 'task'),
+    'UPDATE': ('campaign', 'campaign_host', 'cooldown', 'drain_order', 'gate', 'lease', 'pause',
+               'quarantine', 'swap', 'task'),
+    'DELETE': ('drain', 'drain_order', 'pause', 'quarantine'),
 }
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,31}')
 

@@ -30,6 +30,8 @@ DRAIN_STOPPED = 'drain stopped'
 DRAIN_FAILED = 'drain failed'
 #: Command of the row that follows when Nova did not answer: the host may be disabled.
 DRAIN_UNANSWERED = 'drain unanswered'
+#: Command of the row of a deadline that a drain gets while it goes on.
+DEADLINE_SET = 'drain deadline set'
 #: Command of the row that ``kronos quarantine lift`` writes.
 LIFTED = 'lifted'
 #: The name of a program that gives none.

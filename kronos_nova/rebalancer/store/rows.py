@@ -210,7 +210,7 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'hooks': json.dumps([[hook.name, dict(hook.parameters)] for hook in task.hooks])
                  if task.hooks else None,
         'counts_alternates': task.counts_alternates,
-        'authorization': task.authorization or None}
+        'authorization': task.authorization or None, 'arrive_by': task.arrive_by}
 
 
 def parse_attempts(text: str | None) -> tuple[model.Attempt, ...]:
@@ -280,7 +280,7 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         trees=tuple(model.TreeDigest(*mark) for mark in json.loads(row['trees'] or '[]')),
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
         counts_alternates=bool(row['counts_alternates']),
-        authorization=row['authorization'] or '')
+        authorization=row['authorization'] or '', arrive_by=row['arrive_by'])
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
                    marks=attempt_phases.parse_phase_starts(row['timings']),
                    escalation=parse_escalation(row['escalation']),

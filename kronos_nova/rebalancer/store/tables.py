@@ -123,6 +123,8 @@ task = make_table(
     sa.Column('authorization', make_text_type()),
     # model.EscalationSteps as JSON; NULL: none.
     sa.Column('escalation', make_text_type()),
+    # When the instance is to have left, by the deadline of its drain; NULL: there is none.
+    sa.Column('arrive_by', sa.Double),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),
@@ -243,6 +245,15 @@ drain = make_table(
     sa.Column('scope', make_name_type(), primary_key=True),
     sa.Column('host', make_name_type(), primary_key=True),
     sa.Column('since', sa.Double, nullable=False),
+)
+
+#: Deadlines of drains: people order them, and a drain that is over has none.
+drain_order = make_table(
+    'drain_order',
+    sa.Column('host', make_name_type(), primary_key=True),
+    sa.Column('deadline', sa.Double, nullable=False),
+    sa.Column('ordered_at', sa.Double, nullable=False),
+    sa.Column('ordered_by', sa.Unicode(255), nullable=False),
 )
 
 #: Nothing moves in a scope (``kind`` 'scope') or anywhere ('cloud', its name is

@@ -62,7 +62,11 @@ def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
             request.cluster.instances[uuid], **change)
     request = dataclasses.replace(request, history=measured(migrated))
     check = drains.DrainCheck(plan_of(*moves), (), {})
-    return drain_checks._add_estimate(conf, drain_checks.DrainAnswer(check, len(sizes)), request)
+    return estimate(conf, drain_checks.DrainAnswer(check, len(sizes)), request)
+
+
+def estimate(conf, given, request):
+    return drain_checks._add_estimate(conf, given, request, 'a')
 
 
 def measured(migrated):
@@ -97,7 +101,7 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
         cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
     check = drains.DrainCheck(plan_of(('i0', 'b')), (), {})
-    found = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(check, 1), request)
+    found = estimate(conf, drain_checks.DrainAnswer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
 
@@ -127,7 +131,7 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
     request = dataclasses.replace(request, scores=model.ClusterScores(scores),
                                   history=measured([(1000, 0, 10.0)] * 8))
-    found = [drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
+    found = [estimate(conf, drain_checks.DrainAnswer(
         drains.DrainCheck(plan_of(move), (), {}), 2), request) for move in
         (('i0', 'b'), ('i1', 'b'))]
     assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
@@ -135,7 +139,7 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     rows = list(drain._render_rows(found[1], 'a'))
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
-    offline = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
+    offline = estimate(conf, drain_checks.DrainAnswer(
         dataclasses.replace(found[1].check, methods={'i1': model.MoveMethod.OFFLINE}), 2), request)
     assert offline.risky == {} and offline.seconds is not None, 'no guest writes'
 
