@@ -51,7 +51,8 @@ def _format_late(late: Mapping[str, Any]) -> str:
 def _read_deadline(row: Mapping[str, Any], style: columns.Style) -> columns.Cell:
     """Return a cell with the deadline of a drain, and whether it has passed."""
     at = row['deadline']
-    return columns.Cell(at, columns.format_time(at) + (' (late)' if row['late'] else ''))
+    text = columns.format_time(at) + (' (late)' if row['late'] else '')
+    return columns.Cell(at, text.replace('T', ' ')).wrap(10)
 
 
 class ListDrains(command.ListResources):
@@ -62,8 +63,8 @@ class ListDrains(command.ListResources):
         Column('Scope', columns.read_name('scope', 10)),
         Column('Instances', columns.read_text('instance_count')),
         Column('Deadline', _read_deadline),
-        Column('Held', columns.read_sentence('held', 26)),
-        Column('Remedy', columns.read_sentence('remedy', 22)),
+        Column('Held', columns.read_sentence('held', 20)),
+        Column('Remedy', columns.read_sentence('remedy', 15)),
         Column('Disabled Reason', columns.read_text('disabled_reason'), long=True),
         Column('Packed', columns.read_text('packed'), long=True),
         Column('Read At', columns.read_time('read_at'), long=True))

@@ -13,10 +13,17 @@
 """Drains whose guests write faster than the network, beside all faults of :mod:`executor_world`."""
 
 import dataclasses
+import functools
+import pathlib
+import random
+import tempfile
+from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
@@ -25,8 +32,18 @@ from tests.simulation import executor_world
 from tests.unit.rebalancer.executors import copied_guests
 
 (FORCE,) = model.EscalationKind
+#: The directory of keys is removed when the process ends.
+KEYS = tempfile.TemporaryDirectory()
 #: Seconds after which Nova ends a live migration that does not converge.
 NOVAS_TIMEOUT = 600.0
+
+
+@functools.cache
+def make_keys() -> key_repository.KeyRepository:
+    """Return keys that sign the tasks of all runs."""
+    path = str(pathlib.Path(KEYS.name) / 'keys')
+    key_repository.create_keys(path)
+    return key_repository.KeyRepository(path)
 
 
 @dataclasses.dataclass
@@ -76,6 +93,10 @@ class Driver(executor_world.Driver):
                and m.number > int(marker)]
         return own[-1] if own else None
 
+    def submit(self, task: model.Task, *may_send: Any) -> str | None:
+        self.run.check_signature(task)
+        return super().submit(task, *may_send)
+
     def read_progress(self, task: model.Task, marker: str) -> base.MigrationProgress:
         progress = super().read_progress(task, marker)
         if progress.stage is base.MigrationStage.RUNNING:
@@ -102,6 +123,7 @@ class Driver(executor_world.Driver):
                           'a force without its committed step')
         if self.run.chance(0.2, 'force held up'):
             raise exception.HeldUp(instance_uuid=task.instance_uuid, problem='no connection')
+        self.run.check_signature(task)
         self.run.forced.append(task.task_id)
         self.run.must(self.run.forced.count(task.task_id) == 1, 'forced twice')
         self._network(task)
@@ -160,7 +182,27 @@ class Run(executor_world.Run):
 
     def __init__(self, seed: int) -> None:
         self.forced: list[str] = []
+        #: What else happens does not depend on it.
+        self.deadline_chance = random.Random(f'deadline {seed}')
+        self.signer = task_authorization.TaskSigner(make_keys())
+        self.verifier = task_authorization.TaskVerifier(make_keys())
         super().__init__(seed)
+
+    def complete_task(self, task: model.Task) -> model.Task:
+        """Give half of the drains a deadline, which may have passed, and sign the task."""
+        due = self.now + self.deadline_chance.choice([-60.0, 30.0, 300.0, 3000.0])
+        arrive_by = due if self.deadline_chance.random() < 0.5 else None
+        (signed,) = self.signer.grant_tasks(
+            [dataclasses.replace(task, arrive_by=arrive_by)], (), 'engine', self.now, needed=0,
+            begin_within=executor_world.DAY)
+        return signed
+
+    def check_signature(self, task: model.Task) -> None:
+        try:
+            self.verifier.check_task(task, self.now)
+        except exception.TaskNotAuthorized as e:
+            self.must(False, f'a request that nobody signed: {e}')
+        self.count('deadline' if task.arrive_by is not None else 'no deadline')
 
     def check_end(self) -> None:
         super().check_end()

@@ -35,6 +35,6 @@ def test_every_task_ends_and_no_step_comes_twice():
         seen.update(run.counts)
     for event in ('force refused', 'force held up', 'force unanswered', 'contract', 'abort',
                   'postcopy', 'pause without end', 'completed by force',
-                  'ended by the abort of a force'):
+                  'ended by the abort of a force', 'deadline', 'no deadline'):
         assert seen[event], event
     assert any('force_completion' in event for event in seen if event.startswith('crash'))

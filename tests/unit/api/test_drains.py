@@ -14,6 +14,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import time
 import types
 
@@ -107,12 +108,87 @@ def test_drain_disables_the_host_for_the_user(person, nova, store, publisher):
     assert drain == {
         'host': 'a', 'changed': True, 'instance_count': 2, 'arriving_count': 0,
         'expected_seconds': None, 'shutdowns': [], 'plan_ids': [], 'approvals_missing': 0,
-        'approval_problem': None}
+        'approval_problem': None, 'deadline': None, 'late_instances': []}
     (body,) = [asked[3] for asked in nova.asked if asked[0] == 'PUT']
     assert body == {'status': 'disabled', 'disabled_reason': 'new memory'}
     (row,) = store.audit.list_newest_entries(9)
     assert (row.command, row.target, row.reason) == ('drain started', 'host a', 'new memory')
     assert row.by.startswith(f'keystone:{"a" * 32} project {conftest.OPERATORS} roles admin')
+
+
+def in_hours(store, hours):
+    return datetime.datetime.fromtimestamp(int(store.now()) + 3600 * hours, datetime.UTC)
+
+
+def test_deadline_is_kept_until_the_drain_is_stopped(person, nova, store, publisher):
+    due = in_hours(store, 2)
+    status, drain = start(person, deadline=due.replace(tzinfo=None).isoformat())
+    assert (status, drain['deadline']) == (200, due.isoformat().replace('+00:00', 'Z'))
+    assert store.drain_orders.map_deadlines() == {'a': due.timestamp()}
+    assert list_commands(store) == [
+        ('drain started', 'host a', f'new memory (deadline {due.isoformat()})')]
+    nova.answers[LIST] = [disabled('new memory')]
+    later = in_hours(store, 3)
+    assert start(person)[1]['deadline'] is None
+    assert store.drain_orders.map_deadlines() == {'a': due.timestamp()}, 'it keeps its own'
+    assert start(person, deadline=later.isoformat())[1]['changed'] is False
+    assert store.drain_orders.map_deadlines() == {'a': later.timestamp()}
+    assert list_commands(store)[1:] == [('drain deadline set', 'host a', later.isoformat())]
+    assert person.send('DELETE', '/v1/drains?host=a')[0] == 200
+    assert store.drain_orders.map_deadlines() == {}
+
+
+def test_drain_without_a_deadline_does_not_get_that_of_an_earlier_one(
+        person, nova, store, publisher):
+    store.drain_orders.replace_deadline('a', store.now() + 60, store.now(), 'ann')
+    assert start(person)[0] == 200
+    assert store.drain_orders.map_deadlines() == {}
+
+
+@pytest.mark.parametrize(('host', 'hours', 'is_late'), [
+    ('d', 2, False), ('d', -2, True), ('a', -2, None)])
+def test_list_has_the_deadline_and_says_when_it_has_passed(
+        client, store, publisher, host, hours, is_late):
+    due = in_hours(store, hours)
+    cluster = publisher.collector.cluster
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        uuid: dataclasses.replace(instance, host='d') for uuid, instance
+        in cluster.instances.items()})
+    publisher.run_cycle()
+    store.drain_orders.replace_deadline(host, due.timestamp(), store.now(), 'ann')
+    (drain,) = client.send('GET', '/v1/drains')[1]['drains']
+    assert drain['host'] == 'd' and drain['instance_count']
+    assert (drain['deadline'], drain['late']) == (
+        (None, False) if is_late is None else (due.isoformat().replace('+00:00', 'Z'), is_late))
+
+
+@pytest.mark.parametrize(('deadline', 'problem'), [
+    ('2020-01-01T00:00:00Z', '2020-01-01T00:00:00+00:00 has passed'),
+    ('9999-12-31T23:59:59Z', 'it is more than 30 days away'), ('tonight', 'deadline'),
+    ('2h', 'deadline')])
+def test_bad_deadline_is_400_and_changes_nothing(person, nova, store, publisher, deadline, problem):
+    for answer in (person.fail('POST', '/v1/drains', json={
+            'host': 'a', 'reason': 'x', 'deadline': deadline}),
+            person.fail('GET', f'/v1/drains/check?host=a&deadline={deadline}')):
+        assert answer[0] == 400 and 'deadline' in answer[1] and problem in answer[1]
+    assert not list_commands(store) and not store.drain_orders.map_deadlines()
+    assert not [asked for asked in nova.asked if asked[0] == 'PUT']
+
+
+def test_deadline_of_a_host_that_is_not_drained_is_refused(person, nova, store, publisher):
+    (service,) = disabled('new memory')['services']
+    nova.answers[LIST] = [{'services': [{**service, 'forced_down': True}]}]
+    answer = person.fail('POST', '/v1/drains', json={
+        'host': 'a', 'reason': 'new memory', 'deadline': in_hours(store, 2).isoformat()})
+    assert answer[0] == 409 and 'deadline: host a is not drained: ' in answer[1]
+    assert not list_commands(store) and not store.drain_orders.map_deadlines()
+
+
+def test_check_names_instances_that_leave_too_late(client, store, publisher):
+    due = in_hours(store, 1)
+    status, check = client.send('GET', f'/v1/drains/check?host=a&deadline={due:%Y-%m-%dT%H:%M:%S}')
+    assert (status, check['deadline']) == (200, due.isoformat().replace('+00:00', 'Z'))
+    assert check['late_instances'] == [], 'no migration was measured'
 
 
 def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):

@@ -365,3 +365,35 @@ def test_the_command_that_is_left_to_be_typed_is_whole_and_quoted(reason):
             'openstack', 'compute', 'service', 'set', '--disable', '--disable-reason', reason,
             'h 1', 'nova-compute']
         assert text.startswith('Nothing is changed.') is not changed
+
+
+def test_instances_beyond_the_deadline_are_named_and_end_the_check_with_1(conf):
+    request = dataclasses.replace(test_drains.cloud(1000, 1000), now=1000.0,
+                                  history=measured([(1000, 0, 10.0)]))
+    conf.set_override('max_concurrent_per_source', 1, 'executor')
+    check = drains.DrainCheck(plan_of(('i0', 'b'), ('i1', 'c')), (), {})
+    in_time, late = (estimate(conf, drain_checks.DrainAnswer(check, 2, deadline=deadline), request)
+                     for deadline in (1020.0, 1019.0))
+    assert [list(drain._render_rows(one, 'a'))[-1][1] for one in (in_time, late)] == [
+        'possible', 'late']
+    rows = list(drain._render_rows(late, 'a'))
+    assert [row for row in rows if row[1] == 'late'] == [
+        ('instance i1', 'late', 'it is expected to leave at 1970-01-01T00:17:00+00:00, by '
+                                'measured migrations'),
+        ('conclusion', 'late', 'all 2 instances can leave host a, but 1 instance is not expected '
+                               'to leave by 1970-01-01T00:16:59+00:00')]
+    texts = [drain._format_start_message('h1', drain_starts.StartedDrain(one, True))
+             for one in (in_time, late)]
+    assert ' Its deadline is 1970-01-01T00:17:00+00:00. kronos' in texts[0]
+    assert ' 1 instance is not expected to leave by then;' in texts[1]
+
+
+@pytest.mark.parametrize('command', ['check', 'start'])
+def test_a_text_that_is_no_deadline_is_refused_before_anything_is_read(capsys, command):
+    parser = (drain.CheckDrain if command == 'check' else drain.StartDrain)(None, None).get_parser(
+        'kronos')
+    more = ['--reason', 'x'] if command == 'start' else []
+    with pytest.raises(SystemExit):
+        parser.parse_args(['h1', *more, '--deadline', 'tonight'])
+    assert "argument --deadline: 'tonight' is no deadline; write a duration" in (
+        capsys.readouterr().err)

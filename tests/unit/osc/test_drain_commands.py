@@ -82,6 +82,24 @@ def test_start_disables_the_host_and_names_the_approved_plan(
         {'status': 'disabled', 'disabled_reason': 'new memory'}]
 
 
+def test_deadline_is_sent_shown_and_said_to_be_late(openstack, nova, store, publisher):
+    before = int(store.now())
+    drain = read_json(openstack, 'drain', 'start', 'a', '--reason', 'x', '--deadline', '2h')
+    (due,) = store.drain_orders.map_deadlines().values()
+    assert before + 7200 <= due <= store.now() + 7200 and drain['deadline'] is not None
+    check = read_json(openstack, 'drain', 'check', 'a', '--deadline', '1d')
+    assert check['deadline'] > drain['deadline'] and check['late_instances'] == []
+    set_host(publisher)
+    store.drain_orders.replace_deadline('a', 1793491200.0, store.now(), 'ann')
+    status, output, _error = openstack.run('drain', 'list')
+    assert status == 0 and '2026-11-01' in output and '(late)' in output
+    _status, _output, error = openstack.run('drain', 'watch', 'a', '--timeout', '1s')
+    assert 'The drain is late: its deadline was 2026-11-01T00:00:00+00:00.' in error
+    for text in ('-2h', 'tonight', '9' * 400):
+        assert 'is no deadline; write a duration' in openstack.fail(
+            'drain', 'start', 'a', '--reason', 'x', f'--deadline={text}')
+
+
 def test_refusals_are_one_line(openstack, nova, publisher):
     nova.answers[test_drains.PUT] = [test_drains.FORBIDDEN]
     line = openstack.fail('drain', 'start', 'a', '--reason', 'x')

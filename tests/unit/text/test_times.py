@@ -12,6 +12,8 @@
 
 """Times and durations on a command line."""
 
+import datetime
+
 import pytest
 
 from kronos_nova.text import times
@@ -49,3 +51,17 @@ def test_an_invalid_time_is_refused(text):
 
 def test_a_moment_is_shown_in_utc():
     assert times.format_time(NOW) == '2026-11-02T00:00:00+00:00'
+
+
+@pytest.mark.parametrize(('text', 'expected'), [
+    ('2h', datetime.timedelta(hours=2)), ('1d12h', datetime.timedelta(hours=36)),
+    ('90', datetime.timedelta(seconds=90)), ('2026-11-02T01:00:00+01:00', NOW),
+    ('2026-11-02T00:00:00', NOW), ('2026-11-02', NOW)])
+def test_deadlines(text, expected):
+    assert times.parse_deadline(text) == expected
+
+
+@pytest.mark.parametrize('text', ['', 'now', '-2h', 'soon', '2x', '9' * 400, '2026-13-01'])
+def test_an_invalid_deadline_is_refused(text):
+    with pytest.raises(ValueError, match='is no deadline; write a duration, 2h or 1d12h'):
+        times.parse_deadline(text)

@@ -83,12 +83,14 @@ CHANGES = {
     'phase': strategies.sampled_from([p for p in model.Phase if p is not model.Phase.SPREAD]),
     'hooks': strategies.sampled_from([(), (model.TaskHook('webhook', {'url': 'https://two'}),),
                                       HOOKS * 2]),
+    'arrive_by': strategies.none() | strategies.floats(allow_nan=False).filter(
+        lambda at: at != NOW + 60),
     'task_id': strategies.uuids().map(str)}
 
 
 @hypothesis.given(data=strategies.data(), name=strategies.sampled_from(sorted(CHANGES)))
 def test_a_row_that_differs_from_its_grant_fails(keys, data, name):
-    task = grant(task_authorization.TaskSigner(keys))
+    task = grant(task_authorization.TaskSigner(keys), arrive_by=NOW + 60)
     changed = dataclasses.replace(task, **{name: data.draw(CHANGES[name])})
     with pytest.raises(exception.TaskNotAuthorized, match=task.task_id if name == 'task_id'
                        else 'differs from its grant'):
@@ -105,6 +107,17 @@ def test_no_text_that_was_not_signed_passes(keys, text):
     task = dataclasses.replace(cases.make_task(cases.new_id()), authorization=text)
     with pytest.raises(exception.TaskNotAuthorized):
         task_authorization.TaskVerifier(keys).check_task(task, NOW)
+
+
+def test_a_grant_of_a_release_without_deadlines_allows_none(signer, verifier, keys):
+    task = grant(signer)
+    claims = jwt.decode(json.loads(task.authorization)['grant'],
+                        options={'verify_signature': False})
+    assert claims.pop('arrive_by') is None
+    old = forge(task, grant=signatures.sign_claims(keys, task_authorization.GRANT, claims))
+    verifier.check_task(old, NOW)
+    with pytest.raises(exception.TaskNotAuthorized, match='differs from its grant .arrive_by'):
+        verifier.check_task(dataclasses.replace(old, arrive_by=NOW + 60), NOW)
 
 
 def forge(task, **changes):

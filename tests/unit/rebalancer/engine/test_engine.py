@@ -347,6 +347,34 @@ def test_start_end_and_stop_of_a_drain_are_notified(world):
     assert cycle() == []
 
 
+def test_a_deadline_reaches_the_tasks_of_a_drain_and_ends_with_it(world):
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    engine, orders = world.engine(), world.store.drain_orders
+
+    def cycle(status):
+        cluster = world.collector.cluster
+        world.collector.cluster = dataclasses.replace(
+            cluster, taken_at=world.clock(), services={
+                **cluster.services, 'a': dataclasses.replace(
+                    cluster.services['a'], status=status, disabled_reason='a change')})
+        engine.run_cycle()
+
+    deadline = world.clock() + 7200
+    orders.replace_deadline('a', deadline, world.clock(), 'ann')
+    cycle('disabled')
+    made = [task for task in world.casts if task.phase is model.Phase.EVACUATE]
+    assert made and {task.arrive_by for task in made} == {deadline}
+    world.clock.now += 301
+    cycle('disabled')
+    assert orders.map_deadlines() == {'a': deadline}
+    orders.replace_deadline('a', deadline, world.clock(), 'ann')
+    cycle('enabled')
+    assert orders.map_deadlines() == {'a': deadline}, 'its host may be disabled in a moment'
+    world.clock.now += 301
+    cycle('enabled')
+    assert orders.map_deadlines() == {}
+
+
 def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     approving(world, evacuate_disabled_hosts=True)
     cluster = world.collector.cluster

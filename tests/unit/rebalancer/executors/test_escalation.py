@@ -279,3 +279,21 @@ def test_guest_whose_working_set_is_too_large_is_not_forced():
     guest = copied_guests.Guest(65536.0, 60000.0, 120.0, 100.0)
     assert migrate(guest, 60.0, 10, seconds=6000) == (None, [])
     assert guest.rounds >= 2 and not guest.has_arrived
+
+
+@pytest.mark.parametrize(('arrive_by', 'waiting', 'per_source', 'seconds'), [
+    (None, 9, 1, 600.0), (1900.0, 0, 1, 600.0), (1300.0, 0, 1, 300.0), (1300.0, 2, 1, 100.0),
+    (1300.0, 2, 2, 150.0), (1300.0, 3, 2, 100.0), (1000.0, 0, 1, 0.0), (10.0, 5, 1, 0.0)])
+def test_moves_that_wait_share_the_deadline(arrive_by, waiting, per_source, seconds):
+    found = escalation.apply_deadline(LIMITS, arrive_by, 1000.0, waiting, per_source)
+    assert found == dataclasses.replace(LIMITS, arrival_seconds=seconds)
+
+
+def test_past_the_deadline_the_step_comes_once_rates_are_known():
+    late = escalation.apply_deadline(LIMITS, 900.0, 1000.0, 0, 1)
+    assert choose(rates(), now=1020.0) is None
+    assert choose(rates(), now=1020.0, limits=late).kind is FORCE
+    assert choose(None, now=1020.0, limits=late) is None
+    forbidden = escalation.apply_deadline(escalation.EscalationLimits(), 900.0, 1000.0, 0, 1)
+    assert choose(rates(), now=1020.0, limits=forbidden) is None, 'no step is configured'
+    assert choose(rates(longest=70.0), now=1020.0, limits=late) is None, 'a pause too long'

@@ -511,3 +511,31 @@ def test_step_that_a_later_release_has_stored_is_kept(writing):
     assert steps(writing) == [(FORCE, 'accepted')]
     assert writing.row().later_steps == (later,)
     assert rows.parse_escalation(None) == rows.parse_later_steps(None) == ()
+
+
+def test_deadline_of_the_drain_is_shared_with_the_moves_that_wait(bench):
+    def deadline(plan_id, scope):
+        return drained(plan_id, scope, arrive_by=cases.NOW + 130)
+    bench.driver = Driver(bench)
+    bench.plan_id, bench.tasks, _ = cases.save(bench.store, [
+        deadline, *[lambda p, s: drained(p, s, not_before=cases.NOW + 9e5)] * 2,
+        lambda p, s: drained(p, s, not_before=cases.NOW + 9e5, phase=model.Phase.REQUESTED),
+        lambda p, s: drained(p, s, not_before=cases.NOW + 9e5, from_host='h7')],
+        now=bench.now, draining=('h1',))
+    force(bench)
+    (step,) = bench.row().escalation
+    # The copying begins some seconds after the claim; two of the moves wait on the same host.
+    seconds = float(step.reason.split(' within ')[1].split(' s')[0])
+    assert 30 < seconds <= 130 / 3
+
+
+@pytest.mark.parametrize(('limits', 'answer'), [
+    (escalation.EscalationLimits((), 120.0, 60.0), None),
+    (FORCES.escalation_limits, 'contract: live')])
+def test_past_deadline_forces_nothing_that_is_not_allowed(bench, limits, answer):
+    plan(bench, arrive_by=cases.NOW - 60)
+    bench.driver.answers['find_shutdown_obstacle'] = [answer]
+    bench.passes(40, by=bench.new_worker('one', dataclasses.replace(
+        FORCES, escalation_limits=limits)))
+    assert steps(bench) == [] and bench.steps('force_completion') == []
+    assert bool(bench.steps('find_shutdown_obstacle')) == bool(answer)

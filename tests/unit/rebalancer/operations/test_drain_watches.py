@@ -407,3 +407,10 @@ def test_a_host_that_is_being_emptied_is_known(conf, store):
     cases.save(store, 1, now=store.now(), draining=['h1'])
     found = seen(conf, store, [served.service('h1')])
     assert found.emptied and found.enabled and found.busy
+
+
+def test_the_deadline_is_said_once_and_again_when_it_has_passed():
+    watch = Watch(*[look(deadline=1015.0)] * 4, EMPTY)
+    assert watch.run() == (None, [])
+    assert watch.said == ['The deadline of the drain is 1970-01-01T00:16:55+00:00.',
+                          'The drain is late: its deadline was 1970-01-01T00:16:55+00:00.']

@@ -114,3 +114,12 @@ def test_requested_moves_have_priority_after_drains():
     order = sorted(tasks.PRIORITY, key=lambda phase: tasks.PRIORITY[phase])
     assert order[:3] == [model.Phase.EVACUATE, model.Phase.REQUESTED, model.Phase.AFFINITY]
     assert set(order) == set(model.Phase)
+
+
+@pytest.mark.parametrize(('phase', 'host', 'arrive_by'), [
+    (model.Phase.EVACUATE, 'a', 5000.0), (model.Phase.EVACUATE, 'b', None),
+    (model.Phase.SPREAD, 'a', None), (model.Phase.REQUESTED, 'a', None)])
+def test_a_drain_gives_its_deadline_to_its_moves_alone(phase, host, arrive_by):
+    history = model.MoveHistory(drain_deadlines={host: 5000.0})
+    assert [t.arrive_by for t in made(phase, history=history)] == [arrive_by] * 2
+    assert [t.arrive_by for t in made(phase)] == [None] * 2
