@@ -63,8 +63,8 @@ class ListDrains(command.ListResources):
         Column('Scope', columns.read_name('scope', 10)),
         Column('Instances', columns.read_text('instance_count')),
         Column('Deadline', _read_deadline),
-        Column('Held', columns.read_sentence('held', 20)),
-        Column('Remedy', columns.read_sentence('remedy', 15)),
+        Column('Held', columns.read_sentence('held', 18)),
+        Column('Remedy', columns.read_sentence('remedy', 17)),
         Column('Disabled Reason', columns.read_text('disabled_reason'), long=True),
         Column('Packed', columns.read_text('packed'), long=True),
         Column('Read At', columns.read_time('read_at'), long=True))

@@ -32,6 +32,7 @@ import math
 import statistics
 
 from kronos_nova import model
+from kronos_nova.text import times
 
 MIB = 1024.0 * 1024.0
 #: Number of samples for the rate of the network, the newest.
@@ -217,11 +218,13 @@ class EscalationLimits:
     """Limits of the configuration; without ``allowed`` nothing happens.
 
     ``arrival_seconds`` from the begin of the copying; ``longest_pause`` of a guest in seconds.
+    ``cause``: a clause on the cause of these ``arrival_seconds``, unless they are configured.
     """
 
     allowed: tuple[model.EscalationKind, ...] = ()
     arrival_seconds: float = 600.0
     longest_pause: float = 60.0
+    cause: str = ''
 
     def compute_patience(self, look_interval: float) -> float:
         """Return the seconds after a completion by force until the migration is aborted."""
@@ -248,8 +251,11 @@ def apply_deadline(limits: EscalationLimits, arrive_by: float | None, began_at: 
     if arrive_by is None:
         return limits
     rounds = 1 + math.ceil(waiting / per_source)
-    return dataclasses.replace(limits, arrival_seconds=min(
-        limits.arrival_seconds, max(0.0, (arrive_by - began_at) / rounds)))
+    seconds = max(0.0, (arrive_by - began_at) / rounds)
+    if seconds >= limits.arrival_seconds:
+        return limits
+    return dataclasses.replace(limits, arrival_seconds=seconds, cause=(
+        f', its part of the time until {times.format_time(arrive_by)}, the deadline of the drain'))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -339,8 +345,8 @@ def choose_step(seen: CopyObservation, limits: EscalationLimits,
             or _has_better_moment(rates, seen, limits, left)):
         return None
     return model.EscalationStep(
-        kind, now, f'it does not arrive within {limits.arrival_seconds:.0f} s: {rates}; a pause of '
-                   f'at most {longest:.0f} s lets it arrive',
+        kind, now, f'it does not arrive within {limits.arrival_seconds:.0f} s{limits.cause}: '
+                   f'{rates}; a pause of at most {longest:.0f} s lets it arrive',
         expected_seconds=round(_REQUEST + rates.expect_pause(_find_pause(seen)) + seen.handover,
                                1))
 

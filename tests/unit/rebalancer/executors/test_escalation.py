@@ -286,7 +286,9 @@ def test_guest_whose_working_set_is_too_large_is_not_forced():
     (1300.0, 2, 2, 150.0), (1300.0, 3, 2, 100.0), (1000.0, 0, 1, 0.0), (10.0, 5, 1, 0.0)])
 def test_moves_that_wait_share_the_deadline(arrive_by, waiting, per_source, seconds):
     found = escalation.apply_deadline(LIMITS, arrive_by, 1000.0, waiting, per_source)
-    assert found == dataclasses.replace(LIMITS, arrival_seconds=seconds)
+    assert dataclasses.replace(found, cause='') == dataclasses.replace(
+        LIMITS, arrival_seconds=seconds)
+    assert ('the deadline of the drain' in found.cause) == (seconds < 600)
 
 
 def test_past_the_deadline_the_step_comes_once_rates_are_known():
