@@ -116,7 +116,7 @@ class DrainCheck(values.Resource):
     shutdown_summary: str | None = pydantic.Field(
         description='How many instances are shut down, or may be, as sentences; null: none.')
     deadline: datetime.datetime | None = pydantic.Field(
-        description='The deadline in question; null: there is none.')
+        description='The deadline in question; null: the request has no deadline.')
     late_instances: list[LateInstance] = pydantic.Field(
         description='Instances that are not expected to leave by the deadline.')
 

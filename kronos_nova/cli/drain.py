@@ -61,7 +61,7 @@ class CheckDrain(command.TableCommand):
         parser.add_argument('--overbooking', action='store_true',
                             help='Destinations may be filled above the ceilings of the policies; '
                                  'never above what Placement allows.')
-        _add_deadline(parser, 'Name the instances that are not expected to have left by then')
+        _add_deadline(parser, 'Name the instances that are not expected to leave in time')
         return parser
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:

@@ -106,7 +106,7 @@ class CheckDrain(command.ShowResource):
         parser.add_argument('--overbooking', action='store_true',
                             help='Destinations may be filled above the ceilings of the policies; '
                                  'never above what Placement allows.')
-        _add_deadline(parser, 'Name the instances that are not expected to have left by then')
+        _add_deadline(parser, 'Name the instances that are not expected to leave in time')
         return parser
 
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:

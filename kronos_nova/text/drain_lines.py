@@ -81,10 +81,10 @@ def format_late_count(deadline: str, late: int) -> str:
     """Return the deadline of a drain, as sentences that follow a blank each.
 
     :param deadline: the time as text.
-    :param late: number of instances that are not expected to leave by then.
+    :param late: number of instances that are not expected to leave in time.
     """
     return f' Its deadline is {deadline}.' + (
-        f' {plurals.count_with_verb(late, "instance")} not expected to leave by then; the check of '
+        f' {plurals.count_with_verb(late, "instance")} not expected to leave in time; the check of '
         'the drain with this deadline names them.' if late else '')
 
 

@@ -218,7 +218,7 @@ class EscalationLimits:
     """Limits of the configuration; without ``allowed`` nothing happens.
 
     ``arrival_seconds`` from the begin of the copying; ``longest_pause`` of a guest in seconds.
-    ``cause``: a clause on the cause of these ``arrival_seconds``, unless they are configured.
+    ``cause``: a clause on the cause of ``arrival_seconds``, unless they are configured.
     """
 
     allowed: tuple[model.EscalationKind, ...] = ()
@@ -243,7 +243,7 @@ def apply_deadline(limits: EscalationLimits, arrive_by: float | None, began_at: 
     Source: R. L. Graham, Bounds on multiprocessing timing anomalies, 1969: list scheduling takes
     ``ceil(n / m)`` rounds for n equal jobs on m machines.
 
-    :param arrive_by: the deadline in epoch seconds; None: there is none.
+    :param arrive_by: the deadline in epoch seconds; None: the drain has no deadline.
     :param began_at: when the copying began, in epoch seconds.
     :param waiting: number of moves off the host that have not begun.
     :param per_source: number of migrations that may leave a host at a time.

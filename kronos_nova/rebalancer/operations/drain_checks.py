@@ -139,7 +139,7 @@ class PlanEstimate:
     """The expected time of a plan, from ``measured`` migrations at ``bandwidth`` (MiB/s).
 
     ``ends``: seconds until each migration of the plan ends, by instance. ``expected``: seconds of
-    each migration by itself, also of instances that leave later.
+    each migration alone, also of instances that leave later.
     """
 
     measured: int

@@ -117,7 +117,7 @@ def list_late_instances(check: drains.DrainCheck, host: str, deadline: float, no
 
     :param ends: seconds until the migrations of the plan end, by instance; empty: no migration has
         been measured, and only those that stay or that contracts hold are listed.
-    :param expected: seconds of a migration by itself, by instance.
+    :param expected: seconds of a migration alone, by instance.
     :param risks: the chance that a live migration does not converge, by instance.
     """
     late = {}

@@ -123,7 +123,7 @@ task = make_table(
     sa.Column('authorization', make_text_type()),
     # model.EscalationSteps as JSON; NULL: none.
     sa.Column('escalation', make_text_type()),
-    # When the instance is to have left, by the deadline of its drain; NULL: there is none.
+    # When the instance is to have left, by the deadline of its drain; NULL: no deadline.
     sa.Column('arrive_by', sa.Double),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),

@@ -385,7 +385,7 @@ def test_instances_beyond_the_deadline_are_named_and_end_the_check_with_1(conf):
     texts = [drain._format_start_message('h1', drain_starts.StartedDrain(one, True))
              for one in (in_time, late)]
     assert ' Its deadline is 1970-01-01T00:17:00+00:00. kronos' in texts[0]
-    assert ' 1 instance is not expected to leave by then;' in texts[1]
+    assert ' 1 instance is not expected to leave in time;' in texts[1]
 
 
 @pytest.mark.parametrize('command', ['check', 'start'])

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The deadline of a drain, and the instances that are not expected to leave by then."""
+"""The deadline of a drain, and the instances that are not expected to leave in time."""
 
 import datetime
 

@@ -409,7 +409,7 @@ def test_a_host_that_is_being_emptied_is_known(conf, store):
     assert found.emptied and found.enabled and found.busy
 
 
-def test_the_deadline_is_said_once_and_again_when_it_has_passed():
+def test_messages_name_the_deadline_once_and_again_when_it_has_passed():
     watch = Watch(*[look(deadline=1015.0)] * 4, EMPTY)
     assert watch.run() == (None, [])
     assert watch.said == ['The deadline of the drain is 1970-01-01T00:16:55+00:00.',
