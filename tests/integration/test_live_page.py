@@ -411,6 +411,23 @@ def test_pattern_in_a_filter_is_a_text(page, service):
 
 
 @pytest.mark.turns(3)
+def test_deadline_of_a_drain_is_shown_and_late_once_it_has_passed(page, service):
+    orders = service.publisher.store.drain_orders
+    try:
+        with instance_on_d(service):
+            orders.replace_deadline('d', 4102444800.0, 0.0, 'ann')
+            page.open(service.tokens['reader'], 'blue')
+            page.wait(lambda: 'its deadline is 2100-01-01 00:00:00 UTC'
+                      in page.read_text('#drains tbody'))
+            orders.replace_deadline('d', 1577836800.0, 0.0, 'ann')
+            page.open(service.tokens['reader'], 'blue')
+            page.wait(lambda: 'late: its deadline was 2020-01-01 00:00:00 UTC'
+                      in page.read_text('#drains tbody'))
+    finally:
+        orders.end_orders(['d'])
+
+
+@pytest.mark.turns(3)
 def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
     page.open(service.tokens['reader'], 'blue')
     page.wait(lambda: page.read_text('#drains tbody th') == 'd')

@@ -51,7 +51,7 @@ def check_drain(conf, request):
     """Return the answer of a drain check of host a, and the texts of its rows ``shutdown``."""
     here = sum(instance.host == 'a' for instance in request.cluster.instances.values())
     answer = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
-        drains.plan_drain(request, 'a'), here), request)
+        drains.plan_drain(request, 'a'), here), request, 'a')
     answer = drain_checks._add_shutdowns(answer, request, 'a')
     return answer, {row[0].removeprefix('instance '): row[2] for row in cli_drain._render_rows(
         answer, 'a') if row[1] == 'shutdown'}
