@@ -32,6 +32,7 @@ import math
 import statistics
 
 from kronos_nova import model
+from kronos_nova.rebalancer.planning import time_shares
 from kronos_nova.text import times
 
 MIB = 1024.0 * 1024.0
@@ -232,26 +233,20 @@ class EscalationLimits:
 
 
 def apply_deadline(limits: EscalationLimits, arrive_by: float | None, began_at: float,
-                   waiting: int, per_source: int) -> EscalationLimits:
+                   waiting: int, parallel: int) -> EscalationLimits:
     """Return the limits of a migration whose drain has a deadline.
 
-    The moves that wait on the same host need the time, too: as ``per_source`` migrations leave a
-    host at a time, they are ``ceil(waiting / per_source)`` rounds after this one. Each round gets
-    the same part of the time from the begin of the copying until the deadline, since the seconds
-    of the moves that wait are not known. The deadline only shortens ``arrival_seconds``; it allows
-    no step and no longer pause. Past the deadline no time is left.
-    Source: R. L. Graham, Bounds on multiprocessing timing anomalies, 1969: list scheduling takes
-    ``ceil(n / m)`` rounds for n equal jobs on m machines.
+    The deadline only shortens ``arrival_seconds``, to the part that
+    :func:`time_shares.compute_time_share` gives; it allows no step and no longer pause.
 
     :param arrive_by: the deadline in epoch seconds; None: the drain has no deadline.
     :param began_at: when the copying began, in epoch seconds.
     :param waiting: number of moves off the host that have not begun.
-    :param per_source: number of migrations that may leave a host at a time.
+    :param parallel: number of migrations that may leave the host at a time.
     """
     if arrive_by is None:
         return limits
-    rounds = 1 + math.ceil(waiting / per_source)
-    seconds = max(0.0, (arrive_by - began_at) / rounds)
+    seconds = time_shares.compute_time_share(arrive_by - began_at, waiting, parallel)
     if seconds >= limits.arrival_seconds:
         return limits
     return dataclasses.replace(limits, arrival_seconds=seconds, cause=(

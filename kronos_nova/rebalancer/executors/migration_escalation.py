@@ -100,14 +100,14 @@ class MigrationEscalation:
             return
         if sample is not None:
             flight.copies.record_sample(sample, self._monotonic())
-        limits = escalation.apply_deadline(
-            limits, task.arrive_by, began_at, self._count_waiting_moves(task),
-            self._settings.per_source)
+        rates = escalation.measure_rates(flight.copies)
+        if rates is not None:
+            limits = self._share_deadline(task, began_at)
         handover = self._handovers.expect_handover(self._monotonic())
         step = escalation.choose_step(escalation.CopyObservation(
-            began_at, escalation.measure_rates(flight.copies),
-            flight.copies.measure_age(self._monotonic()), self._settings.look_interval,
-            row.escalation, handover), limits, self._clock())
+            began_at, rates, flight.copies.measure_age(self._monotonic()),
+            self._settings.look_interval, row.escalation, handover),
+            limits, self._clock())
         if sample is None or sample.is_postcopy or step is None:
             return
         obstacle = self._find_obstacle(row, step)
@@ -119,11 +119,15 @@ class MigrationEscalation:
             LOG.warning('%s: no %s now: %s', model.format_task(task), step.kind, obstacle)
         flight.obstacle = obstacle
 
-    def _count_waiting_moves(self, task: model.Task) -> int:
-        """Return how many moves of the same drain have not begun; 0 without a deadline."""
-        return 0 if task.arrive_by is None else sum(
-            row.task.from_host == task.from_host and row.task.phase is model.Phase.EVACUATE
-            for row in self._store.tasks.list_tasks_in_states(rows.NOT_IN_NOVA, [task.aggregate]))
+    def _share_deadline(self, task: model.Task, began_at: float) -> escalation.EscalationLimits:
+        """Return the limits of a migration, by the moves that wait if its drain has a deadline."""
+        settings = self._settings
+        if task.arrive_by is None:
+            return settings.escalation_limits
+        return escalation.apply_deadline(
+            settings.escalation_limits, task.arrive_by, began_at,
+            self._store.tasks.count_waiting_moves(task.from_host, model.Phase.EVACUATE),
+            min(settings.per_source, settings.per_scope, settings.total))
 
     def _find_obstacle(self, row: rows.TaskRow, step: model.EscalationStep) -> str | None:
         """Return why the step may not be taken now; it is looked for again at the next look."""

@@ -65,6 +65,17 @@ class TaskRepository(transactions.Repository):
         return self._runner.run_read(
             lambda c: tasks.list_tasks(c, tables.task.c.plan_id == plan_id))
 
+    def count_waiting_moves(self, host: str, phase: model.Phase) -> int:
+        """Return how many allowed moves off a host have not begun, for one reason for moves.
+
+        Moves of a plan that waits for approval are no allowed ones.
+        """
+        task = tables.task
+        return int(self._runner.run_read(lambda c: c.scalar(
+            sa.select(sa.func.count()).select_from(task).where(
+                task.c.from_host == host, task.c.phase == phase.value,
+                tasks.match_states((TaskState.QUEUED, TaskState.CLAIMED))))) or 0)
+
     def find_task(self, task_id: str) -> rows.TaskRow | None:
         return self._runner.run_read(lambda c: tasks.find_task(c, task_id))
 

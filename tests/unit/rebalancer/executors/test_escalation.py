@@ -281,11 +281,13 @@ def test_guest_whose_working_set_is_too_large_is_not_forced():
     assert guest.rounds >= 2 and not guest.has_arrived
 
 
-@pytest.mark.parametrize(('arrive_by', 'waiting', 'per_source', 'seconds'), [
+@pytest.mark.parametrize(('arrive_by', 'waiting', 'parallel', 'seconds'), [
     (None, 9, 1, 600.0), (1900.0, 0, 1, 600.0), (1300.0, 0, 1, 300.0), (1300.0, 2, 1, 100.0),
-    (1300.0, 2, 2, 150.0), (1300.0, 3, 2, 100.0), (1000.0, 0, 1, 0.0), (10.0, 5, 1, 0.0)])
-def test_moves_that_wait_share_the_deadline(arrive_by, waiting, per_source, seconds):
-    found = escalation.apply_deadline(LIMITS, arrive_by, 1000.0, waiting, per_source)
+    (1300.0, 2, 2, 150.0), (1300.0, 3, 2, 100.0), (1000.0, 0, 1, 0.0), (10.0, 5, 1, 0.0),
+    # At least 60 s, until fewer remain.
+    (1300.0, 99, 1, 60.0), (1060.0, 9, 1, 60.0), (1059.0, 9, 1, 59.0), (1001.0, 9, 1, 1.0)])
+def test_moves_that_wait_share_the_deadline(arrive_by, waiting, parallel, seconds):
+    found = escalation.apply_deadline(LIMITS, arrive_by, 1000.0, waiting, parallel)
     assert dataclasses.replace(found, cause='') == dataclasses.replace(
         LIMITS, arrival_seconds=seconds)
     assert ('the deadline of the drain' in found.cause) == (seconds < 600)

@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import task_repository
 from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.executors import copied_guests
 from tests.unit.rebalancer.store import cases
@@ -515,7 +516,7 @@ def test_step_that_a_later_release_has_stored_is_kept(writing):
 
 def test_deadline_of_the_drain_is_shared_with_the_moves_that_wait(bench):
     def deadline(plan_id, scope):
-        return drained(plan_id, scope, arrive_by=cases.NOW + 130)
+        return drained(plan_id, scope, arrive_by=cases.NOW + 300)
     bench.driver = Driver(bench)
     bench.plan_id, bench.tasks, _ = cases.save(bench.store, [
         deadline, *[lambda p, s: drained(p, s, not_before=cases.NOW + 9e5)] * 2,
@@ -526,7 +527,35 @@ def test_deadline_of_the_drain_is_shared_with_the_moves_that_wait(bench):
     (step,) = bench.row().escalation
     # The copying begins some seconds after the claim; two of the moves wait on the same host.
     seconds = float(step.reason.split(' within ')[1].split(' s')[0])
-    assert 30 < seconds <= 130 / 3
+    assert 80 < seconds <= 300 / 3
+
+
+@pytest.mark.parametrize(('limits', 'parallel'), [
+    ({'per_source': 2, 'per_scope': 3}, 2), ({'per_source': 9, 'per_scope': 1}, 1),
+    ({'per_source': 9, 'per_scope': 9, 'total': 1}, 1)])
+def test_the_smallest_limit_says_how_many_moves_leave_at_a_time(
+        bench, monkeypatch, limits, parallel):
+    plan(bench, arrive_by=cases.NOW + 500)
+    monkeypatch.setattr(task_repository.TaskRepository, 'count_waiting_moves',
+                        lambda *_args: 6)
+    worker = bench.new_worker('one', dataclasses.replace(FORCES, **limits))
+    found = worker._watch._escalation._share_deadline(bench.row().task, cases.NOW)
+    assert found.arrival_seconds == pytest.approx(min(120.0, 500.0 / (1 + 6 / parallel)))
+
+
+@pytest.mark.parametrize('arrive_by', [cases.NOW + 300, None])
+def test_moves_that_wait_are_counted_once_rates_are_known(bench, monkeypatch, arrive_by):
+    counted, count = [], task_repository.TaskRepository.count_waiting_moves
+
+    def count_moves(*args):
+        counted.append(bench.now - cases.NOW)
+        return count(*args)
+
+    monkeypatch.setattr(task_repository.TaskRepository, 'count_waiting_moves', count_moves)
+    plan(bench, arrive_by=arrive_by)
+    force(bench)
+    assert bool(counted) == (arrive_by is not None)
+    assert all(at > 15 for at in counted), 'rates need samples over 15 s'
 
 
 @pytest.mark.parametrize(('limits', 'answer'), [
