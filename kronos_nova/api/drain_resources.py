@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from kronos_nova.rebalancer.operations import drain_stops
 
 
+_ARRIVAL = ('Seconds that executors with drain_escalation give each live migration to arrive, if '
+            'the deadline leaves less than [executor] drain_arrival_seconds; null: it does not.')
+
+
 class Drain(values.Resource):
     """A host that is disabled or that pack empties."""
 
@@ -117,6 +121,7 @@ class DrainCheck(values.Resource):
         description='How many instances are shut down, or may be, as sentences; null: none.')
     deadline: datetime.datetime | None = pydantic.Field(
         description='The deadline in question; null: the request has no deadline.')
+    arrival_seconds: float | None = pydantic.Field(description=_ARRIVAL)
     late_instances: list[LateInstance] = pydantic.Field(
         description='Instances that are not expected to leave by the deadline.')
 
@@ -144,6 +149,7 @@ class DrainCheck(values.Resource):
             shutdown_summary=drain_lines.format_shutdowns(
                 *shutdown_verdicts.count_shutdowns(answer.shutdowns)).strip() or None,
             deadline=values.make_optional_time(answer.deadline),
+            arrival_seconds=answer.arrival_seconds,
             late_instances=LateInstance.list_all(answer))
 
 
@@ -166,6 +172,10 @@ class StartedDrain(values.Resource):
         description='Why moves of the drain wait for approval although approve was set.')
     deadline: datetime.datetime | None = pydantic.Field(
         description='The deadline that this request has set; null: none.')
+    deadline_change: str | None = pydantic.Field(
+        description='What becomes of a deadline that the host had before, as a sentence; null: it '
+                    'had none.')
+    arrival_seconds: float | None = pydantic.Field(description=_ARRIVAL)
     late_instances: list[LateInstance] = pydantic.Field(
         description='Instances that are not expected to leave by the deadline.')
 
@@ -179,6 +189,8 @@ class StartedDrain(values.Resource):
                    plan_ids=list(approval.plan_ids), approvals_missing=approval.missing,
                    approval_problem=approval.describe_problem(error_documents.describe_for_client),
                    deadline=values.make_optional_time(check.deadline),
+                   deadline_change=started.deadline_change or None,
+                   arrival_seconds=check.arrival_seconds,
                    late_instances=LateInstance.list_all(check))
 
 

@@ -98,6 +98,8 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     for verdict in answer.shutdowns:
         yield f'instance {verdict.instance_uuid}', 'shutdown', verdict.text
+    if answer.arrival_seconds is not None:
+        yield 'deadline', 'shortens', drain_lines.format_arrival(answer.arrival_seconds)
     for late in answer.late:
         yield f'instance {late.instance_uuid}', 'late', late.reason
     if answer.seconds is not None:
@@ -191,15 +193,16 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
     check, approval = started.check, started.approval
     time = ('' if check.seconds is None else
             f' It takes about {check.seconds:.0f} s at rates measured lately.')
-    done = ('is disabled' if started.changed else
-            'was disabled already for this reason, and nothing was written')
+    done = ('is disabled' if started.changed else 'was disabled already for this reason, and '
+            + ('nothing' if check.deadline is None else 'only its deadline') + ' was written')
     leaving = plurals.count_with_verb(check.here, 'instance')
     waiting = _format_contract_wait(check.check)
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
             + drain_lines.format_shutdowns(*shutdown_verdicts.count_shutdowns(check.shutdowns))
             + ('' if check.deadline is None else drain_lines.format_late_count(
-                times.format_time(check.deadline), len(check.late)))
+                times.format_time(check.deadline), len(check.late), check.arrival_seconds))
+            + (f' {started.deadline_change}' if started.deadline_change else '')
             + ('' if approval is None else drain_lines.format_approval(
                 approval.plan_ids, approval.missing, approval.describe_problem()))
             + ' kronos drain watch shows how far it is.')
@@ -238,8 +241,8 @@ class StopDrain(command.BaseCommand):
 def _add_deadline(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument('--deadline', type=_parse_deadline, metavar='TIME',
                         help='When the host is to be empty: a duration from now on, 2h or 1d12h, '
-                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), at most '
-                             f'30 days away. {text}.')
+                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), from 5 '
+                             f'minutes to 30 days away. {text}.')
 
 
 def _parse_deadline(text: str) -> float | datetime.timedelta:

@@ -54,6 +54,8 @@ from kronos_nova.model.options import DrainMode as DrainMode
 from kronos_nova.model.options import FailoverMode as FailoverMode
 from kronos_nova.model.options import OfflineDrains as OfflineDrains
 from kronos_nova.model.options import PlanningOptions as PlanningOptions
+from kronos_nova.model.plan import DrainDeadline as DrainDeadline
+from kronos_nova.model.plan import find_drain_deadline as find_drain_deadline
 from kronos_nova.model.plan import MeasuredAttempt as MeasuredAttempt
 from kronos_nova.model.plan import Move as Move
 from kronos_nova.model.plan import MoveHistory as MoveHistory

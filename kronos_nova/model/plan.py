@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import dataclasses
 import enum
 
+from kronos_nova.model import cloud
 from kronos_nova.model import contracts
 
 
@@ -113,6 +114,31 @@ class MeasuredAttempt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DrainDeadline:
+    """The deadline of one drain of a host.
+
+    ``at``: when the host is to be empty (epoch). ``disabled_reason``: that of the host during this
+    drain; an earlier or later drain has another.
+    """
+
+    at: float
+    disabled_reason: str
+
+
+def find_drain_deadline(deadlines: Mapping[str, DrainDeadline],
+                        service: cloud.Service | None) -> float | None:
+    """Return the deadline of the present drain of a host (epoch); None: it has none.
+
+    :param deadlines: those that people have ordered, by host; a drain may be over.
+    :param service: the host's nova-compute; None: not known.
+    """
+    if service is None or service.enabled or service.host not in deadlines:
+        return None
+    deadline = deadlines[service.host]
+    return deadline.at if deadline.disabled_reason == service.disabled_reason else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MoveHistory:
     """Past events that still matter, as of the plan's ``now``.
 
@@ -131,7 +157,8 @@ class MoveHistory:
     newest notice of each instance, unless it is used up. ``campaign_hosts``: hosts that a campaign
     still has to empty, so that nothing moves onto them. ``late_drains``: instances whose newest
     migration was a live one of a drain and ended too late, with the host that it did not leave.
-    ``drain_deadlines``: when hosts whose drains have a deadline are to be empty (epoch).
+    ``drain_deadlines``: the deadlines that people have ordered, by host; see
+    :func:`find_drain_deadline`.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -152,7 +179,7 @@ class MoveHistory:
     notices: Mapping[str, contracts.MoveNotice] = dataclasses.field(default_factory=dict)
     campaign_hosts: frozenset[str] = frozenset()
     late_drains: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    drain_deadlines: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    drain_deadlines: Mapping[str, DrainDeadline] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -49,10 +49,24 @@ def _format_late(late: Mapping[str, Any]) -> str:
 
 
 def _read_deadline(row: Mapping[str, Any], style: columns.Style) -> columns.Cell:
-    """Return a cell with the deadline of a drain, and whether it has passed."""
-    at = row['deadline']
-    text = columns.format_time(at) + (' (late)' if row['late'] else '')
+    """Return a cell with the deadline of a drain, and whether it has passed.
+
+    An older kronos-api knows no deadlines.
+    """
+    at = row.get('deadline')
+    text = columns.format_time(at) + (' (late)' if row.get('late') else '')
     return columns.Cell(at, text.replace('T', ' ')).wrap(10)
+
+
+def _make_optional(field: str, make: columns.Make) -> Column:
+    """Return a column of a field that an older kronos-api does not send: it is then empty."""
+    return Column(field, lambda row, style: make({field: row.get(field)}, style))
+
+
+_DEADLINE_FIELDS = (
+    _make_optional('deadline', columns.read_time('deadline')),
+    _make_optional('arrival_seconds', columns.read_text('arrival_seconds')),
+    Column('late_instances', columns.read_lines('late_instances', _format_late)))
 
 
 class ListDrains(command.ListResources):
@@ -92,8 +106,7 @@ class CheckDrain(command.ShowResource):
         Column('measured_migration_count', columns.read_text('measured_migration_count')),
         Column('risks', columns.read_lines('risks', _format_risk)),
         Column('shutdowns', columns.read_lines('shutdowns', _format_shutdown)),
-        Column('deadline', columns.read_time('deadline')),
-        Column('late_instances', columns.read_lines('late_instances', _format_late)),
+        *_DEADLINE_FIELDS,
         Column('read_at', columns.read_time('read_at')))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -114,7 +127,7 @@ class CheckDrain(command.ShowResource):
             'host': args.host, **({} if args.mode is None else {'mode': args.mode}),
             **({} if args.deadline is None else {'deadline': args.deadline}),
             'overbooking': 'true' if args.overbooking else 'false'}))
-        self.status = int(not check['can_be_emptied'] or bool(check['late_instances']))
+        self.status = int(not check['can_be_emptied'] or bool(check.get('late_instances')))
         return check
 
 
@@ -134,8 +147,8 @@ class StartDrain(command.ShowResource):
         Column('plan_ids', columns.read_lines('plan_ids')),
         Column('approvals_missing', columns.read_text('approvals_missing')),
         Column('approval_problem', columns.read_text('approval_problem')),
-        Column('deadline', columns.read_time('deadline')),
-        Column('late_instances', columns.read_lines('late_instances', _format_late)))
+        *_DEADLINE_FIELDS,
+        _make_optional('deadline_change', columns.read_text('deadline_change')))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -234,8 +247,8 @@ class WatchDrain(command.ListResources):
 def _add_deadline(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument('--deadline', metavar='<time>', type=_parse_deadline,
                         help='When the host is to be empty: a duration from now on, 2h or 1d12h, '
-                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), at most '
-                             f'30 days away. {text}.')
+                             'or a time, 2026-11-01T06:00:00Z (UTC unless it has a zone), from 5 '
+                             f'minutes to 30 days away. {text}.')
 
 
 def _parse_deadline(text: str) -> str:
@@ -246,7 +259,7 @@ def _parse_deadline(text: str) -> str:
         return times.format_time(at)
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no deadline; write a duration, 2h or 1d12h, or a time, '
+            f'{text!r} is no deadline; write a duration with its unit, 2h or 1d12h, or a time, '
             '2026-11-01T06:00:00Z') from None
 
 

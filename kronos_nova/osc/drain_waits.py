@@ -76,7 +76,7 @@ class DrainProgress:
         drain = next((row for row in self._client.send('GET', '/v1/drains')['drains']
                       if row['host'] == self._name), None)
         self.held = '' if drain is None else drain['held'] or ''
-        at = None if drain is None else drain['deadline']
+        at = None if drain is None else drain.get('deadline')
         self.deadline = None if at is None else times.parse_time(at, 0.0)
         self.remaining = shown['instance_count']
         self._most = max(self._most, self.remaining)

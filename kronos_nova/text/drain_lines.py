@@ -77,13 +77,22 @@ def format_shutdowns(count: int, waiting: int, possible: int) -> str:
     return ''.join(f' {sentence}' for sentence in sentences)
 
 
-def format_late_count(deadline: str, late: int) -> str:
+def format_arrival(seconds: float) -> str:
+    """Return how much time each migration has, where a deadline shortens it, as a clause."""
+    return (f'executors with drain_escalation give each live migration {seconds:.0f} s to arrive, '
+            'less than drain_arrival_seconds')
+
+
+def format_late_count(deadline: str, late: int, arrival_seconds: float | None) -> str:
     """Return the deadline of a drain, as sentences that follow a blank each.
 
     :param deadline: the time as text.
     :param late: number of instances that are not expected to leave in time.
+    :param arrival_seconds: those of each migration, if the deadline shortens them.
     """
+    arrival = '' if arrival_seconds is None else format_arrival(arrival_seconds)
     return f' Its deadline is {deadline}.' + (
+        f' {arrival[0].upper()}{arrival[1:]}.' if arrival else '') + (
         f' {plurals.count_with_verb(late, "instance")} not expected to leave in time; the check of '
         'the drain with this deadline names them.' if late else '')
 

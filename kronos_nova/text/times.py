@@ -82,17 +82,22 @@ def parse_moment(text: str) -> float | datetime.timedelta:
 def parse_deadline(text: str) -> float | datetime.timedelta:
     """Return a time in epoch seconds, or a duration from a time that is known later.
 
-    A date without a zone is UTC. A number is a duration in seconds.
+    A date without a zone is UTC. A number without a unit is neither.
 
     :raises ValueError: the text is neither; the message shows the valid forms.
     """
-    with contextlib.suppress(ValueError, OverflowError):
-        return datetime.timedelta(seconds=parse_duration(text))
     if text != 'now' and not text.startswith('-') and not NUMBER.fullmatch(text):
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.timedelta(seconds=parse_duration(text))
         with contextlib.suppress(ValueError):
             return parse_time(text, 0.0)
-    raise ValueError(f'{text!r} is no deadline; write a duration, 2h or 1d12h, or a time, '
-                     '2026-11-01T06:00:00Z')
+    raise ValueError(f'{text!r} is no deadline; write a duration with its unit, 2h or 1d12h, or a '
+                     'time, 2026-11-01T06:00:00Z')
+
+
+def clamp_time(at: float) -> float:
+    """Return epoch seconds that a calendar can show; NaN becomes 0."""
+    return min(LAST, max(0.0, at))
 
 
 def format_time(at: float) -> str:

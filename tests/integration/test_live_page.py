@@ -14,6 +14,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import importlib.util
 import itertools
 import pathlib
@@ -412,19 +413,20 @@ def test_pattern_in_a_filter_is_a_text(page, service):
 
 @pytest.mark.turns(3)
 def test_deadline_of_a_drain_is_shown_and_late_once_it_has_passed(page, service):
-    orders = service.publisher.store.drain_orders
+    store = service.publisher.store
+    due = float(int(store.now()) + 7200)
     try:
         with instance_on_d(service):
-            orders.replace_deadline('d', 4102444800.0, 0.0, 'ann')
+            cases.order_drain(store, 'd', due, 'new disks')
             page.open(service.tokens['reader'], 'blue')
-            page.wait(lambda: 'its deadline is 2100-01-01 00:00:00 UTC'
-                      in page.read_text('#drains tbody'))
-            orders.replace_deadline('d', 1577836800.0, 0.0, 'ann')
+            text = datetime.datetime.fromtimestamp(due, datetime.UTC).strftime('%F %T')
+            page.wait(lambda: f'its deadline is {text} UTC' in page.read_text('#drains tbody'))
+            cases.order_drain(store, 'd', 1577836800.0, 'new disks')
             page.open(service.tokens['reader'], 'blue')
             page.wait(lambda: 'late: its deadline was 2020-01-01 00:00:00 UTC'
                       in page.read_text('#drains tbody'))
     finally:
-        orders.end_orders(['d'])
+        store.drain_orders.end_orders(['d'])
 
 
 @pytest.mark.turns(3)

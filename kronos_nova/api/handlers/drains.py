@@ -36,8 +36,8 @@ class DrainList(values.Resource):
 
 #: When a host is to be empty.
 Deadline = Annotated[datetime.datetime, pydantic.Field(
-    description='When the host is to be empty, in ISO 8601; UTC unless it has a zone. At most 30 '
-                'days away.')]
+    description='When the host is to be empty, in ISO 8601; UTC unless it has a zone. From 5 '
+                'minutes to 30 days away.')]
 
 
 class DrainQuestion(values.RequestModel):

@@ -147,7 +147,7 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
-        self._end_drain_orders(lease, held)
+        self._end_drain_orders(lease, held, now)
         overtaking = self._find_overtaking_view(scope, held, now)
 
         def give_drain_notices(tripped: bool = False) -> None:
@@ -176,14 +176,13 @@ class ScopePlanner:
                     lease, plan, view.replace_history(history), now)[0].plan)
         return outcome
 
-    def _end_drain_orders(self, lease: Any, view: ScopeView) -> None:
-        """Remove the deadlines of drains whose hosts are enabled again."""
-        services = view.cluster.services
+    def _end_drain_orders(self, lease: Any, view: ScopeView, now: float) -> None:
+        """Remove the deadlines of drains whose hosts are enabled again, and invalid ones."""
+        services, orders = view.cluster.services, self._store.drain_orders
         enabled = [host for host in view.history.drain_deadlines
                    if host in services and services[host].enabled]
-        if lease is not None and enabled:
-            self._store.drain_orders.end_old_orders(
-                lease, enabled, view.cluster.taken_at - ORDER_SECONDS)
+        if lease is not None and (enabled or orders.has_invalid_orders(now)):
+            orders.end_old_orders(lease, enabled, now, view.cluster.taken_at - ORDER_SECONDS)
 
     def _make_plan(self, scope: str, lease: Any,
                    plan: Callable[[ScopeView], planning_pipeline.PassOutcome], held: ScopeView,

@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
+from kronos_nova.rebalancer.planning import time_shares
 from kronos_nova.rebalancer.simulation import migration_costs
 
 #: Smallest risk at which the answer says that an instance may not converge.
@@ -45,6 +46,8 @@ class DrainAnswer:
     that an instance does not converge, by instance. ``shutdowns``: whether the drain may shut these
     down, and those whose live migration was late; without a measured migration, each one that
     leaves live. ``late``: instances that are not expected to leave by ``deadline``.
+    ``arrival_seconds``: those that each live migration has until executors may take a step, where
+    the deadline leaves less than [executor] drain_arrival_seconds.
     """
 
     check: drains.DrainCheck
@@ -57,6 +60,7 @@ class DrainAnswer:
     shutdowns: tuple[shutdown_verdicts.ShutdownVerdict, ...] = ()
     deadline: float | None = None
     late: tuple[drain_deadlines.LateInstance, ...] = ()
+    arrival_seconds: float | None = None
 
     @property
     def is_held(self) -> bool:
@@ -194,7 +198,24 @@ def _add_estimate(conf: Any, answer: DrainAnswer, request: planner.PlanningInput
                 if answer.check.methods.get(uuid) is not model.MoveMethod.OFFLINE})
     return answer if answer.deadline is None else dataclasses.replace(
         answer, late=drain_deadlines.list_late_instances(
-            answer.check, host, answer.deadline, request.now, ends, expected, answer.risky))
+            answer.check, host, answer.deadline, request.now, ends, expected, answer.risky),
+        arrival_seconds=_find_shorter_arrival(conf.executor, answer.check, host,
+                                              answer.deadline - request.now))
+
+
+def _find_shorter_arrival(executor: Any, check: drains.DrainCheck, host: str,
+                          left: float) -> float | None:
+    """Return the seconds of each migration off the host, if the deadline shortens them.
+
+    :param executor: the options of [executor].
+    :param left: seconds until the deadline.
+    """
+    leaving = (sum(move.from_host == host for move in check.plan.moves)
+               + sum(blocked.later for blocked in check.blocked))
+    parallel = min(executor.max_concurrent_per_source, executor.max_concurrent_migrations,
+                   executor.max_concurrent_migrations_total)
+    seconds = time_shares.compute_time_share(left, max(0, leaving - parallel), parallel)
+    return seconds if leaving and seconds < executor.drain_arrival_seconds else None
 
 
 def _add_shutdowns(answer: DrainAnswer, request: planner.PlanningInput, host: str) -> DrainAnswer:

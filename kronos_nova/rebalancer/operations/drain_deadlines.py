@@ -13,6 +13,7 @@
 """The deadline of a drain: its check, its record, and the instances that do not leave in time."""
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import datetime
 
@@ -21,15 +22,15 @@ from kronos_nova import model
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import drain_orders
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.text import times
 
 #: A time in epoch seconds, or a duration from now on; None: a drain has no deadline.
 Deadline = float | datetime.timedelta | None
-#: Latest deadline, in seconds from now.
-LONGEST = 30 * 86400.0
-#: The clocks of an operator and of the database differ by so many seconds at most.
-_CLOCKS = 60.0
+#: Earliest deadline, in seconds from now: engines plan the first moves in their next cycle.
+SHORTEST_SECONDS = 300.0
+_LONGEST, _CLOCKS = drain_orders.LONGEST_SECONDS, drain_orders.CLOCK_SECONDS
 #: Smallest risk at which an instance is expected not to converge.
 _EXPECTED = 0.5
 
@@ -45,55 +46,108 @@ class LateInstance:
 def resolve_deadline(deadline: Deadline, now: float) -> float | None:
     """Return a deadline in epoch seconds, without fractions.
 
-    :raises ConfigError: it has passed, or is too far away.
+    A time may be a minute nearer or farther, since clocks differ; a duration may not.
+
+    :raises ConfigError: it has passed, or is too near or too far away.
     """
     if deadline is None:
         return None
+    clocks = _CLOCKS
     if isinstance(deadline, datetime.timedelta):
         # Larger numbers are no time that a calendar can show.
-        at = now + min(deadline.total_seconds(), LONGEST + 2 * _CLOCKS)
-    else:
-        at = deadline
-    if at <= now:
-        raise _make_error(f'{times.format_time(max(at, 0.0))} has passed')
-    if at - now > LONGEST + _CLOCKS:
+        clocks, deadline = 0.0, now + min(deadline.total_seconds(), _LONGEST + _CLOCKS)
+    if deadline <= now:
+        raise _make_error(f'{times.format_time(times.clamp_time(deadline))} has passed')
+    if deadline - now < SHORTEST_SECONDS - clocks:
+        raise _make_error('it is less than 5 minutes away')
+    if deadline - now > _LONGEST + clocks:
         raise _make_error('it is more than 30 days away')
-    return float(int(at))
+    return float(int(deadline))
 
 
 def _make_error(problem: str) -> exception.ConfigError:
     return exception.ConfigError(
         path='request', field='deadline', problem=problem,
-        remedy='Nothing is changed. Give a later time, or a duration such as 2h, of at most 30 '
-               'days')
+        remedy='Nothing is changed. Give a time, or a duration such as 2h, from 5 minutes to 30 '
+               'days away')
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class DeadlineOrder:
-    """The deadline that a person sets for the drain of a host; None: the drain has none."""
+    """The deadline that a person sets for the drain of a host; None: the person gives none.
 
-    store: api.Store
-    host: str
-    deadline: float | None
-    operator: str
+    ``change_text``: a sentence on an earlier deadline once the order was written; '': there was
+    none.
+    """
 
-    def write(self) -> None:
-        """Store the deadline in the place of that of an earlier drain."""
-        self.store.drain_orders.replace_deadline(self.host, self.deadline, self.store.now(),
-                                                 self.operator)
+    def __init__(self, store: api.Store, host: str, deadline: float | None, operator: str) -> None:
+        self.store, self.host, self.deadline, self.operator = store, host, deadline, operator
+        self.change_text = ''
+        self._before: drain_orders.DrainOrder | None = None
+        self._written: drain_orders.DrainOrder | None = None
 
-    def append_deadline(self, reason: str) -> str:
-        """Return the reason of an audit row with the deadline."""
-        if self.deadline is None:
-            return reason
-        return f'{reason} (deadline {times.format_time(self.deadline)})'
+    def write(self, service: model.Service, reason: str, text: str) -> str:
+        """Store the deadline of a drain that begins or that gets another reason.
+
+        Such a drain keeps the deadline that it has, unless the person gives another.
+
+        :param service: the host's nova-compute as it is now.
+        :param reason: its disabled_reason during the drain.
+        :param text: the reason of the audit row.
+        :returns: the same with the change.
+        """
+        orders, before = self.store.drain_orders, self._find_earlier()
+        at = None if before is None else times.format_time(before.at)
+        self._before = self._written = orders.find_order(self.host)
+        if self.deadline is not None:
+            text += f' (deadline {self._set(self.deadline, reason, at)})'
+        elif before is not None and self._before is not None and model.find_drain_deadline(
+                {self.host: before}, service) is not None:
+            self._written = dataclasses.replace(self._before, disabled_reason=reason)
+            orders.replace_order(self._written)
+            self.change_text = f'The drain keeps its deadline {at}.'
+            text += f' (keeps the deadline {at})'
+        elif self._before is not None:
+            self._written = None
+            orders.end_orders([self.host])
+            if at is not None:
+                self.change_text = f'The deadline {at} of an earlier drain is removed.'
+                text += f' (removes the deadline {at} of an earlier drain)'
+        return text
+
+    def _find_earlier(self) -> model.DrainDeadline | None:
+        return self.store.drain_orders.map_deadlines(self.store.now()).get(self.host)
+
+    def _set(self, deadline: float, reason: str, earlier: str | None) -> str:
+        """Store the new deadline; return it with the earlier one for the audit row."""
+        self._written = drain_orders.DrainOrder(self.host, deadline, reason, self.store.now(),
+                                                self.operator)
+        self.store.drain_orders.replace_order(self._written)
+        at = times.format_time(deadline)
+        if earlier is None:
+            return at
+        self.change_text = f'It takes the place of the deadline {earlier}.'
+        return f'{at}, in place of {earlier}'
+
+    def restore(self) -> None:
+        """Undo :meth:`write`, because the drain did not begin; without a database it stays.
+
+        Then it counts for no drain, since the host has not this reason.
+        """
+        if self._written != self._before:
+            with contextlib.suppress(exception.StoreError):
+                self.store.drain_orders.restore_order(self.host, self._written, self._before)
 
     def change(self, service: model.Service, options: model.PlanningOptions) -> None:
         """Set the deadline of a drain that goes on; without one it keeps its own.
 
         :raises ConflictError: engines do not drain the host.
         """
+        before = self._find_earlier()
+        earlier = None if before is None else model.find_drain_deadline(
+            {self.host: before}, service)
+        at = None if earlier is None else times.format_time(earlier)
         if self.deadline is None:
+            self.change_text = '' if at is None else f'The drain keeps its deadline {at}.'
             return
         why = drain_requests.find_drain_refusal(service, options)
         if why is not None:
@@ -101,10 +155,14 @@ class DeadlineOrder:
                 path='request', field='deadline',
                 problem=f'host {self.host} is not drained: {why}',
                 remedy='Nothing is changed. Leave the deadline out, or end that first')
-        self.store.audit.record_command(
-            self.operator, audits.DEADLINE_SET, f'host {self.host}',
-            times.format_time(self.deadline))
-        self.write()
+        self._before = self.store.drain_orders.find_order(self.host)
+        text = self._set(self.deadline, service.disabled_reason or '', at)
+        try:
+            self.store.audit.record_command(self.operator, audits.DEADLINE_SET,
+                                            f'host {self.host}', text)
+        except exception.StoreError:
+            self.restore()
+            raise
 
 
 def list_late_instances(check: drains.DrainCheck, host: str, deadline: float, now: float,

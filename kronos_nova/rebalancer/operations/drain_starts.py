@@ -13,6 +13,7 @@
 """The start of a drain: disable a host that can be emptied, and approve its moves if wanted."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import shlex
@@ -40,12 +41,14 @@ class StartedDrain:
     """A drain that has begun.
 
     ``changed``: this call disabled the host; else it was disabled for that reason already.
-    ``approval``: None, unless the moves of the drain were to be approved.
+    ``approval``: None, unless the moves of the drain were to be approved. ``deadline_change``: a
+    sentence on the deadline that the host had before; '': none.
     """
 
     check: drain_checks.DrainAnswer
     changed: bool
     approval: drain_approvals.DrainApproval | None = None
+    deadline_change: str = ''
 
 
 def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: bool = False,
@@ -93,7 +96,8 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     session.present_services = {**session.present_services, host: model.Service(
         host, status='disabled', disabled_reason=reason)}
     return StartedDrain(check, changed, drain_approvals.approve_drain(
-        session, host, reason=reason, take_turn=take_turn) if approve else None)
+        session, host, reason=reason, take_turn=take_turn) if approve else None,
+        order.change_text)
 
 
 def _list_services(service: compute_service.ComputeService,
@@ -121,7 +125,8 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
     :param approve: the audit row says that the moves are to be approved.
     :param find_rival: returns a host whose drain begins at the same time, so that the check has
         not seen it disabled. Two starts each write their row first, so at least one sees the other.
-    :param order: writes the deadline of the drain before the host is disabled.
+    :param order: writes the deadline before all else: a database without the rights for that
+        leaves nothing half done.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
@@ -134,26 +139,44 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
         if not force:
             _refuse_without_force(host, check, present, options)
         text = audits.append_flags(reason, force=force, approve=approve)
-        record(audits.DRAIN_STARTED, text if order is None else order.append_deadline(text))
-        rival = None if force else find_rival()
-        if rival is not None:
-            record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
-            raise exception.ConflictError(
-                path='request', field=host,
-                problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
-                        'names the person), and the check of this one has not counted that',
-                remedy='Nothing is changed. Repeat the command in a minute')
-        if order is not None:
-            order.write()
-        try:
-            service.disable(uuid, reason)
-        except api.ApiError as e:
-            record(audits.DRAIN_UNANSWERED if e.sent else audits.DRAIN_FAILED, str(e))
-            raise
+        with _order_deadline(order, present, reason, text) as text:
+            record(audits.DRAIN_STARTED, text)
+            rival = None if force else find_rival()
+            if rival is not None:
+                record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
+                raise exception.ConflictError(
+                    path='request', field=host,
+                    problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
+                            'names the person), and the check of this one has not counted that',
+                    remedy='Nothing is changed. Repeat the command in a minute')
+            try:
+                service.disable(uuid, reason)
+            except api.ApiError as e:
+                record(audits.DRAIN_UNANSWERED if e.sent else audits.DRAIN_FAILED, str(e))
+                raise
     except api.ApiError as e:
         raise nova_users.make_error(
             e, host, _format_manual_steps(host, reason, changed=e.sent)) from None
     return True
+
+
+@contextlib.contextmanager
+def _order_deadline(order: drain_deadlines.DeadlineOrder | None, present: model.Service,
+                    reason: str, text: str) -> Iterator[str]:
+    """Write the deadline of a drain, and yield the reason of the audit row with it.
+
+    Restore the earlier one if the drain certainly does not begin.
+    """
+    if order is None:
+        yield text
+        return
+    text = order.write(present, reason, text)
+    try:
+        yield text
+    except Exception as e:
+        if not (isinstance(e, api.ApiError) and e.sent):
+            order.restore()
+        raise
 
 
 def require_draining_engines(options: model.PlanningOptions, reason: str) -> None:

@@ -80,9 +80,9 @@ def stop_drain(session: sessions.DatabaseSession, service: compute_service.Compu
                 raise
     except api.ApiError as e:
         raise nova_users.make_error(e, host, _format_manual_steps(host, changed=e.sent)) from None
-    store.drain_orders.end_orders([host])
     # Executors refuse moves of this drain from now on.
     cancelled = _cancel_moves(session, host, reason)
+    store.drain_orders.end_orders([host])
     running = [row.task for row in store.tasks.list_tasks_in_states(rows.MAYBE_IN_NOVA)
                if row.task.from_host == host and row.task.phase is model.Phase.EVACUATE]
     return StoppedDrain(not present.enabled, tuple(cancelled), tuple(running))

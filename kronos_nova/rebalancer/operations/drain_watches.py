@@ -203,7 +203,8 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     tasks = store.tasks.list_tasks_from_host(host, store.tasks.find_drain_begin(host, since))
     return DrainState(_build_rows(here, tasks), len(here), busy, service.enabled,
                       host in store.plans.list_draining_hosts(), '; '.join(holds),
-                      None if service.enabled else store.drain_orders.map_deadlines().get(host))
+                      model.find_drain_deadline(store.drain_orders.map_deadlines(store.now()),
+                                                service))
 
 
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:

@@ -244,7 +244,8 @@ def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[Liste
                         and not service.enabled}
             for host in disabled.keys() | packed:
                 instances = len(reading.instances_by_host.get(host, ()))
-                deadline = request.history.drain_deadlines.get(host) if host in disabled else None
+                deadline = model.find_drain_deadline(request.history.drain_deadlines,
+                                                     cluster.services.get(host))
                 drains.append(ListedDrain(
                     host, cluster.scope, disabled.get(host), host in packed, instances,
                     undrained.get(host),

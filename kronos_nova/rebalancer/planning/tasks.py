@@ -77,16 +77,18 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
             trees=list_tree_digests(move, cluster, options),
-            arrive_by=_find_drain_deadline(move, history)))
+            arrive_by=_find_drain_deadline(move, cluster, history)))
         in_wave[move.wave] += 1
     return tasks
 
 
-def _find_drain_deadline(move: model.Move, history: model.MoveHistory | None) -> float | None:
+def _find_drain_deadline(move: model.Move, cluster: model.Cluster,
+                         history: model.MoveHistory | None) -> float | None:
     """Return the deadline of the drain to which the move belongs; None: it has none."""
     if history is None or move.phase is not model.Phase.EVACUATE:
         return None
-    return history.drain_deadlines.get(move.from_host)
+    return model.find_drain_deadline(history.drain_deadlines,
+                                     cluster.services.get(move.from_host))
 
 
 def choose_methods(plan: model.Plan, cluster: model.Cluster,

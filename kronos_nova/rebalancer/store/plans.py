@@ -271,7 +271,7 @@ def read_history(connection: sa.Connection, scope: str, now: float,
         draining=frozenset(hosts),
         late_drains={} if not with_late_drains else late_drains.map_late_drains(connection, now, {
             row.name: row.reason for row in quarantines if row.kind == INSTANCE}),
-        drain_deadlines=drain_orders.map_deadlines(connection),
+        drain_deadlines=drain_orders.map_deadlines(connection, now),
         campaign_hosts=campaign_stats.list_closed_hosts(connection, scope),
         # A day may have thousands: no more of each is read than planning and snapshots need.
         completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,

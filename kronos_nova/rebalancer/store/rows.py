@@ -26,6 +26,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.text import times
 
 #: States that hold a slot of the concurrency caps.
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
@@ -280,7 +281,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         trees=tuple(model.TreeDigest(*mark) for mark in json.loads(row['trees'] or '[]')),
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
         counts_alternates=bool(row['counts_alternates']),
-        authorization=row['authorization'] or '', arrive_by=row['arrive_by'])
+        authorization=row['authorization'] or '',
+        arrive_by=None if row['arrive_by'] is None else times.clamp_time(row['arrive_by']))
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
                    marks=attempt_phases.parse_phase_starts(row['timings']),
                    escalation=parse_escalation(row['escalation']),

@@ -247,11 +247,13 @@ drain = make_table(
     sa.Column('since', sa.Double, nullable=False),
 )
 
-#: Deadlines of drains: people order them, and a drain that is over has none.
+#: Deadlines of drains that people have ordered. A row counts while the host is disabled for this
+#: reason.
 drain_order = make_table(
     'drain_order',
     sa.Column('host', make_name_type(), primary_key=True),
     sa.Column('deadline', sa.Double, nullable=False),
+    sa.Column('disabled_reason', sa.Unicode(255), nullable=False),
     sa.Column('ordered_at', sa.Double, nullable=False),
     sa.Column('ordered_by', sa.Unicode(255), nullable=False),
 )

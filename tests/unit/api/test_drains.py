@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import operator_decisions
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import drain_orders
 from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
@@ -98,6 +99,15 @@ def list_commands(store):
             for row in reversed(store.audit.list_newest_entries(20))]
 
 
+def set_drained(publisher):
+    """Disable host a for the engine, and let it plan the drain."""
+    cluster = publisher.collector.cluster
+    publisher.collector.cluster = dataclasses.replace(cluster, services={
+        **cluster.services, 'a': model.Service(
+            'a', zone='nova', status='disabled', disabled_reason='new memory')})
+    publisher.run_cycle()
+
+
 def start(person, **body):
     return person.send('POST', '/v1/drains', json={'host': 'a', 'reason': 'new memory', **body})
 
@@ -108,7 +118,8 @@ def test_drain_disables_the_host_for_the_user(person, nova, store, publisher):
     assert drain == {
         'host': 'a', 'changed': True, 'instance_count': 2, 'arriving_count': 0,
         'expected_seconds': None, 'shutdowns': [], 'plan_ids': [], 'approvals_missing': 0,
-        'approval_problem': None, 'deadline': None, 'late_instances': []}
+        'approval_problem': None, 'deadline': None, 'deadline_change': None,
+        'arrival_seconds': None, 'late_instances': []}
     (body,) = [asked[3] for asked in nova.asked if asked[0] == 'PUT']
     assert body == {'status': 'disabled', 'disabled_reason': 'new memory'}
     (row,) = store.audit.list_newest_entries(9)
@@ -124,38 +135,135 @@ def test_deadline_is_kept_until_the_drain_is_stopped(person, nova, store, publis
     due = in_hours(store, 2)
     status, drain = start(person, deadline=due.replace(tzinfo=None).isoformat())
     assert (status, drain['deadline']) == (200, due.isoformat().replace('+00:00', 'Z'))
-    assert store.drain_orders.map_deadlines() == {'a': due.timestamp()}
+    assert cases.map_deadlines(store) == {'a': due.timestamp()}
     assert list_commands(store) == [
         ('drain started', 'host a', f'new memory (deadline {due.isoformat()})')]
     nova.answers[LIST] = [disabled('new memory')]
     later = in_hours(store, 3)
-    assert start(person)[1]['deadline'] is None
-    assert store.drain_orders.map_deadlines() == {'a': due.timestamp()}, 'it keeps its own'
-    assert start(person, deadline=later.isoformat())[1]['changed'] is False
-    assert store.drain_orders.map_deadlines() == {'a': later.timestamp()}
-    assert list_commands(store)[1:] == [('drain deadline set', 'host a', later.isoformat())]
+    again = start(person)[1]
+    assert (again['deadline'], again['deadline_change']) == (
+        None, f'The drain keeps its deadline {due.isoformat()}.')
+    assert cases.map_deadlines(store) == {'a': due.timestamp()}, 'it keeps its own'
+    again = start(person, deadline=later.isoformat())[1]
+    assert (again['changed'], again['deadline_change']) == (
+        False, f'It takes the place of the deadline {due.isoformat()}.')
+    assert cases.map_deadlines(store) == {'a': later.timestamp()}
+    assert list_commands(store)[1:] == [
+        ('drain deadline set', 'host a', f'{later.isoformat()}, in place of {due.isoformat()}')]
     assert person.send('DELETE', '/v1/drains?host=a')[0] == 200
-    assert store.drain_orders.map_deadlines() == {}
+    assert cases.map_deadlines(store) == {}
 
 
 def test_drain_without_a_deadline_does_not_get_that_of_an_earlier_one(
         person, nova, store, publisher):
-    store.drain_orders.replace_deadline('a', store.now() + 60, store.now(), 'ann')
-    assert start(person)[0] == 200
-    assert store.drain_orders.map_deadlines() == {}
+    due = in_hours(store, 2)
+    cases.order_drain(store, 'a', due.timestamp(), 'new memory', store.now())
+    status, drain = start(person)
+    assert (status, drain['deadline']) == (200, None)
+    assert drain['deadline_change'] == (
+        f'The deadline {due.isoformat()} of an earlier drain is removed.')
+    assert list_commands(store) == [('drain started', 'host a', (
+        f'new memory (removes the deadline {due.isoformat()} of an earlier drain)'))]
+    assert cases.map_deadlines(store) == {}
 
 
-@pytest.mark.parametrize(('host', 'hours', 'is_late'), [
-    ('d', 2, False), ('d', -2, True), ('a', -2, None)])
+@pytest.mark.parametrize(('present', 'hours', 'kept'), [
+    ('old', None, True), ('another', None, False), ('old', 3, False)])
+def test_another_reason_keeps_the_deadline_of_the_drain_that_goes_on(
+        person, nova, store, publisher, present, hours, kept):
+    due = in_hours(store, 2)
+    cases.order_drain(store, 'a', due.timestamp(), 'old', store.now())
+    nova.answers[LIST] = [disabled(present)]
+    later = {} if hours is None else {'deadline': in_hours(store, hours).isoformat()}
+    status, drain = start(person, force=True, **later)
+    assert (status, drain['changed']) == (200, True)
+    orders = store.drain_orders.map_deadlines(store.now())
+    ((_command, _target, audited),) = list_commands(store)
+    assert due.isoformat() in audited and due.isoformat() in drain['deadline_change']
+    assert ('keep' in audited, 'removes' in audited, 'in place of' in audited) == (
+        kept, not kept and not later, bool(later))
+    assert orders == ({'a': model.DrainDeadline(due.timestamp(), 'new memory')} if kept else {
+        'a': model.DrainDeadline(in_hours(store, 3).timestamp(), 'new memory')} if later else {})
+
+
+@pytest.mark.parametrize(('answer', 'is_restored'), [(FORBIDDEN, True), (None, False)])
+@pytest.mark.parametrize('earlier', [True, False])
+@pytest.mark.parametrize('hours', [3, None])
+def test_refused_start_restores_the_deadline_and_a_lost_answer_does_not(
+        person, nova, store, publisher, answer, is_restored, earlier, hours):
+    due, later = in_hours(store, 2), in_hours(store, 3)
+    if earlier:
+        cases.order_drain(store, 'a', due.timestamp(), 'old', store.now())
+    before = store.drain_orders.map_deadlines(store.now())
+    nova.answers[LIST], nova.answers[PUT] = [disabled('old')], [answer]
+    assert start(person, force=True, **(
+        {} if hours is None else {'deadline': later.isoformat()}))[0] >= 400
+    after = store.drain_orders.map_deadlines(store.now())
+    ordered = later if hours else due
+    assert after == (before if is_restored or not (hours or earlier) else {
+        'a': model.DrainDeadline(ordered.timestamp(), 'new memory')})
+
+
+def test_approved_moves_have_the_deadline_of_the_same_request(
+        conf, person, nova, store, publisher):
+    approving(conf, publisher)
+    due = in_hours(store, 2)
+    (plan_id,) = start(person, approve=True, deadline=due.isoformat())[1]['plan_ids']
+    assert {row.task.arrive_by for row in store.tasks.list_plan_tasks(plan_id)} == {
+        due.timestamp()}
+
+
+def test_start_beside_another_leaves_no_deadline(person, nova, store, publisher):
+    store.audit.record_command('bob', 'drain started', 'host b')
+    assert start(person, deadline=in_hours(store, 2).isoformat())[0] == 409
+    assert store.drain_orders.find_order('a') is None
+
+
+@pytest.mark.parametrize('going_on', [True, False])
+def test_start_that_cannot_write_the_deadline_changes_nothing(
+        person, nova, store, publisher, monkeypatch, going_on):
+    """As with a database role that has no rights for the table yet."""
+    def refuse(*_args):
+        raise exception.StoreError(problem='refuses: no INSERT', remedy='Give the grants.')
+
+    for name in 'replace_order', 'restore_order':
+        monkeypatch.setattr(drain_orders.DrainOrderRepository, name, refuse)
+    if going_on:
+        nova.answers[LIST] = [disabled('new memory')]
+    assert start(person, deadline=in_hours(store, 2).isoformat())[0] >= 500
+    assert not list_commands(store) and not [a for a in nova.asked if a[0] == 'PUT']
+    assert start(person)[0] == 200, 'without a deadline nothing is written there'
+
+
+def test_stop_cancels_the_moves_although_the_deadline_cannot_be_removed(
+        conf, person, nova, store, publisher, monkeypatch):
+    start(person, deadline=in_hours(store, 2).isoformat())
+    set_drained(publisher)
+    nova.answers[LIST] = [disabled('new memory')]
+    queued = store.tasks.list_tasks_in_states((TaskState.QUEUED,))
+    assert queued and all(row.task.arrive_by is not None for row in queued)
+
+    def refuse(*_args):
+        raise exception.StoreError(problem='refuses: no DELETE', remedy='Give the grants.')
+
+    monkeypatch.setattr(drain_orders.DrainOrderRepository, 'end_orders', refuse)
+    assert person.send('DELETE', '/v1/drains?host=a')[0] >= 500
+    assert [asked for asked in nova.asked if asked[0] == 'PUT'][-1][3] == {'status': 'enabled'}
+    assert not store.tasks.list_tasks_in_states((TaskState.QUEUED,))
+
+
+@pytest.mark.parametrize(('host', 'reason', 'hours', 'is_late'), [
+    ('d', 'new disks', 2, False), ('d', 'new disks', -2, True), ('a', 'new disks', -2, None),
+    ('d', 'old disks', -2, None)])
 def test_list_has_the_deadline_and_says_when_it_has_passed(
-        client, store, publisher, host, hours, is_late):
+        client, store, publisher, host, reason, hours, is_late):
     due = in_hours(store, hours)
     cluster = publisher.collector.cluster
     publisher.collector.cluster = dataclasses.replace(cluster, instances={
         uuid: dataclasses.replace(instance, host='d') for uuid, instance
         in cluster.instances.items()})
     publisher.run_cycle()
-    store.drain_orders.replace_deadline(host, due.timestamp(), store.now(), 'ann')
+    cases.order_drain(store, host, due.timestamp(), reason)
     (drain,) = client.send('GET', '/v1/drains')[1]['drains']
     assert drain['host'] == 'd' and drain['instance_count']
     assert (drain['deadline'], drain['late']) == (
@@ -171,7 +279,7 @@ def test_bad_deadline_is_400_and_changes_nothing(person, nova, store, publisher,
             'host': 'a', 'reason': 'x', 'deadline': deadline}),
             person.fail('GET', f'/v1/drains/check?host=a&deadline={deadline}')):
         assert answer[0] == 400 and 'deadline' in answer[1] and problem in answer[1]
-    assert not list_commands(store) and not store.drain_orders.map_deadlines()
+    assert not list_commands(store) and not cases.map_deadlines(store)
     assert not [asked for asked in nova.asked if asked[0] == 'PUT']
 
 
@@ -181,7 +289,7 @@ def test_deadline_of_a_host_that_is_not_drained_is_refused(person, nova, store, 
     answer = person.fail('POST', '/v1/drains', json={
         'host': 'a', 'reason': 'new memory', 'deadline': in_hours(store, 2).isoformat()})
     assert answer[0] == 409 and 'deadline: host a is not drained: ' in answer[1]
-    assert not list_commands(store) and not store.drain_orders.map_deadlines()
+    assert not list_commands(store) and not cases.map_deadlines(store)
 
 
 def test_check_names_instances_that_leave_too_late(client, store, publisher):
@@ -189,6 +297,10 @@ def test_check_names_instances_that_leave_too_late(client, store, publisher):
     status, check = client.send('GET', f'/v1/drains/check?host=a&deadline={due:%Y-%m-%dT%H:%M:%S}')
     assert (status, check['deadline']) == (200, due.isoformat().replace('+00:00', 'Z'))
     assert check['late_instances'] == [], 'no migration was measured'
+    assert check['arrival_seconds'] is None, 'the two instances have more than 600 s each'
+    near = in_hours(store, 1 / 6)
+    check = client.send('GET', f'/v1/drains/check?host=a&deadline={near:%Y-%m-%dT%H:%M:%S}')[1]
+    assert 290 < check['arrival_seconds'] <= 300
 
 
 def test_refusal_of_nova_is_403_with_its_rule(person, nova, store, publisher):
@@ -450,11 +562,7 @@ def test_the_engine_decides_how_many_people_must_approve(
 
 def test_plan_of_the_drain_that_waits_is_approved(conf, person, nova, store, publisher):
     approving(conf, publisher)
-    cluster = publisher.collector.cluster
-    services = {**cluster.services, 'a': model.Service(
-        'a', zone='nova', status='disabled', disabled_reason='new memory')}
-    publisher.collector.cluster = dataclasses.replace(cluster, services=services)
-    publisher.run_cycle()
+    set_drained(publisher)
     (waiting,) = store.approvals.list_waiting_plans(store.now())
     nova.answers[LIST] = [disabled('new memory')]
     drain = start(person, approve=True)[1]

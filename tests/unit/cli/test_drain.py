@@ -26,6 +26,7 @@ from kronos_nova.cli import drain
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
@@ -384,8 +385,36 @@ def test_instances_beyond_the_deadline_are_named_and_end_the_check_with_1(conf):
                                'to leave by 1970-01-01T00:16:59+00:00')]
     texts = [drain._format_start_message('h1', drain_starts.StartedDrain(one, True))
              for one in (in_time, late)]
-    assert ' Its deadline is 1970-01-01T00:17:00+00:00. kronos' in texts[0]
-    assert ' 1 instance is not expected to leave in time;' in texts[1]
+    assert (' Its deadline is 1970-01-01T00:17:00+00:00. Executors with drain_escalation give each '
+            'live migration 20 s to arrive, less than drain_arrival_seconds. kronos') in texts[0]
+    assert ('deadline', 'shortens') in [row[:2] for row in rows]
+    texts = [drain._format_start_message('h1', drain_starts.StartedDrain(
+        answer(here=3), False, deadline_change=change)) for change in ('', 'The drain keeps it.')]
+    assert ' 3 instances are to leave it. kronos' in texts[0]
+    assert ' 3 instances are to leave it. The drain keeps it. kronos' in texts[1]
+
+
+@pytest.mark.parametrize(('moves', 'waits', 'limits', 'left', 'seconds'), [
+    (3, 0, (1, 2, 8), 1200.0, 400.0), (2, 1, (1, 2, 8), 1200.0, 400.0),
+    (0, 0, (1, 2, 8), 9.0, None),
+    (3, 0, (9, 2, 8), 1000.0, 500.0), (3, 0, (9, 9, 1), 1200.0, 400.0),
+    (3, 0, (1, 2, 8), 1800.0, None), (9, 0, (1, 2, 8), 300.0, 60.0)])
+def test_deadline_that_shortens_each_migration_says_to_how_many_seconds(
+        conf, moves, waits, limits, left, seconds):
+    for name, limit in zip(('per_source', 'migrations', 'migrations_total'), limits, strict=True):
+        conf.set_override(f'max_concurrent_{name}', limit, 'executor')
+    check = drains.DrainCheck(
+        plan_of(*[(f'i{number}', 'b') for number in range(moves)]), (WAITS,) * waits, {})
+    assert drain_checks._find_shorter_arrival(conf.executor, check, 'a', left) == seconds
+
+
+def test_late_instances_are_counted_at_the_start():
+    late = dataclasses.replace(answer(here=3), deadline=1019.0, late=(
+        drain_deadlines.LateInstance('i1', 'x'),))
+    texts = [drain._format_start_message('h1', drain_starts.StartedDrain(late, changed))
+             for changed in (True, False)]
+    assert 'and only its deadline was written' in texts[1]
+    assert all(' 1 instance is not expected to leave in time;' in text for text in texts)
 
 
 @pytest.mark.parametrize('command', ['check', 'start'])
@@ -395,5 +424,5 @@ def test_a_text_that_is_no_deadline_is_refused_before_anything_is_read(capsys, c
     more = ['--reason', 'x'] if command == 'start' else []
     with pytest.raises(SystemExit):
         parser.parse_args(['h1', *more, '--deadline', 'tonight'])
-    assert "argument --deadline: 'tonight' is no deadline; write a duration" in (
+    assert "argument --deadline: 'tonight' is no deadline; write a duration with its unit" in (
         capsys.readouterr().err)

@@ -21,6 +21,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.osc import client
 from kronos_nova.osc import drain_waits
 from kronos_nova.osc import waits
 from tests.unit.api import test_drains
@@ -85,22 +86,22 @@ def test_start_disables_the_host_and_names_the_approved_plan(
 def test_deadline_is_sent_shown_and_said_to_be_late(openstack, nova, store, publisher):
     before = int(store.now())
     drain = read_json(openstack, 'drain', 'start', 'a', '--reason', 'x', '--deadline', '2h')
-    (due,) = store.drain_orders.map_deadlines().values()
+    (due,) = cases.map_deadlines(store).values()
     assert before + 7200 <= due <= store.now() + 7200 and drain['deadline'] is not None
     check = read_json(openstack, 'drain', 'check', 'a', '--deadline', '1d')
     assert check['deadline'] > drain['deadline'] and check['late_instances'] == []
     set_host(publisher)
-    store.drain_orders.replace_deadline('a', 1793491200.0, store.now(), 'ann')
+    cases.order_drain(store, 'a', 1793491200.0, 'new memory')
     end = time.monotonic() + 20
     while '(late)' not in (table := openstack.read('drain', 'list')):
         assert time.monotonic() < end, table
     assert '2026-11-01' in table
     _status, _output, error = openstack.run('drain', 'watch', 'a', '--timeout', '1s')
     assert 'The drain is late: its deadline was 2026-11-01T00:00:00+00:00.' in error
-    for text in ('-2h', 'tonight', '9' * 400):
+    for text in ('-2h', '90', 'tonight', '9' * 400):
         status, _output, error = openstack.run(
             'drain', 'start', 'a', '--reason', 'x', f'--deadline={text}')
-        assert status == 2 and 'is no deadline; write a duration' in error
+        assert status == 2 and 'is no deadline; write a duration with' in error
 
 
 def test_refusals_are_one_line(openstack, nova, publisher):
@@ -187,3 +188,23 @@ def test_watch_of_a_host_that_is_enabled_again_is_exit_status_1(openstack, store
     assert status == 1
     assert error.splitlines()[-1] == (
         'Host a is enabled, and no drain empties it: 2 instances are on it.')
+
+
+def test_older_service_without_deadlines_is_no_error(openstack, nova, publisher, monkeypatch):
+    set_host(publisher)
+    send = client.RebalanceClient.send
+
+    def send_older(*args, **more):
+        answer = send(*args, **more)
+        for row in [answer, *answer.get('drains', ())]:
+            for field in ('deadline', 'late', 'late_instances', 'arrival_seconds',
+                          'deadline_change'):
+                row.pop(field, None)
+        return answer
+
+    monkeypatch.setattr(client.RebalanceClient, 'send', send_older)
+    assert 'new memory' in openstack.read('drain', 'list', '--long')
+    for command in (('check', 'a'), ('start', 'a', '--reason', 'new memory', '--force')):
+        assert read_json(openstack, 'drain', *command)['deadline'] is None
+    _status, _output, error = openstack.run('drain', 'watch', 'a', '--timeout', '1s')
+    assert 'deadline' not in error and 'KeyError' not in error

@@ -14,6 +14,7 @@
 
 import dataclasses
 import datetime
+import functools
 import json
 import types
 
@@ -360,19 +361,23 @@ def test_a_deadline_reaches_the_tasks_of_a_drain_and_ends_with_it(world):
         engine.run_cycle()
 
     deadline = world.clock() + 7200
-    orders.replace_deadline('a', deadline, world.clock(), 'ann')
+    order = functools.partial(cases.order_drain, world.store, 'a', deadline)
+    order('a change', world.clock())
+    cases.order_drain(world.store, 'elsewhere', 1e300, 'no command writes that')
     cycle('disabled')
+    assert orders.find_order('elsewhere') is None
     made = [task for task in world.casts if task.phase is model.Phase.EVACUATE]
     assert made and {task.arrive_by for task in made} == {deadline}
     world.clock.now += 301
     cycle('disabled')
-    assert orders.map_deadlines() == {'a': deadline}
-    orders.replace_deadline('a', deadline, world.clock(), 'ann')
+    assert cases.map_deadlines(world.store, world.clock()) == {'a': deadline}
+    order('a change', world.clock())
     cycle('enabled')
-    assert orders.map_deadlines() == {'a': deadline}, 'its host may be disabled in a moment'
+    assert cases.map_deadlines(world.store, world.clock()) == {
+        'a': deadline}, 'its host may be disabled in a moment'
     world.clock.now += 301
     cycle('enabled')
-    assert orders.map_deadlines() == {}
+    assert cases.map_deadlines(world.store, world.clock()) == {}
 
 
 def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):

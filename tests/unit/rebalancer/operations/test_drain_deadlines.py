@@ -25,7 +25,8 @@ NOW, DAY = 1793491200.5, 86400.0
 
 
 @pytest.mark.parametrize(('deadline', 'at'), [
-    (None, None), (NOW + 60, NOW + 59.5), (datetime.timedelta(hours=2), NOW + 7199.5),
+    (None, None), (NOW + 240, NOW + 239.5), (datetime.timedelta(minutes=5), NOW + 299.5),
+    (datetime.timedelta(hours=2), NOW + 7199.5),
     (datetime.timedelta(days=30), NOW + 30 * DAY - 0.5), (NOW + 30 * DAY, NOW + 30 * DAY - 0.5)])
 def test_a_deadline_is_a_whole_second(deadline, at):
     assert drain_deadlines.resolve_deadline(deadline, NOW) == at
@@ -34,9 +35,10 @@ def test_a_deadline_is_a_whole_second(deadline, at):
 @pytest.mark.parametrize(('deadline', 'problem'), [
     (NOW, '2026-11-01T00:00:00.00:00 has passed'), (NOW - 60, 'has passed'),
     (-1e11, '1970-01-01'), (datetime.timedelta(), 'has passed'),
+    (NOW + 239, 'less than 5 minutes away'), (datetime.timedelta(seconds=299), 'less than 5'),
     (NOW + 31 * DAY, 'more than 30 days away'), (datetime.timedelta(days=9e8), 'more than 30')])
 def test_a_deadline_that_no_drain_can_have_is_refused(deadline, problem):
-    with pytest.raises(exception.ConfigError, match=f'deadline: .*{problem}.*Give a later time'):
+    with pytest.raises(exception.ConfigError, match=f'deadline: .*{problem}.*Give a time, or'):
         drain_deadlines.resolve_deadline(deadline, NOW)
 
 

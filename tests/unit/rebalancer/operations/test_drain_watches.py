@@ -414,3 +414,13 @@ def test_messages_name_the_deadline_once_and_again_when_it_has_passed():
     assert watch.run() == (None, [])
     assert watch.said == ['The deadline of the drain is 1970-01-01T00:16:55+00:00.',
                           'The drain is late: its deadline was 1970-01-01T00:16:55+00:00.']
+
+
+@pytest.mark.parametrize(('status', 'reason', 'counts'), [
+    ('disabled', 'change 7', True), ('disabled', 'change 8', False), ('enabled', None, False)])
+def test_a_deadline_counts_for_the_drain_that_it_was_ordered_for(
+        conf, store, status, reason, counts):
+    due = float(int(store.now()) + 600)
+    cases.order_drain(store, 'h1', due, 'change 7')
+    found = seen(conf, store, [served.service('h1', status, reason)])
+    assert found.deadline == (due if counts else None)

@@ -20,7 +20,8 @@ from kronos_nova.rebalancer.planning import tasks
 
 def made(phase, cooldown=600.0, **kwargs):
     plan = model.Plan('s', moves=tuple(model.Move(u, 'a', 'b', phase) for u in 'xy'))
-    cluster = model.Cluster({}, {u: model.Instance(u, 'a', memory_mb=7) for u in 'xy'}, {})
+    cluster = model.Cluster({}, {u: model.Instance(u, 'a', memory_mb=7) for u in 'xy'}, {
+        'a': model.Service('a', status='disabled', disabled_reason='a change')})
     return tasks.from_plan(plan, cluster, ('cpu',), plan_id='p', now=1000.0, stagger_seconds=30,
                            max_retries=2, new_id=lambda: 'id', cooldown=cooldown, **kwargs)
 
@@ -116,10 +117,11 @@ def test_requested_moves_have_priority_after_drains():
     assert set(order) == set(model.Phase)
 
 
-@pytest.mark.parametrize(('phase', 'host', 'arrive_by'), [
-    (model.Phase.EVACUATE, 'a', 5000.0), (model.Phase.EVACUATE, 'b', None),
-    (model.Phase.SPREAD, 'a', None), (model.Phase.REQUESTED, 'a', None)])
-def test_a_drain_gives_its_deadline_to_its_moves_alone(phase, host, arrive_by):
-    history = model.MoveHistory(drain_deadlines={host: 5000.0})
+@pytest.mark.parametrize(('phase', 'host', 'reason', 'arrive_by'), [
+    (model.Phase.EVACUATE, 'a', 'a change', 5000.0), (model.Phase.EVACUATE, 'b', 'a change', None),
+    (model.Phase.EVACUATE, 'a', 'an earlier change', None),
+    (model.Phase.SPREAD, 'a', 'a change', None), (model.Phase.REQUESTED, 'a', 'a change', None)])
+def test_a_drain_gives_its_deadline_to_its_moves_alone(phase, host, reason, arrive_by):
+    history = model.MoveHistory(drain_deadlines={host: model.DrainDeadline(5000.0, reason)})
     assert [t.arrive_by for t in made(phase, history=history)] == [arrive_by] * 2
     assert [t.arrive_by for t in made(phase)] == [None] * 2

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import drain_orders
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import tables
 
@@ -124,3 +125,16 @@ def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_
                           dry_run=False, cooldown=0, instance_cooldown=0)
     end(store, claim(store, now=now), end_as, now, error_type=error_type)
     return plan_id
+
+
+def order_drain(store, host, deadline, reason, ordered_at=None, by='ann'):
+    """Write the deadline of a drain; without ``ordered_at`` it is ordered now, or in time."""
+    store.drain_orders.replace_order(drain_orders.DrainOrder(
+        host, deadline, reason,
+        min(deadline - 60, store.now()) if ordered_at is None else ordered_at, by))
+
+
+def map_deadlines(store, now=None):
+    """Return the deadlines that count, without their reasons."""
+    return {host: order.at for host, order in store.drain_orders.map_deadlines(
+        store.now() if now is None else now).items()}

@@ -308,7 +308,7 @@ UNDER_A_LEASE = {
     'campaigns.end_campaign': lambda store, lease: store.campaigns.end_campaign(
         lease, CAMPAIGN, NOW),
     'drain_orders.end_old_orders': lambda store, lease: store.drain_orders.end_old_orders(
-        lease, ['h9'], NOW),
+        lease, ['h9'], NOW, NOW),
     'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),
     'leases.release_lease': lambda store, lease: store.leases.release_lease(lease)}
 UNDER_A_CLAIM = {
@@ -337,7 +337,8 @@ NOBODYS = {'pauses.pause_scope', 'pauses.resume_scope', 'quarantine.lift_quarant
            'approvals.reject_plan', 'approvals.cancel_plan', 'plans.save_requested_plan',
            'history.purge_records', 'upgrade', 'audit.record_command',
            'campaigns.create_campaign', 'campaigns.order_state', 'campaigns.order_host',
-           'drain_orders.replace_deadline', 'drain_orders.end_orders'}
+           'drain_orders.replace_order', 'drain_orders.restore_order',
+           'drain_orders.end_orders'}
 #: Of itself, for those who look.
 ITS_OWN = {'executors.record_heartbeat', 'executors.remove_executor', 'quarantine.record_outage',
            'quarantine.end_outage', 'readings.publish_reading'}

@@ -32,6 +32,7 @@ def upgrade() -> None:
         'drain_order',
         sa.Column('host', name, primary_key=True),
         sa.Column('deadline', sa.Double, nullable=False),
+        sa.Column('disabled_reason', sa.Unicode(255), nullable=False),
         sa.Column('ordered_at', sa.Double, nullable=False),
         sa.Column('ordered_by', sa.Unicode(255), nullable=False),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
