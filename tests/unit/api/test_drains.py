@@ -167,14 +167,15 @@ def test_drain_without_a_deadline_does_not_get_that_of_an_earlier_one(
     assert cases.map_deadlines(store) == {}
 
 
-@pytest.mark.parametrize(('present', 'hours', 'kept'), [
-    ('old', None, True), ('another', None, False), ('old', 3, False)])
+@pytest.mark.parametrize(('present', 'is_given', 'kept'), [
+    ('old', False, True), ('another', False, False), ('old', True, False)])
 def test_another_reason_keeps_the_deadline_of_the_drain_that_goes_on(
-        person, nova, store, publisher, present, hours, kept):
+        person, nova, store, publisher, present, is_given, kept):
     due = in_hours(store, 2)
     cases.order_drain(store, 'a', due.timestamp(), 'old', store.now())
     nova.answers[LIST] = [disabled(present)]
-    later = {} if hours is None else {'deadline': in_hours(store, hours).isoformat()}
+    new = due + datetime.timedelta(hours=1)
+    later = {'deadline': new.isoformat()} if is_given else {}
     status, drain = start(person, force=True, **later)
     assert (status, drain['changed']) == (200, True)
     orders = store.drain_orders.map_deadlines(store.now())
@@ -183,7 +184,7 @@ def test_another_reason_keeps_the_deadline_of_the_drain_that_goes_on(
     assert ('keep' in audited, 'removes' in audited, 'in place of' in audited) == (
         kept, not kept and not later, bool(later))
     assert orders == ({'a': model.DrainDeadline(due.timestamp(), 'new memory')} if kept else {
-        'a': model.DrainDeadline(in_hours(store, 3).timestamp(), 'new memory')} if later else {})
+        'a': model.DrainDeadline(new.timestamp(), 'new memory')} if later else {})
 
 
 @pytest.mark.parametrize(('answer', 'is_restored'), [(FORBIDDEN, True), (None, False)])
@@ -191,7 +192,8 @@ def test_another_reason_keeps_the_deadline_of_the_drain_that_goes_on(
 @pytest.mark.parametrize('hours', [3, None])
 def test_refused_start_restores_the_deadline_and_a_lost_answer_does_not(
         person, nova, store, publisher, answer, is_restored, earlier, hours):
-    due, later = in_hours(store, 2), in_hours(store, 3)
+    due = in_hours(store, 2)
+    later = due + datetime.timedelta(hours=1)
     if earlier:
         cases.order_drain(store, 'a', due.timestamp(), 'old', store.now())
     before = store.drain_orders.map_deadlines(store.now())
