@@ -413,6 +413,7 @@ class Run:
             cooled = history.cooling.get(task.instance_uuid, 0.0)
             assert (cooled >= SETTINGS.instance_cooldown - 1e-6
                     or row.error_type == 'RequirementFailed'), 'no cooldown at completion'
-            punished = (task.state is TaskState.FAILED and row.error_type != 'NovaClientError')
+            punished = task.state is TaskState.FAILED and row.error_type not in (
+                'NovaClientError', 'PlacementRejected')
             assert (task.instance_uuid in history.quarantined) == punished
         assert self.store.tasks.list_in_flight_moves() == ()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.simulation import escalating_world
 
-SEEDS = int(os.environ.get('KRONOS_ESCALATION_SEEDS', '16'))
+SEEDS = int(os.environ.get('KRONOS_ESCALATION_SEEDS', '24'))
 
 
 def test_every_task_ends_and_no_step_comes_twice():
