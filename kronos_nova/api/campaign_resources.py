@@ -71,8 +71,23 @@ class CampaignSummary(values.Resource):
     expected_seconds_left: float | None
 
     @classmethod
-    def from_model(cls, campaign: model.Campaign, migrations: int) -> Self:
-        return cls(**_describe_campaign(campaign, migrations))
+    def from_overview(cls, overview: model.CampaignOverview, migrations: int) -> Self:
+        return cls(**_describe_campaign(overview, migrations))
+
+
+class UnreadableCampaign(values.Resource):
+    """A campaign with a value in the database that Kronos does not write."""
+
+    id: str
+    scope: str
+    field: str = pydantic.Field(description='The column of the value.')
+    problem: str
+    remedy: str
+
+    @classmethod
+    def from_model(cls, campaign: model.UnreadableCampaign) -> Self:
+        return cls(id=campaign.campaign_id, scope=campaign.scope, field=campaign.field,
+                   problem=campaign.problem, remedy=campaign.remedy)
 
 
 class Campaign(CampaignSummary):
@@ -82,7 +97,7 @@ class Campaign(CampaignSummary):
 
     @classmethod
     def from_model(cls, campaign: model.Campaign, migrations: int) -> Self:
-        return cls(**_describe_campaign(campaign, migrations),
+        return cls(**_describe_campaign(model.summarise_campaign(campaign), migrations),
                    hosts=[CampaignHost.from_model(host) for host in campaign.hosts])
 
 
@@ -120,9 +135,10 @@ class StartedCampaign(values.Resource):
                      for host, blocked in forecast.staying.items() for instance in blocked])
 
 
-def _describe_campaign(campaign: model.Campaign, migrations: int) -> dict[str, Any]:
+def _describe_campaign(overview: model.CampaignOverview, migrations: int) -> dict[str, Any]:
     """Return the fields of a campaign without its hosts."""
-    progress = campaign_views.build_progress(campaign, migrations)
+    campaign = overview.campaign
+    progress = campaign_views.build_progress(overview, migrations)
     return {
         'id': campaign.campaign_id, 'scope': campaign.scope, 'state': campaign.state,
         'reason': campaign.reason, 'created_at': values.make_time(campaign.created_at),

@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
@@ -153,6 +154,12 @@ class ShowCampaigns(database_command.DatabaseTable):
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for campaign in campaign_views.list_campaigns(session, args.scope, ended=args.all):
+            if isinstance(campaign, model.UnreadableCampaign):
+                yield command.format_printable_row((
+                    campaign.campaign_id, '', 'unreadable', '',
+                    f'scope {campaign.scope}; {campaign.field}: {campaign.problem}. '
+                    f'{campaign.remedy}'))
+                continue
             yield command.format_printable_row((
                 campaign.campaign_id, '', campaign.state, times.format_time(campaign.created_at),
                 campaign_views.describe_campaign(campaign)))

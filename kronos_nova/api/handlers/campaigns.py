@@ -50,6 +50,8 @@ class CampaignPage(values.Resource):
     """A page of campaigns."""
 
     campaigns: list[campaign_resources.CampaignSummary]
+    unreadable: list[campaign_resources.UnreadableCampaign] = pydantic.Field(
+        description='Campaigns of the page whose rows in the database are damaged.')
     next: str | None = pydantic.Field(description='Address of the next page; null: no more.')
 
 
@@ -97,8 +99,12 @@ def list_campaigns(call: calls.Call, query: CampaignQuery) -> CampaignPage:
     """List campaigns, newest first."""
     page = campaign_views.list_campaign_page(call.session, query.make_page_request(call),
                                              query.state)
-    return CampaignPage(campaigns=[campaign_resources.CampaignSummary.from_model(
-        campaign, page.migrations.get(campaign.campaign_id, 0)) for campaign in page.campaigns],
+    return CampaignPage(
+        campaigns=[campaign_resources.CampaignSummary.from_overview(
+            overview, page.migrations.get(overview.campaign_id, 0))
+            for overview in page.campaigns],
+        unreadable=[campaign_resources.UnreadableCampaign.from_model(campaign)
+                    for campaign in page.unreadable],
         next=query.make_next_url(call, page.marker))
 
 

@@ -18,7 +18,6 @@ it, under the scope's lease.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any, Protocol
@@ -31,8 +30,10 @@ from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.engine import campaign_verifier
+from kronos_nova.rebalancer.engine import host_work
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import step_search
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.rebalancer.planning import planning_holds
@@ -72,20 +73,6 @@ class HostService(Protocol):
         """Enable the service; see :meth:`disable`."""
 
 
-class ProgramRunner(Protocol):
-    """Programs that run, by a key; see host_programs."""
-
-    def start_program(self, key: str, path: str, host: str, seconds: float,
-                      **variables: str) -> str | None:
-        """Start a program; return why it was not started, or None."""
-
-    def poll_program(self, key: str) -> campaign_steps.Command | str:
-        """Return how far a program is, or why it failed."""
-
-    def forget_program(self, key: str) -> None:
-        """Forget a program that has ended."""
-
-
 FindService = Callable[[str], HostService]
 
 
@@ -99,20 +86,19 @@ class CampaignConductor:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store, find_service: FindService,
-                 programs: ProgramRunner, announcer: notifications.PlanAnnouncer, owner: str,
-                 clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+                 programs: host_work.ProgramRunner, announcer: notifications.PlanAnnouncer,
+                 owner: str, clock: Callable[[], float],
+                 monotonic: Callable[[], float]) -> None:
         self._conf = conf
         self._store = store
         self._find_service = find_service
-        self._programs = programs
+        self._work = host_work.HostWork(conf, programs, owner)
         self._announcer = announcer
         self._owner = owner
         self._clock = clock
         self._monotonic = monotonic
         self._verifier = campaign_verifier.CampaignVerifier(conf, store, clock)
         self._search = step_search.StepSearch(monotonic)
-        #: Hosts whose check succeeded since they began to return.
-        self._checked: dict[str, float] = {}
 
     def conduct_campaign(self, lease: store_rows.ScopeLease,
                          outcome: planning_pipeline.PassOutcome) -> None:
@@ -137,16 +123,19 @@ class CampaignConductor:
         now = self._store.now()
         settings = self._build_settings(campaign, outcome, now)
         taken_at = now - (self._clock() - outcome.cluster.taken_at)
+        holds = beginning_drains.map_disabling_holds(
+            self._store, campaign, outcome.cluster, outcome.request.options, taken_at)
         for begun in campaign.begun_hosts:
             host: model.CampaignHost | None = begun
             while host is not None:
-                reading = self._read_host(campaign, host, outcome.cluster, taken_at)
+                reading = self._read_host(campaign, host, outcome.cluster, taken_at,
+                                          holds.get(host.host))
                 step = campaign_steps.judge_host(campaign, host, reading, now, settings)
                 host = self._take_step(lease, campaign, host, step, now)
         # A step may have paused it, or the last host may be over.
         campaign = self._find_campaign(lease)
         if campaign is not None and not campaign.begun_hosts:
-            self._go_on(lease, campaign, outcome, settings, now)
+            self._go_on(lease, campaign, outcome, settings, now, taken_at)
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
         """Return the live campaign of the scope; None: engines may carry no campaign on.
@@ -185,7 +174,8 @@ class CampaignConductor:
         return None
 
     def _read_host(self, campaign: model.Campaign, host: model.CampaignHost,
-                   cluster: model.Cluster, taken_at: float) -> campaign_steps.HostReading:
+                   cluster: model.Cluster, taken_at: float,
+                   hold: str | None) -> campaign_steps.HostReading:
         found = cluster.hosts.get(host.host)
         providers = [] if found is None or found.provider is None else [
             found.provider, *found.nested]
@@ -195,29 +185,7 @@ class CampaignConductor:
             drains.list_incoming_instances(cluster, host.host))
         return campaign_steps.HostReading(
             cluster.services.get(host.host), instances, claimed, taken_at,
-            self._poll_program(campaign, host, cluster.services.get(host.host)))
-
-    def _poll_program(self, campaign: model.Campaign, host: model.CampaignHost,
-                      service: model.Service | None) -> campaign_steps.Command | str:
-        """Return how far the command or the check of a host is; a check begins here."""
-        if host.state is model.CampaignHostState.WORKING:
-            if host.worker != self._owner:
-                return campaign_steps.Command.UNKNOWN
-            return self._programs.poll_program(_build_key(campaign, host, 'command'))
-        group = self._conf.campaign
-        if not group.check_command or not campaign_steps.may_check(campaign, host, service):
-            return campaign_steps.Command.UNKNOWN
-        key = _build_key(campaign, host, 'check')
-        if self._checked.get(key) == host.since:
-            return campaign_steps.Command.SUCCEEDED
-        found = self._programs.poll_program(key)
-        if found is campaign_steps.Command.SUCCEEDED:
-            self._checked[key] = host.since
-        elif found is not campaign_steps.Command.RUNNING:
-            return self._programs.start_program(
-                key, group.check_command, host.host, group.check_timeout,
-                **_build_variables(campaign)) or found
-        return found
+            self._work.poll_program(campaign, host, cluster.services.get(host.host)), hold)
 
     def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                    host: model.CampaignHost, step: campaign_steps.HostStep,
@@ -240,7 +208,7 @@ class CampaignConductor:
             self._do_deed(lease, campaign, host, step.deed, now)
         if step.state is None:
             return None
-        self._programs.forget_program(_build_key(campaign, host, 'command'))
+        self._work.forget_command(campaign, host)
         LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
                  f': {step.detail}' if step.detail else '')
         return dataclasses.replace(host, state=step.state, since=now, worker=None,
@@ -257,13 +225,13 @@ class CampaignConductor:
             elif deed is campaign_steps.Deed.BEGIN_WORK:
                 self._begin_work(lease, campaign, host, now)
             else:
-                self._change_service(campaign, host.host, deed)
+                self._change_service(campaign.campaign_id, campaign.reason, host.host, deed)
         except api.ApiError as e:
             LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
                         campaign.campaign_id, host.host, e)
             self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
 
-    def _change_service(self, campaign: model.Campaign, host: str,
+    def _change_service(self, campaign_id: str, reason: str, host: str,
                         deed: campaign_steps.Deed) -> None:
         """Disable or enable a host, unless another user has done so since the cloud was read.
 
@@ -273,15 +241,15 @@ class CampaignConductor:
         service = self._find_service(host)
         uuid, present = service.read_service()
         if present.enabled is not disables or not (
-                disables or present.disabled_reason == campaign.reason):
+                disables or present.disabled_reason == reason):
             LOG.warning('Campaign %s: host %s is not %s: another user has changed it meanwhile',
-                        campaign.campaign_id, host, 'disabled' if disables else 'enabled')
+                        campaign_id, host, 'disabled' if disables else 'enabled')
             return
         if disables:
-            service.disable(uuid, campaign.reason)
+            service.disable(uuid, reason)
         else:
             service.enable(uuid)
-        LOG.info('Campaign %s: %s host %s', campaign.campaign_id,
+        LOG.info('Campaign %s: %s host %s', campaign_id,
                  'disabled' if disables else 'enabled', host)
 
     def _enable_left_hosts(self, cluster: model.Cluster) -> None:
@@ -289,14 +257,15 @@ class CampaignConductor:
         reasons = {host: service.disabled_reason for host, service in cluster.services.items()
                    if not service.enabled and service.disabled_reason is not None
                    and model.CAMPAIGN_MARK in service.disabled_reason}
-        for campaign, host in self._store.campaigns.list_left_hosts(reasons) if reasons else ():
+        for host, campaign_id, reason in (
+                self._store.campaigns.list_left_hosts(reasons) if reasons else ()):
             LOG.warning('Host %s is disabled for campaign %s, which is over for it: a late request '
-                        'of an engine came after its end', host, campaign.campaign_id)
+                        'of an engine came after its end', host, campaign_id)
             try:
-                self._change_service(campaign, host, campaign_steps.Deed.ENABLE)
+                self._change_service(campaign_id, reason, host, campaign_steps.Deed.ENABLE)
             except api.ApiError as e:
                 LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
-                            campaign.campaign_id, host, e)
+                            campaign_id, host, e)
 
     def _begin_work(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     host: model.CampaignHost, now: float) -> None:
@@ -319,10 +288,7 @@ class CampaignConductor:
             LOG.warning('Campaign %s: the command of host %s is not run: this engine stood still, '
                         'and the host is no longer its own', campaign.campaign_id, host.host)
             return
-        problem = self._programs.start_program(
-            _build_key(campaign, host, 'command'),
-            self._conf.campaign.command, host.host, self._conf.campaign.command_timeout,
-            **_build_variables(campaign))
+        problem = self._work.start_command(campaign, host)
         if problem is not None:
             self._store.campaigns.change_host(
                 lease, campaign.campaign_id, dataclasses.replace(
@@ -351,7 +317,7 @@ class CampaignConductor:
 
     def _go_on(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                outcome: planning_pipeline.PassOutcome, settings: campaign_steps.StepSettings,
-               now: float) -> None:
+               now: float, taken_at: float) -> None:
         """Begin the next step, or end a campaign whose hosts are all over."""
         to_come = campaign.select_hosts(model.CampaignHostState.TO_COME)
         if not to_come:
@@ -361,7 +327,7 @@ class CampaignConductor:
             return
         waits = settings.may_begin
         if waits is None:
-            waits = self._begin_step(lease, campaign, to_come, outcome, now)
+            waits = self._begin_step(lease, campaign, to_come, outcome, now, taken_at)
         if (waits or '') != campaign.waits:
             self._store.campaigns.record_waits(lease, campaign.campaign_id, waits or '')
             if waits:
@@ -369,13 +335,19 @@ class CampaignConductor:
 
     def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     to_come: Sequence[str], outcome: planning_pipeline.PassOutcome,
-                    now: float) -> str | None:
+                    now: float, taken_at: float) -> str | None:
         """Let the next hosts begin; return why none can."""
         found = self._search.choose_hosts(campaign, to_come, outcome)
         if isinstance(found, str):
             return found
         begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, found.hosts,
                                                  opened=found.opened, now=now)
+        rival = beginning_drains.find_beginning_drain(
+            self._store, outcome.cluster, taken_at, campaign_id=campaign.campaign_id)
+        if begun and rival is not None:
+            self._store.campaigns.return_hosts(
+                lease, campaign.campaign_id, [host.host for host in begun], now)
+            return f'{rival}; a later cycle plans the step again'
         for host in begun:
             LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
             self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
@@ -388,12 +360,3 @@ class CampaignConductor:
                      else model.CampaignState.DONE)
             LOG.info('Campaign %s is %s', campaign.campaign_id, state)
             self._announcer.announce_campaign(campaign, state, now, campaign.held_because)
-
-
-def _build_key(campaign: model.Campaign, host: model.CampaignHost, what: str) -> str:
-    return f'{what} {campaign.campaign_id} {host.host}'
-
-
-def _build_variables(campaign: model.Campaign) -> Mapping[str, str]:
-    """Return the variables that a program gets."""
-    return {'KRONOS_CAMPAIGN': campaign.campaign_id, 'KRONOS_SCOPE': campaign.scope}

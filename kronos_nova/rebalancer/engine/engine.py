@@ -36,6 +36,7 @@ from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.engine import campaign_conductor
 from kronos_nova.rebalancer.engine import host_programs
+from kronos_nova.rebalancer.engine import host_work
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
@@ -98,7 +99,7 @@ class Engine:
                  listeners: Sequence[notifications.Listener] = (),
                  confirming: confirmation.PlanConfirmation | None = None,
                  find_service: campaign_conductor.FindService | None = None,
-                 programs: campaign_conductor.ProgramRunner | None = None,
+                 programs: host_work.ProgramRunner | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.DaemonTally | None = None,
                  clock: Callable[[], float] = time.time,

@@ -68,7 +68,7 @@ class StepSearch:
             return 'the moves of the last plan come first'
         together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
         if together < 1:
-            return 'max_drain_fraction: too many hosts of the scope are disabled'
+            return planning_holds.TOO_MANY_DISABLED
         tries = self._cut_off.pop(campaign.campaign_id, 0)
         # Smaller steps, and other hosts first, than the search that was cut off.
         together = max(1, together >> tries)

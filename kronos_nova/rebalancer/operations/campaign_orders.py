@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import campaign_rows
 from kronos_nova.rebalancer.store import campaigns as stored_campaigns
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
     live = (store.campaigns.list_live_campaigns() if campaign_id is None
             else [_choose_campaign(session, None, campaign_id)])
     for campaign in live:
+        if isinstance(campaign, model.UnreadableCampaign):
+            continue
         found = next((h for h in campaign.hosts
                       if h.host == host and not h.state.is_over), None)
         if found is None:
@@ -204,6 +207,8 @@ def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
             path='request', field=host, problem=f'it is {found.state} in campaign '
             f'{campaign.campaign_id}, and the order needs a host that {_NEEDS[order.command]}',
             remedy='kronos campaign status shows the hosts')
+    for campaign in live:
+        campaign_rows.require_readable(campaign)  # the host may be one of it
     raise exception.ConfigError(
         path='command line', field='HOST', problem=f'{host}: no campaign that goes on has it'
         if campaign_id is None else f'{host}: campaign {campaign_id} does not have it, or it is '
@@ -240,14 +245,14 @@ def _choose_campaign(session: sessions.DatabaseSession, scope: str | None,
     return campaign
 
 
-def find_live_campaign(live: Sequence[model.Campaign], scope: str | None) -> model.Campaign:
+def find_live_campaign(live: Sequence[campaign_rows.Found], scope: str | None) -> model.Campaign:
     """Return the campaign of a scope; None: the only one.
 
-    :raises ConfigError: no campaign goes on, or several do.
+    :raises ConfigError: no campaign goes on, or several do, or it is unreadable.
     """
     found = [campaign for campaign in live if scope in (None, campaign.scope)]
     if len(found) == 1:
-        return found[0]
+        return campaign_rows.require_readable(found[0])
     raise exception.ConfigError(
         path='command line', field='--scope',
         problem='no campaign goes on' + ('' if scope is None else f' in scope {scope}')

@@ -23,15 +23,13 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import compute_service
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
-
-#: A drain that started at most so long before the services were read may be in no service yet.
-RIVAL_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +73,8 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
         check = drain_checks.check_drain(session, host, beside_plans=approve)
 
     def find_rival() -> str | None:
-        started = store.audit.list_started_drains(began - RIVAL_SECONDS)
         cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
-        return next((other for other in sorted(started & cluster.scope_hosts)
-                     if other != host and cluster.services[other].enabled), None)
+        return beginning_drains.find_beginning_drain(store, cluster, began, host=host)
 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
@@ -112,8 +108,8 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
     :param record: writes an audit row of a command and a reason. The row is there before the host
         is disabled; a second one follows when Nova refuses or does not answer.
     :param approve: the audit row says that the moves are to be approved.
-    :param find_rival: returns a host whose drain begins at the same time, so that the check has
-        not seen it disabled. Two starts each write their row first, so at least one sees the other.
+    :param find_rival: returns a drain that begins at the same time, so that the check has not seen
+        its host disabled; see :mod:`beginning_drains`.
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     host = service.host
@@ -126,12 +122,12 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
         record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
         rival = None if force else find_rival()
         if rival is not None:
-            record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
+            record(audits.DRAIN_FAILED, rival)
             raise exception.ConflictError(
                 path='request', field=host,
-                problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
-                        'names the person), and the check of this one has not counted that',
-                remedy='Nothing is changed. Repeat the command in a minute')
+                problem=f'{rival}, and the check of this drain has not counted that',
+                remedy='Nothing is changed. Repeat the command in a minute; with force the host is '
+                       'disabled all the same')
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:

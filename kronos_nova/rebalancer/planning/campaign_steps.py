@@ -57,7 +57,8 @@ class HostReading:
     ``service``: None: Nova lists none. ``instances``: how many are on the host or on their way to
     it. ``claimed``: the resource classes that consumers hold in its providers. ``taken_at``: when
     Nova was read, by the database's clock. ``command``: the state of the command of a host that
-    works, or why it failed; of a host that returns, that of the check.
+    works, or why it failed; of a host that returns, that of the check. ``hold``: why the host must
+    not be disabled now; None: it may be.
     """
 
     service: model.Service | None
@@ -65,6 +66,7 @@ class HostReading:
     claimed: Collection[str]
     taken_at: float
     command: Command | str = Command.UNKNOWN
+    hold: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service:
     if campaign.state is model.CampaignState.ABORTING:
         return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
     if service.enabled:
+        if host.disabled_at is None and reading.hold is not None:
+            return HostStep(detail=f'not disabled yet: {reading.hold}')
         if host.disabled_at is None:
             return HostStep(deed=Deed.DISABLE)
         return HostStep(trouble=f'another user has enabled host {host.host} while the campaign '

@@ -19,6 +19,9 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import metric_lag
 
+#: Why no further host is disabled.
+TOO_MANY_DISABLED = 'max_drain_fraction: too many hosts of the scope are disabled'
+
 
 def find_outage_reason(cluster: model.Cluster, options: model.PlanningOptions) -> str | None:
     """Return why an outage holds the scope: too many hosts are down or disabled; None: no outage.

@@ -12,6 +12,7 @@
 
 """Numbers of campaigns, the hosts that they close, and the end of old ones."""
 
+from collections.abc import Collection
 import dataclasses
 from typing import Any
 
@@ -55,6 +56,32 @@ def count_campaign_hosts(connection: sa.Connection) -> dict[str, CampaignNumbers
         found.setdefault(row.scope, CampaignNumbers(
             row.campaign_state == model.CampaignState.PAUSED.value)).hosts[row.state] = row.number
     return found
+
+
+def count_hosts_by_state(connection: sa.Connection,
+                         campaign_ids: Collection[str]) -> dict[str, dict[str, int]]:
+    """Count the hosts of campaigns, by campaign and state."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in connection.execute(
+            sa.select(_host.c.campaign_id, _host.c.state, sa.func.count().label('number'))
+            .where(_host.c.campaign_id.in_(sorted(campaign_ids)))
+            .group_by(_host.c.campaign_id, _host.c.state)) if campaign_ids else ():
+        counts.setdefault(row.campaign_id, {})[row.state] = row.number
+    return counts
+
+
+def map_next_hosts(connection: sa.Connection, campaign_ids: Collection[str]) -> dict[str, str]:
+    """Return the first host that is to come, by campaign."""
+    if not campaign_ids:
+        return {}
+    to_come = _host.c.state == model.CampaignHostState.TO_COME.value
+    first = (sa.select(_host.c.campaign_id, sa.func.min(_host.c.position).label('position'))
+             .where(_host.c.campaign_id.in_(sorted(campaign_ids)), to_come)
+             .group_by(_host.c.campaign_id).subquery())
+    return {row.campaign_id: row.host for row in connection.execute(
+        sa.select(_host.c.campaign_id, _host.c.host).join(first, sa.and_(
+            first.c.campaign_id == _host.c.campaign_id, first.c.position == _host.c.position))
+        .where(to_come).order_by(_host.c.host.desc()))}
 
 
 def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:

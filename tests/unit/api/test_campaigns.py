@@ -250,6 +250,25 @@ def test_list_comes_in_pages_newest_first(client, store):
     assert 'hosts' not in page['campaigns'][0]
 
 
+def test_a_row_that_was_written_by_hand_hides_no_other_campaign(client, store):
+    bad, good = save(store, a='held'), save(store, 'green', a='held')
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE campaign SET windows = 'never' WHERE scope = 'blue'")
+    status, page = client.send('GET', '/v1/campaigns')
+    assert status == 200 and [row['id'] for row in page['campaigns']] == [good]
+    (row,) = page['unreadable']
+    assert (row['id'], row['scope'], row['field']) == (bad, 'blue', 'windows')
+    assert row['problem'] == "'never' cannot be read"
+    assert row['remedy'].startswith(f'Correct windows of campaign {bad} in the database')
+    status, page = client.send('GET', '/v1/campaigns?limit=1')
+    assert len(page['campaigns'] + page['unreadable']) == 1 and page['next'] is not None
+    status, document = client.send('GET', f'/v1/campaigns/{bad}')
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.unreadable_row')
+    assert "windows: 'never' cannot be read" in error['detail']
+
+
 def test_filters_choose_campaigns(client, store):
     blue, green = save(store, a='held', b='to-come'), save(store, 'green', STATES.PAUSED, a='held')
 

@@ -183,3 +183,13 @@ def test_start_with_wait_names_the_campaign_first(openstack, nova, store, publis
     campaign = store.campaigns.find_live_campaign('blue')
     assert status == 1
     assert error.startswith(f'Campaign {campaign.campaign_id} has started.\n')
+
+
+def test_a_campaign_that_the_service_cannot_read_is_named_on_standard_error(openstack, store):
+    good, bad = save(store, a='held'), save(store, 'green', b='held')
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE campaign SET windows = 'never' WHERE scope = 'green'")
+    status, output, error = openstack.run('campaign', 'list', '-f', 'json')
+    assert status == 0 and [row['ID'] for row in json.loads(output)] == [good]
+    assert f"{bad} cannot be read: windows: 'never' cannot be read. Correct windows" in error

@@ -16,12 +16,16 @@ import dataclasses
 import functools
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.store import campaign_stats
+from kronos_nova.rebalancer.store import pages
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import end
@@ -118,10 +122,10 @@ def test_campaigns_that_ended_since_a_time_come_last_end_first(store):
         assert store.campaigns.end_campaign(lease, read(store), at)
         ended.append(campaign.campaign_id)
     start(store)
-    found = [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW + 20, 5)]
+    found = [c.campaign_id for c in store.campaigns.list_ended_overviews(NOW + 20, 5)]
     assert found == [ended[2], ended[1]]
-    assert [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW, 1)] == [ended[2]]
-    assert store.campaigns.list_ended_campaigns(NOW, 5, 'green') == []
+    assert [c.campaign_id for c in store.campaigns.list_ended_overviews(NOW, 1)] == [ended[2]]
+    assert store.campaigns.list_ended_overviews(NOW, 5, 'green') == []
 
 
 def test_a_live_campaign_keeps_its_scope_and_its_hosts(store):
@@ -153,6 +157,20 @@ def test_of_campaigns_that_start_at_once_for_a_scope_one_is_left(store):
         lease = lease_of(store)
         set_host(store, lease, left[0], left[0].hosts[0].host, HOSTS.SKIPPED)
         assert store.campaigns.end_campaign(lease, left[0], NOW + 2)
+
+
+def test_of_campaigns_that_start_at_once_over_one_host_one_is_left(store):
+    """They are of several scopes, so the host alone keeps them apart."""
+    for _time in range(5):
+        found = at_once(3, lambda n: start(store, scope=f'scope {n}', hosts=(f'h{n}', 'shared')))
+        (left,) = store.campaigns.list_live_campaigns()
+        others = [each for each in found if each != left]
+        assert [type(each) for each in others] == [exception.ConflictError] * 2, others
+        assert all('host shared has the campaign' in str(each) for each in others)
+        lease = lease_of(store, left.scope)
+        for host in left.hosts:
+            assert store.campaigns.change_host(lease, left.campaign_id, host, state='skipped')
+        assert store.campaigns.end_campaign(lease, left, NOW + 2)
 
 
 def test_an_ended_campaign_frees_its_scope(store):
@@ -196,6 +214,103 @@ def test_a_step_begins_without_the_hosts_that_an_operator_has_left_out_meanwhile
     assert [(host.host, host.state, host.since) for host in begun] == [('h2', HOSTS.EMPTYING, NOW)]
     assert read_states(store) == {'h1': HOSTS.SKIPPED, 'h2': HOSTS.EMPTYING, 'h3': HOSTS.TO_COME}
     assert read(store).opened
+
+
+def test_hosts_that_begin_and_are_not_seen_disabled_are_known_to_other_drains(store):
+    campaign, lease = start(store), lease_of(store)
+    start(store, scope='green', hosts=('g1',))
+    assert store.campaigns.map_beginning_hosts(NOW) == {}
+    begin(store, lease, campaign, 'h1', 'h2')
+    assert store.campaigns.map_beginning_hosts(NOW) == dict.fromkeys(
+        ['h1', 'h2'], campaign.campaign_id)
+    (first, second, _third) = read(store).hosts
+    store.campaigns.change_host(lease, campaign.campaign_id, first, disabled_at=NOW + 9)
+    assert set(store.campaigns.map_beginning_hosts(NOW + 9)) == {'h1', 'h2'}
+    assert set(store.campaigns.map_beginning_hosts(NOW + 10)) == {'h2'}
+    store.campaigns.return_hosts(lease, campaign.campaign_id, ['h2'], NOW + 11)
+    assert store.campaigns.map_beginning_hosts(NOW + 10) == {}
+    assert read(store).hosts[1].state is HOSTS.TO_COME and read(store).hosts[1].since == NOW + 11
+    store.campaigns.change_host(lease, campaign.campaign_id, read(store).hosts[0],
+                                state=HOSTS.HELD.value)
+    assert store.campaigns.map_beginning_hosts(NOW) == {}
+
+
+BAD = (
+    ('windows', 'no list', "windows: 'no list' cannot be read"),
+    ('windows', '["Sat"]', 'has a window that cannot be read: it is no window'),
+    ('windows', '{"a": 1}', 'is no list of at most 16 texts in JSON'),
+    ('windows', '[' * 5000, 'cannot be read'),
+    ('state', 'on', "state: 'on' is none of running, paused, aborting, done, aborted"),
+    ('together', 0, 'together: 0 is no number from 1 on'),
+    ('migrations', -1, 'migrations: -1 is no number from 0 on'),
+    ('created_at', 1e30, 'created_at: 1e+30 is no time'),
+    ('seconds', -1.0, 'seconds: -1.0 is no time'))
+BAD_HOST = (('state', 'gone', "campaign_host.state of host 'h2': 'gone' is none of to-come"),
+            ('since', 1e30, "campaign_host.since of host 'h2': 1e+30 is no time"))
+
+
+def spoil(store, table, campaign, column, value, *conditions):
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(table).where(
+            table.c.campaign_id == campaign.campaign_id, *conditions).values({column: value}))
+
+
+@pytest.mark.parametrize(('column', 'value', 'said'), BAD)
+def test_a_row_that_was_written_by_hand_hides_no_other_campaign(store, column, value, said):
+    bad, good = start(store), start(store, scope='green', hosts=('g1',))
+    spoil(store, tables.campaign, bad, column, value)
+    check_unreadable(store, bad, good, said)
+
+
+@pytest.mark.parametrize(('column', 'value', 'said'), BAD_HOST)
+def test_a_row_of_a_host_that_was_written_by_hand_hides_no_other_campaign(store, column, value,
+                                                                          said):
+    bad, good = start(store), start(store, scope='green', hosts=('g1',))
+    spoil(store, tables.campaign_host, bad, column, value, tables.campaign_host.c.host == 'h2')
+    check_unreadable(store, bad, good, said)
+
+
+def check_unreadable(store, bad, good, said):
+    found, other = store.campaigns.list_live_campaigns()
+    assert other == good and read(store, 'green') == good
+    assert (found.campaign_id, found.scope) == (bad.campaign_id, 'blue')
+    assert said in f'{found.field}: {found.problem}' and len(found.problem) < 300
+    for read_it in (read, lambda store: store.campaigns.find_campaign(bad.campaign_id)):
+        with pytest.raises(exception.UnreadableRowError) as caught:
+            read_it(store)
+        assert said in str(caught.value) and bad.campaign_id in str(caught.value)
+        assert f'Correct {found.field} of campaign {bad.campaign_id}' in str(caught.value)
+    # The rows of hosts that are not shown are not read.
+    states = [type(row) for row in store.campaigns.list_live_overviews()]
+    assert states == [model.CampaignOverview if 'campaign_host.since' in said
+                      else model.UnreadableCampaign, model.CampaignOverview]
+    with pytest.raises(exception.ConflictError):
+        start(store, hosts=('h9',))
+    with pytest.raises(exception.ConflictError):
+        start(store, scope='red', hosts=('h2',))
+
+
+def test_an_overview_counts_hosts_without_reading_them(store):
+    campaign, lease = start(store, hosts=tuple('dcba')), lease_of(store)
+    begin(store, lease, campaign, 'd')
+    set_host(store, lease, campaign, 'c', HOSTS.DONE)
+    queries = []
+
+    def note_query(connection, cursor, text, *more):
+        queries.append(text)
+
+    event.listen(store.engine, 'after_cursor_execute', note_query)
+    (found,) = store.campaigns.list_overview_page(pages.PageRequest(9), ())
+    event.remove(store.engine, 'after_cursor_execute', note_query)
+    assert found == dataclasses.replace(
+        model.summarise_campaign(read(store)), begun=(),
+        campaign=dataclasses.replace(read(store), hosts=()))
+    assert found.counts == {HOSTS.TO_COME: 2, HOSTS.EMPTYING: 1, HOSTS.DONE: 1}
+    assert found.next_host == 'b' and found.total == 4
+    assert queries and not any('campaign_host.detail' in text for text in queries)
+    (live,) = store.campaigns.list_live_overviews()
+    assert [host.host for host in live.begun] == ['d']
+    assert store.campaigns.list_live_overviews('green') == []
 
 
 def test_neither_a_step_nor_work_begins_unless_the_campaign_runs(store):
@@ -262,8 +377,9 @@ def test_hosts_that_a_campaign_has_left_disabled_are_found_by_its_reason(store):
     set_host(store, lease, campaign, 'h2', HOSTS.SKIPPED)
 
     def find(**reasons):
-        return [(found.campaign_id, host)
-                for found, host in store.campaigns.list_left_hosts(reasons)]
+        return [(campaign_id, host)
+                for host, campaign_id, reason in store.campaigns.list_left_hosts(reasons)
+                if reason == campaign.reason]
     all_hosts = dict.fromkeys(['h1', 'h2', 'h3', 'h4'], campaign.reason)
     assert find(**all_hosts) == [(campaign.campaign_id, 'h1'), (campaign.campaign_id, 'h2')]
     assert find(h1=campaign.reason.upper(), h2='firmware') == [] == find()

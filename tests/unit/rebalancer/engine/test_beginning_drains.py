@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A drain that a person starts beside a step of a campaign: together they keep the fraction."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import beginning_drains
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.store import audits
+from tests.unit.rebalancer.engine import campaign_bench
+
+STATES = model.CampaignState
+EMPTYING = model.CampaignHostState.EMPTYING
+
+
+class Person:
+    """A person who starts the drain of a host; each action comes at some step of the engine.
+
+    :param writes_at: the step of the engine at which the audit row is written.
+    :param acts_at: that at which the person looks for others, and disables the host.
+    """
+
+    def __init__(self, writes_at, acts_at, host='x'):
+        self.host, self.writes_at, self.acts_at = host, writes_at, acts_at
+        self.bench = None
+        self.step, self.is_busy, self.has_drained = 0, False, False
+
+    def follow_engine(self):
+        """Do what is due; called at each transaction and each request of the engine."""
+        if self.is_busy:
+            return
+        self.is_busy = True
+        if self.step == self.writes_at:
+            self.read_at = self.bench.now
+            self.request = self.bench.build_request()
+            self.bench.store.audit.record_command('bob', audits.DRAIN_STARTED, f'host {self.host}')
+        if self.step == self.acts_at:
+            rival = beginning_drains.find_beginning_drain(
+                self.bench.store, self.request.cluster, self.read_at, host=self.host)
+            if rival is None and planning_holds.count_drainable_hosts(
+                    self.request.cluster, self.request.options):
+                self.bench.set_service(self.host, status='disabled', disabled_reason='mine')
+                self.has_drained = True
+            else:
+                self.bench.store.audit.record_command(
+                    'bob', audits.DRAIN_FAILED, f'host {self.host}', rival or '')
+        self.step += 1
+        self.is_busy = False
+
+
+def run_beside(writes_at, acts_at):
+    """Run one cycle beside a person; one host may be disabled at a time."""
+    person = Person(writes_at, acts_at)
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []}, dies=person.follow_engine)
+    bench.options['max_drain_fraction'] = 0.4
+    person.bench = bench
+    bench.start('a')
+    bench.run_cycle()
+    return bench, person
+
+
+def list_disabled(bench):
+    return [host for host, service in bench.services.items() if not service.enabled]
+
+
+def test_a_drain_and_a_step_that_begin_at_once_never_pass_the_fraction_together():
+    """At each two steps of the engine: the row of the drain, and the request to Nova."""
+    steps = run_beside(99, 99)[1].step
+    assert steps > 8
+    ends = set()
+    for writes_at in range(steps):
+        for acts_at in range(writes_at, steps):
+            bench, person = run_beside(writes_at, acts_at)
+            disabled = list_disabled(bench)
+            assert len(disabled) <= 1, (writes_at, acts_at, disabled)
+            ends.add(tuple(disabled))
+            if person.has_drained:
+                assert bench.states() == {'a': 'to-come'}
+                assert bench.campaign.waits
+    assert ends == {('a',), ('x',), ()}
+
+
+def test_a_step_that_gave_way_is_planned_again_once_the_drain_is_over():
+    bench, person = run_beside(0, 0)
+    assert person.has_drained and bench.states() == {'a': 'to-come'}
+    assert 'the drain of x starts at the same time' in bench.campaign.waits
+    bench.run_cycle()
+    assert bench.campaign.waits.startswith('max_drain_fraction')
+    bench.set_service('x', status='enabled', disabled_reason=None)
+    bench.run_cycle()
+    assert list_disabled(bench) == ['a'] and bench.states() == {'a': 'emptying'}
+
+
+def make_waiting_bench():
+    """Return a bench whose engine has died before it disabled the host that begins."""
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.options['max_drain_fraction'] = 0.4
+    bench.start('a')
+    bench.silent.add('a')
+    bench.run_cycle()
+    assert bench.states() == {'a': 'emptying'} and list_disabled(bench) == []
+    bench.silent.clear()
+    bench.renew_engine()
+    bench.now += 31.0  # its lease is over
+    return bench
+
+
+def test_a_later_engine_disables_a_host_only_while_the_fraction_admits_it():
+    bench = make_waiting_bench()
+    bench.set_service('x', status='disabled', disabled_reason='mine')
+    bench.run_cycle()
+    assert list_disabled(bench) == ['x'] and bench.campaign.state is STATES.RUNNING
+    assert bench.campaign.hosts[0].detail.startswith('not disabled yet: max_drain_fraction')
+    bench.set_service('x', status='enabled', disabled_reason=None)
+    bench.run_cycle()
+    assert list_disabled(bench) == ['a']
+
+
+def test_a_later_engine_waits_for_a_drain_that_begins():
+    bench = make_waiting_bench()
+    bench.store.audit.record_command('bob', audits.DRAIN_STARTED, 'host x')
+    bench.run_cycle(1.0)
+    assert list_disabled(bench) == []
+    assert 'the drain of x starts at the same time' in bench.campaign.hosts[0].detail
+    bench.store.audit.record_command('bob', audits.DRAIN_FAILED, 'host x')
+    bench.run_cycle(1.0)
+    assert list_disabled(bench) == ['a']
+
+
+def test_hosts_that_wait_are_disabled_as_far_as_the_fraction_goes():
+    bench = campaign_bench.Bench({'a': [], 'b': [], 'x': [], 'y': []})
+    bench.start('ab', together=2)
+    bench.run_cycle()
+    for host in bench.campaign.hosts:
+        bench.set_service(host.host, status='enabled', disabled_reason=None)
+    bench.set_service('x', status='disabled', disabled_reason='mine')
+    assert list_disabled(bench) == ['x'], 'two of four may be disabled'
+    bench.run_cycle()
+    assert list_disabled(bench) == ['a', 'x']
+
+
+def test_campaigns_of_other_scopes_and_hosts_elsewhere_are_told_apart():
+    bench = campaign_bench.Bench({'a': [], 'x': [], 'spare': []})
+    bench.start('a')
+    campaign, lease = bench.campaign, bench.store.leases.acquire_lease(
+        campaign_bench.SCOPE, bench.owner, 60.0, '')
+    bench.store.campaigns.begin_step(lease, campaign.campaign_id, ['a'], opened=False,
+                                     now=bench.now)
+    cluster = bench.build_request().cluster
+
+    def find(cluster=cluster, **more):
+        return beginning_drains.find_beginning_drain(bench.store, cluster, bench.now, **more)
+
+    said = f'campaign {campaign.campaign_id} begins with host a at the same time'
+    assert find() == find(host='a') == said
+    assert find(campaign_id=campaign.campaign_id) is None
+    assert find(dataclasses.replace(cluster, scope_hosts=frozenset('x'))) is None
+    bench.set_service('a', status='disabled', disabled_reason=campaign.reason)
+    assert find(bench.build_request().cluster) is None
+
+
+def test_a_row_that_was_written_by_hand_stops_its_campaign_and_is_named(caplog):
+    bench = campaign_bench.Bench({'a': [1024], 'spare': []})
+    bench.start('a')
+    campaign_id = bench.campaign.campaign_id
+    with bench.store.engine.begin() as connection:
+        connection.exec_driver_sql('UPDATE campaign SET windows = ?', ('never',))
+    bench.run_cycles(2)
+    assert list_disabled(bench) == []
+    assert f"campaign {campaign_id}: it cannot be read: windows: 'never'" in caplog.text
+    assert 'Traceback' not in caplog.text
+    with pytest.raises(exception.UnreadableRowError):
+        bench.store.campaigns.find_campaign(campaign_id)
