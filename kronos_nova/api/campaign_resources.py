@@ -129,7 +129,7 @@ class StartedCampaign(values.Resource):
         return cls(
             campaign=Campaign.from_model(campaign, 0), step_count=len(forecast.steps),
             migration_count=forecast.migrations, instance_count=forecast.instances,
-            expected_seconds=forecast.seconds, obstacles=list(forecast.obstacles),
+            expected_seconds=campaign.seconds, obstacles=list(forecast.obstacles),
             staying=[StayingInstance(host=host, instance_id=instance.instance_uuid,
                                      reason=instance.reason, leaves_later=instance.later)
                      for host, blocked in forecast.staying.items() for instance in blocked])

@@ -32,7 +32,7 @@ def find_beginning_drain(store: store_api.Store, cluster: model.Cluster, read_at
     """Return a drain of a host that the cluster shows as enabled, as a clause; None: none begins.
 
     :param read_at: when the services of the cluster were read, by the database's clock.
-    :param host: a drain of it that a person has started is that of the caller.
+    :param host: the host of the caller, whose drain an audit row names already.
     :param campaign_id: the campaign of the caller.
     """
     since = read_at - RIVAL_SECONDS

@@ -60,14 +60,15 @@ class CampaignForecast:
 
     ``staying``: hosts that do not become empty, with the instances that stay on each.
     ``unforecast``: hosts of which the forecast says nothing, because its time was over.
-    ``instances``: how many the other hosts have before the campaign. ``obstacles``: why engines
-    would not carry it out, or not now. ``schedule``: the times of the first steps, of all if they
-    are known.
+    ``instances``: how many the other hosts have before the campaign. ``together``: most hosts that
+    are emptied at a time; 0: nothing was forecast. ``obstacles``: why engines would not carry it
+    out, or not now. ``schedule``: the times of the first steps, of all if they are known.
     """
 
     steps: tuple[CampaignStep, ...]
     staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
     instances: int
+    together: int = 0
     obstacles: tuple[str, ...] = ()
     unforecast: tuple[str, ...] = ()
     schedule: tuple[campaign_calendars.ScheduledStep, ...] = ()
@@ -89,6 +90,10 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
                       expired: Callable[[], bool] = lambda: False) -> CampaignForecast:
     """Forecast the campaign: which hosts are emptied together, and where their instances go.
 
+    Batches leave room in smaller pieces than single hosts do. So where hosts stay that no other
+    limit keeps, the campaign is forecast again with half as many hosts at a time, and so on; the
+    forecast in which the fewest hosts stay is returned, with as many at a time as leave no more.
+
     :param request: for the scope of the hosts, with ``evacuate`` among its strategies.
     :param together: most hosts that are emptied at a time.
     :param report_progress: called with the number of hosts that are done.
@@ -96,10 +101,39 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
         staying by a search that was cut off.
     :raises PlanRefused: the checker found a rule broken.
     """
-    cloud, steps = supposed_clouds.SupposedCloud(request), list[CampaignStep]()
+    cloud = supposed_clouds.SupposedCloud(request)
     hold = planner.scope_hold(planner.prepare_planning_input(cloud.build_request((), ())))
     if hold is not None:
-        return CampaignForecast((), {}, 0, (hold,))
+        return CampaignForecast((), {}, 0, obstacles=(hold,))
+    reached = 0
+
+    def report_most(done: int) -> None:
+        nonlocal reached
+        reached = max(reached, done)
+        report_progress(reached)
+
+    best = None
+    while best is None or (together and _may_leave_fewer(cloud, best) and not expired()):
+        found = _forecast_steps(request, hosts, together, estimate, report_most, expired)
+        # One that was cut off judges fewer hosts.
+        if best is None or (not found.unforecast and len(found.staying) < len(best.staying)):
+            best = found
+        together //= 2
+    return best
+
+
+def _may_leave_fewer(cloud: supposed_clouds.SupposedCloud, forecast: CampaignForecast) -> bool:
+    """Return whether smaller batches could empty more hosts."""
+    return not forecast.unforecast and any(
+        len(step.hosts) > 1 for step in forecast.steps) and bool(
+        forecast.staying.keys() - cloud.list_held_hosts(forecast.staying))
+
+
+def _forecast_steps(request: planner.PlanningInput, hosts: Collection[str], together: int,
+                    estimate: Estimate, report_progress: Callable[[int], None],
+                    expired: Callable[[], bool]) -> CampaignForecast:
+    """Forecast the campaign with so many hosts at a time; see :func:`forecast_campaign`."""
+    cloud, steps = supposed_clouds.SupposedCloud(request), list[CampaignStep]()
     counts = dict.fromkeys(hosts, 0)
     for instance in request.cluster.instances.values():
         if instance.host in counts:
@@ -133,7 +167,7 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     staying = _explain_hosts(cloud, to_come, expired)
     return CampaignForecast(
         tuple(steps), staying, sum(counts[host] for step in steps for host in step.hosts),
-        unforecast=tuple(host for host in to_come if host not in staying))
+        together, unforecast=tuple(host for host in to_come if host not in staying))
 
 
 def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str],

@@ -128,7 +128,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     now = store.now()
     campaign = model.Campaign(
         campaign_id, cluster.scope, reason,
-        request.together or min(
+        forecast.together or request.together or min(
             campaigns.TOGETHER, campaigns.count_drainable(cluster, options, names)), now,
         session.operator, windows=windows, migrations=forecast.migrations,
         seconds=None if forecast.unforecast else forecast.seconds, hosts=tuple(
@@ -208,7 +208,7 @@ def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
             f'{campaign.campaign_id}, and the order needs a host that {_NEEDS[order.command]}',
             remedy='kronos campaign status shows the hosts')
     for campaign in live:
-        campaign_rows.require_readable(campaign)  # the host may be one of it
+        campaign_rows.require_readable(campaign)  # it may have the host
     raise exception.ConfigError(
         path='command line', field='HOST', problem=f'{host}: no campaign that goes on has it'
         if campaign_id is None else f'{host}: campaign {campaign_id} does not have it, or it is '

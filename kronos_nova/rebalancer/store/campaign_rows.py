@@ -172,14 +172,16 @@ def _parse_state(value: str) -> model.CampaignState:
     try:
         return model.CampaignState(value)
     except ValueError:
-        raise _WrongValueError('is none of ' + ', '.join(model.CampaignState)) from None
+        raise _WrongValueError(
+            'is no state of a campaign: ' + ', '.join(model.CampaignState)) from None
 
 
 def _parse_host_state(value: str) -> model.CampaignHostState:
     try:
         return model.CampaignHostState(value)
     except ValueError:
-        raise _WrongValueError('is none of ' + ', '.join(model.CampaignHostState)) from None
+        raise _WrongValueError(
+            'is no state of a host: ' + ', '.join(model.CampaignHostState)) from None
 
 
 def _parse_seconds(value: Any) -> float:

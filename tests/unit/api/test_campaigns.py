@@ -12,7 +12,9 @@
 
 """Campaigns are listed, started and directed for a user; Nova may refuse that."""
 
+import dataclasses
 import datetime
+import functools
 
 import pytest
 
@@ -21,6 +23,7 @@ from kronos_nova.api.handlers import campaigns as handler
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import key_repository
 from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import campaigns
 from tests.unit.api import conftest
 from tests.unit.api import test_drains
 from tests.unit.rebalancer.clients import served
@@ -98,6 +101,27 @@ def test_campaign_starts_for_the_user_with_its_forecast(person, nova, store, pub
     ((_put, _path, _query, body, _version),) = [a for a in nova.asked if a[0] == 'PUT']
     assert body == {'status': 'enabled'}
     assert person.send('GET', f'/v1/campaigns/{campaign["id"]}') == (200, campaign)
+
+
+def test_a_start_is_refused_for_hosts_that_were_not_forecast_in_time(
+        person, nova, store, publisher, monkeypatch):
+    monkeypatch.setattr(campaign_orders, 'CampaignRequest', functools.partial(
+        campaign_orders.CampaignRequest, max_seconds=0.0))
+    status, document = start(person, together=1)
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.conflict')
+    assert '2 hosts were not forecast in time, the first b' in error['detail']
+    assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+    status, started = start(person, together=1, force=True)
+    assert status == 200 and started['expected_seconds'] is None, started
+    assert started['campaign']['host_count'] == 2 and started['campaign']['hosts_together'] == 1
+
+
+def test_the_campaign_has_the_batches_of_its_forecast(person, nova, store, publisher, monkeypatch):
+    plan = campaigns.plan_campaign
+    monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
+        plan(*args, **more), together=1))
+    assert start(person, force=True)[1]['campaign']['hosts_together'] == 1
 
 
 def test_aggregate_names_the_hosts(person, nova, store, publisher):

@@ -40,7 +40,7 @@ class Person:
         self.step, self.is_busy, self.has_drained = 0, False, False
 
     def follow_engine(self):
-        """Do what is due; called at each transaction and each request of the engine."""
+        """Act at the chosen steps; called at each transaction and each request of the engine."""
         if self.is_busy:
             return
         self.is_busy = True
@@ -153,7 +153,7 @@ def test_hosts_that_wait_are_disabled_as_far_as_the_fraction_goes():
     assert list_disabled(bench) == ['a', 'x']
 
 
-def test_campaigns_of_other_scopes_and_hosts_elsewhere_are_told_apart():
+def test_own_steps_and_hosts_of_other_scopes_are_no_rivals():
     bench = campaign_bench.Bench({'a': [], 'x': [], 'spare': []})
     bench.start('a')
     campaign, lease = bench.campaign, bench.store.leases.acquire_lease(

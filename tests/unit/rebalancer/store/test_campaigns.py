@@ -240,12 +240,13 @@ BAD = (
     ('windows', '["Sat"]', 'has a window that cannot be read: it is no window'),
     ('windows', '{"a": 1}', 'is no list of at most 16 texts in JSON'),
     ('windows', '[' * 5000, 'cannot be read'),
-    ('state', 'on', "state: 'on' is none of running, paused, aborting, done, aborted"),
+    ('state', 'on', "state: 'on' is no state of a campaign: running, paused, aborting"),
     ('together', 0, 'together: 0 is no number from 1 on'),
     ('migrations', -1, 'migrations: -1 is no number from 0 on'),
     ('created_at', 1e30, 'created_at: 1e+30 is no time'),
     ('seconds', -1.0, 'seconds: -1.0 is no time'))
-BAD_HOST = (('state', 'gone', "campaign_host.state of host 'h2': 'gone' is none of to-come"),
+BAD_HOST = (('state', 'gone',
+             "campaign_host.state of host 'h2': 'gone' is no state of a host: to-come"),
             ('since', 1e30, "campaign_host.since of host 'h2': 1e+30 is no time"))
 
 
