@@ -114,6 +114,9 @@ class StartedCampaign(values.Resource):
     """A campaign that has started, with its forecast."""
 
     campaign: Campaign
+    hosts_together_reason: str | None = pydantic.Field(
+        description='Why hosts_together is smaller than asked for, or why a smaller number was not '
+                    'tried to the end.')
     step_count: int
     migration_count: int
     instance_count: int = pydantic.Field(
@@ -127,7 +130,9 @@ class StartedCampaign(values.Resource):
     def from_model(cls, campaign: model.Campaign,
                    forecast: campaign_forecasts.CampaignForecast) -> Self:
         return cls(
-            campaign=Campaign.from_model(campaign, 0), step_count=len(forecast.steps),
+            campaign=Campaign.from_model(campaign, 0),
+            hosts_together_reason=forecast.together_reason or None,
+            step_count=len(forecast.steps),
             migration_count=forecast.migrations, instance_count=forecast.instances,
             expected_seconds=campaign.seconds, obstacles=list(forecast.obstacles),
             staying=[StayingInstance(host=host, instance_id=instance.instance_uuid,

@@ -131,9 +131,11 @@ class StartCampaign(command.BaseCommand):
                     args.force, args.work, args.max_seconds), line.show_progress)
         _kind, verdict, text = _render_conclusion(forecast)
         hosts = plurals.count_noun(len(campaign.hosts), 'host')
+        together = (f' It empties {campaign.together} at a time: {forecast.together_reason}.'
+                    if forecast.together_reason else '')
         sys.stdout.write(tools.format_printable(
             f'Campaign {campaign.campaign_id} over {hosts} of scope {campaign.scope} has started '
-            f'({verdict}: {text}). kronos campaign status shows how far it is.') + '\n')
+            f'({verdict}: {text}).{together} kronos campaign status shows how far it is.') + '\n')
 
 
 class ShowCampaigns(database_command.DatabaseTable):
@@ -336,6 +338,8 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
                    f'{plurals.count_noun(len(blocked) - NAMED, "more instance")}')
     for host in forecast.unforecast:
         yield f'host {host}', 'not forecast', 'not forecast in time (--max-seconds)'
+    if forecast.together_reason:
+        yield 'together', str(forecast.together), forecast.together_reason
     if forecast.migrations and forecast.seconds is None:
         yield 'time', 'not known', 'no migration is on record'
     yield _render_conclusion(forecast)

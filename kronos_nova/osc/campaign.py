@@ -134,7 +134,9 @@ class StartCampaign(command.ShowResource):
     With --wait and --watch the exit status is 1 unless the campaign ends done.
     """
 
-    fields = (*FIELDS, Column('step_count', columns.read_text('step_count')),
+    fields = (*FIELDS,
+              Column('hosts_together_reason', columns.read_text('hosts_together_reason')),
+              Column('step_count', columns.read_text('step_count')),
               Column('instance_count', columns.read_text('instance_count')),
               Column('expected_seconds', columns.read_text('expected_seconds')),
               Column('staying', columns.read_lines('staying', _format_staying)),

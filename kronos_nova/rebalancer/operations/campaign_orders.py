@@ -84,6 +84,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                    report_progress: Callable[[str, float], None] = lambda what, part: None, *,
                    service: 'compute_service.ComputeService | None' = None,
                    take_turn: drain_approvals.TakeTurn = contextlib.nullcontext,
+                   repeats_expired: Callable[[], bool] = lambda: False,
                    ) -> tuple[model.Campaign, campaign_forecasts.CampaignForecast]:
     """Forecast a campaign and order it; engines begin in their next cycle.
 
@@ -92,6 +93,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     :param service: a nova-compute for the person who asks: Nova must let this person update compute
         services, as engines will. None: the person is an operator of this machine.
     :param take_turn: returns a context in which the campaign is calculated.
+    :param repeats_expired: see :func:`campaigns.plan_campaign`.
     :raises KronosException: an input cannot be read, a host cannot be emptied, engines would not
         carry the campaign out, another one has the scope or a host, the database cannot be
         written, or Nova refuses the person. Nothing is changed then.
@@ -120,8 +122,8 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                                            request.together, report_progress,
                                            windows=request.windows,
                                            work_seconds=request.work_seconds,
-                                           max_seconds=request.max_seconds)
-    report_progress('hosts', 1.0)
+                                           max_seconds=request.max_seconds,
+                                           repeats_expired=repeats_expired)
     if not request.force:
         _refuse_without_force(forecast)
     ordered = [host for step in forecast.steps for host in step.hosts]

@@ -15,6 +15,7 @@
 import dataclasses
 import datetime
 import functools
+import types
 
 import pytest
 
@@ -22,8 +23,10 @@ from kronos_nova import model
 from kronos_nova.api.handlers import campaigns as handler
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import campaigns
+from kronos_nova.rebalancer.operations import drains
 from tests.unit.api import conftest
 from tests.unit.api import test_drains
 from tests.unit.rebalancer.clients import served
@@ -88,6 +91,7 @@ def test_campaign_starts_for_the_user_with_its_forecast(person, nova, store, pub
     assert (started['step_count'], started['migration_count'], started['instance_count']) == (
         2, campaign['migrations_left'], 3)
     assert started['staying'] == [] and started['obstacles'] == []
+    assert started['hosts_together_reason'] is None
     assert (campaign['scope'], campaign['state'], campaign['windows']) == (
         'blue', 'running', ['sat 22:00-04:00'])
     assert {host['host'] for host in campaign['hosts']} == {'a', 'b'}
@@ -190,6 +194,47 @@ def test_forecast_for_which_no_client_waits_starts_nothing(person, nova, store, 
     assert status == 409 and 'hosts: the forecast takes longer than' in (
         document['errors'][0]['detail'])
     assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+
+
+def test_a_forecast_with_smaller_batches_that_takes_long_refuses_no_start(
+        person, nova, store, publisher, monkeypatch):
+    """Its first forecast has ended in time, and has an instance that leaves later."""
+    forecast_steps, seconds, calls = campaign_forecasts._forecast_steps, [0.0], []
+    monkeypatch.setattr(handler, 'time', types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer', lambda *_args: True)
+
+    def forecast(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            found = forecast_steps(*args)
+            return dataclasses.replace(found, staying={
+                'b': (drains.BlockedInstance('u', 'its hours come later', later=True),)})
+        seconds[0] = handler.FORECAST_SECONDS + 1.0
+        return forecast_steps(*args)
+
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', forecast)
+    status, started = start(person, together=2)
+    assert (status, len(calls)) == (200, 2), started
+    assert started['campaign']['hosts_together'] == 2
+    assert started['hosts_together_reason'] == (
+        'the time was over before the forecast with 1 at a time ended, which may leave fewer hosts '
+        'with instances')
+    assert len(store.campaigns.list_live_campaigns()) == 1
+
+
+def test_a_smaller_number_of_hosts_at_a_time_comes_with_its_reason(
+        person, nova, store, publisher, monkeypatch):
+    forecast_steps = campaign_forecasts._forecast_steps
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer',
+                        lambda _cloud, forecast: bool(forecast.staying))
+    # With two at a time one host more stays.
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', lambda cloud, *args: (
+        lambda found: dataclasses.replace(found, staying={'b': ()}) if found.together == 2
+        else found)(forecast_steps(cloud, *args)))
+    status, started = start(person, together=2)
+    assert status == 200 and started['campaign']['hosts_together'] == 1, started
+    assert started['hosts_together_reason'] == (
+        '1 and not 2 hosts at a time, because 1 more host would keep instances with 2')
 
 
 def test_second_campaign_of_a_scope_is_refused(person, nova, store, publisher):

@@ -12,6 +12,7 @@
 
 """Campaigns on the real routes: started, followed and directed by ``openstack rebalance``."""
 
+import dataclasses
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.osc import campaign_waits
+from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.store import tables
 from tests.unit.api import test_campaigns
 from tests.unit.api import test_drains
@@ -54,8 +56,18 @@ def test_start_orders_the_campaign_and_shows_its_forecast(openstack, nova, store
     assert shown['id'] == campaign.campaign_id and campaign.together == 1
     assert (shown['step_count'], shown['instance_count'], shown['state']) == (2, 3, 'running')
     assert {host['host'] for host in shown['hosts']} == {'a', 'b'}
-    assert shown['windows'] == ['sat 22:00-04:00']
+    assert shown['windows'] == ['sat 22:00-04:00'] and shown['hosts_together_reason'] is None
     assert campaign.reason.startswith('new firmware [campaign ')
+
+
+def test_start_shows_why_fewer_hosts_are_emptied_at_a_time(openstack, nova, store, publisher,
+                                                           monkeypatch):
+    plan = campaigns.plan_campaign
+    monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
+        plan(*args, **more), together=1, together_reason='1 and not 2 hosts at a time'))
+    shown = read_json(openstack, 'campaign', 'start', 'a', 'b', '--reason', 'x')
+    assert (shown['hosts_together'], shown['hosts_together_reason']) == (
+        1, '1 and not 2 hosts at a time')
 
 
 @pytest.mark.parametrize(('arguments', 'said'), [

@@ -244,14 +244,43 @@ def test_smaller_batches_are_forecast_while_hosts_stay(monkeypatch, staying, ask
     request = make_request({'a': [2048], 'b': [2048], 'c': [2048], 'spare': []})
     tried = []
 
-    def forecast_steps(_request, _hosts, together, *_more):
-        tried.append(together)
+    def forecast_steps(_cloud, _request, _hosts, search):
+        tried.append(search.together)
+        left = tuple(staying[search.together])
+        is_worse = search.most_staying is not None and len(left) > search.most_staying
         return campaign_forecasts.CampaignForecast(
             (campaign_forecasts.CampaignStep(('x', 'y'), ()),),
-            dict.fromkeys(staying[together], ()), 0, together)
+            {} if is_worse else dict.fromkeys(left, ()), 0, search.together,
+            unforecast=left if is_worse else ())
     monkeypatch.setattr(campaign_forecasts, '_forecast_steps', forecast_steps)
-    assert campaign_forecasts.forecast_campaign(request, 'abc', 4).together == chosen
-    assert tried == asked
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 4)
+    assert forecast.together == chosen and tried == asked
+    fewer = len(staying[4]) - len(staying[chosen])
+    assert forecast.together_reason == ('' if chosen == 4 else (
+        f'{chosen} and not 4 hosts at a time, because {fewer} more host{"s" * (fewer > 1)} would '
+        'keep instances with 4'))
+
+
+@pytest.mark.parametrize('looks', range(24))
+def test_a_smaller_batch_whose_time_is_over_changes_nothing_and_is_named(monkeypatch, looks):
+    """The clock of the repeats strikes after so many looks; that of the first never does."""
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer', lambda *_args: True)
+    request = make_request({'a': [6144], 'b': [2048], 'c': [2048], 'd': [8192], 'spare': []},
+                           c0={'locked': True})
+    first = campaign_forecasts.forecast_campaign(request, 'abcd', 2,
+                                                 repeat_expired=lambda: True)
+    assert first.staying and first.together_reason.startswith(
+        'the time was over before the forecast with 1 at a time ended')
+    left, done = iter(range(looks)), []
+    forecast = campaign_forecasts.forecast_campaign(
+        request, 'abcd', 2, repeat_expired=lambda: next(left, None) is None,
+        report_progress=done.append)
+    assert not forecast.unforecast and len(forecast.staying) <= len(first.staying)
+    if 'time was over' in forecast.together_reason:
+        assert forecast == first
+    else:
+        assert looks > 3
+    assert done == sorted(done) and done[-1] == 4, 'repeats report nothing'
 
 
 def test_no_smaller_batch_is_forecast_for_a_held_host():
@@ -260,7 +289,7 @@ def test_no_smaller_batch_is_forecast_for_a_held_host():
     done = []
     forecast = campaign_forecasts.forecast_campaign(request, 'abc', 4,
                                                     report_progress=done.append)
-    assert forecast.together == 4 and set(forecast.staying) == {'b'} and done == [0, 2]
+    assert forecast.together == 4 and set(forecast.staying) == {'b'} and done == [0, 2, 3]
 
 
 def test_full_cloud_keeps_its_hosts():
