@@ -45,7 +45,7 @@ def find_beginning_drain(store: store_api.Store, cluster: model.Cluster, read_at
         if started != host and is_shown_enabled(started):
             return (f'the drain of {started} starts at the same time (kronos-manage db audit '
                     'names the person)')
-    for name, owner in sorted(store.campaigns.map_beginning_hosts(since).items()):
+    for name, (owner, _scope) in sorted(store.campaigns.map_beginning_hosts(since).items()):
         if owner != campaign_id and is_shown_enabled(name):
             return f'campaign {owner} begins with host {name} at the same time'
     return None

@@ -27,6 +27,7 @@ from kronos_nova.rebalancer.store import transactions
 
 _campaign, _host = tables.campaign, tables.campaign_host
 _OVER = [state.value for state in model.CampaignHostState if state.is_over]
+_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 
 
 class CampaignReader(transactions.Repository):
@@ -119,19 +120,23 @@ class CampaignReader(transactions.Repository):
             (row.host, row.campaign_id, row.reason) for row in c.execute(query)
             if reasons.get(row.host) == row.reason))
 
-    def map_beginning_hosts(self, since: float) -> dict[str, str]:
-        """Return the hosts that campaigns have begun to empty, and which campaign each has.
+    def map_beginning_hosts(self, since: float) -> dict[str, tuple[str, str]]:
+        """Return the hosts that campaigns have begun with, and the ID and scope of each campaign.
 
         Readings of the cloud may show them as enabled: no engine had seen them disabled before
-        ``since``.
+        ``since``. What became of them since then does not matter: they may be held, or left out.
         """
-        query = (sa.select(_host.c.host, _host.c.campaign_id)
+        states = model.CampaignHostState
+        unseen = sa.and_(_host.c.disabled_at.is_(None), sa.or_(
+            _host.c.state == states.EMPTYING.value,
+            # A request that disables it may be on its way.
+            sa.and_(_host.c.state == states.WITHDRAWN.value, _host.c.since >= since)))
+        query = (sa.select(_host.c.host, _host.c.campaign_id, _campaign.c.scope)
                  .join(_campaign, _campaign.c.campaign_id == _host.c.campaign_id)
-                 .where(_campaign.c.live_scope.is_not(None),
-                        _host.c.state == model.CampaignHostState.EMPTYING.value,
-                        sa.or_(_host.c.disabled_at.is_(None), _host.c.disabled_at >= since)))
+                 .where(_campaign.c.live_scope.is_not(None), sa.or_(unseen, sa.and_(
+                     _host.c.state.in_(_BEGUN), _host.c.disabled_at >= since))))
         return self._runner.run_read(
-            lambda c: {row.host: row.campaign_id for row in c.execute(query)})
+            lambda c: {row.host: (row.campaign_id, row.scope) for row in c.execute(query)})
 
 
 def _select_live_campaigns() -> sa.Select[Any]:
