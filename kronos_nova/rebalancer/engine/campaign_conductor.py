@@ -18,9 +18,8 @@ it, under the scope's lease.
 """
 
 from collections.abc import Callable
-from collections.abc import Sequence
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -30,6 +29,7 @@ from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.engine import campaign_verifier
+from kronos_nova.rebalancer.engine import host_services
 from kronos_nova.rebalancer.engine import host_work
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import step_search
@@ -48,34 +48,6 @@ LOG = logging.getLogger(__name__)
 AUTHOR = 'kronos-engine'
 
 
-class HostService(Protocol):
-    """The nova-compute of one host, as Nova shows it now."""
-
-    def read_service(self) -> tuple[str, model.Service]:
-        """Return the UUID of the service, and the service.
-
-        :raises ApiError: Nova cannot be read.
-        """
-
-    def list_left_servers(self) -> Sequence[str]:
-        """Return the UUIDs of the servers on the host.
-
-        :raises ApiError: Nova cannot be read.
-        """
-
-    def disable(self, uuid: str, reason: str) -> None:
-        """Disable the service.
-
-        :raises ApiError: Nova refused, or did not answer.
-        """
-
-    def enable(self, uuid: str) -> None:
-        """Enable the service; see :meth:`disable`."""
-
-
-FindService = Callable[[str], HostService]
-
-
 class CampaignConductor:
     """Carries the campaign of a scope on, one step for each host in a cycle.
 
@@ -85,13 +57,13 @@ class CampaignConductor:
     :param monotonic: seconds, for the search.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store, find_service: FindService,
-                 programs: host_work.ProgramRunner, announcer: notifications.PlanAnnouncer,
-                 owner: str, clock: Callable[[], float],
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 find_service: host_services.FindService, programs: host_work.ProgramRunner,
+                 announcer: notifications.PlanAnnouncer, owner: str, clock: Callable[[], float],
                  monotonic: Callable[[], float]) -> None:
         self._conf = conf
         self._store = store
-        self._find_service = find_service
+        self._services = host_services.HostServices(store, find_service)
         self._work = host_work.HostWork(conf, programs, owner)
         self._announcer = announcer
         self._owner = owner
@@ -116,16 +88,19 @@ class CampaignConductor:
 
     def _conduct_campaign(self, lease: store_rows.ScopeLease,
                           outcome: planning_pipeline.PassOutcome) -> None:
-        self._enable_left_hosts(outcome.cluster)
+        self._services.enable_left_hosts(outcome.cluster)
         campaign = self._find_campaign(lease)
         if campaign is None:
             return
+        self._services.enable_returned_hosts(campaign, outcome.cluster)
         now = self._store.now()
         settings = self._build_settings(campaign, outcome, now)
         taken_at = now - (self._clock() - outcome.cluster.taken_at)
         holds = beginning_drains.map_disabling_holds(
-            self._store, campaign, outcome.cluster, outcome.request.options, taken_at)
-        for begun in campaign.begun_hosts:
+            self._store, campaign, outcome.cluster, outcome.request.options, taken_at,
+            beginning_drains.count_rival_seconds(self._conf))
+        before = campaign.begun_hosts
+        for begun in before:
             host: model.CampaignHost | None = begun
             while host is not None:
                 reading = self._read_host(campaign, host, outcome.cluster, taken_at,
@@ -134,8 +109,16 @@ class CampaignConductor:
                 host = self._take_step(lease, campaign, host, step, now)
         # A step may have paused it, or the last host may be over.
         campaign = self._find_campaign(lease)
-        if campaign is not None and not campaign.begun_hosts:
+        if campaign is None or campaign.begun_hosts:
+            if campaign is not None and campaign.state is model.CampaignState.RUNNING:
+                self._record_waits(lease, campaign, '')
+            return
+        returned = step_search.find_returned_host(campaign, before)
+        if returned is None:
             self._go_on(lease, campaign, outcome, settings, now, taken_at)
+        elif campaign.state is model.CampaignState.RUNNING:
+            # Later, so that drains of people that are ordered again find a gap.
+            self._record_waits(lease, campaign, _describe_return(returned.host, returned.detail))
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
         """Return the live campaign of the scope; None: engines may carry no campaign on.
@@ -225,47 +208,17 @@ class CampaignConductor:
             elif deed is campaign_steps.Deed.BEGIN_WORK:
                 self._begin_work(lease, campaign, host, now)
             else:
-                self._change_service(campaign.campaign_id, campaign.reason, host.host, deed)
+                self._services.change_service(campaign.campaign_id, campaign.reason, host.host,
+                                              deed is campaign_steps.Deed.DISABLE)
         except api.ApiError as e:
-            LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
+            LOG.warning('Campaign %s: host %s: %s. A later cycle tries again.',
                         campaign.campaign_id, host.host, e)
-            self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
-
-    def _change_service(self, campaign_id: str, reason: str, host: str,
-                        deed: campaign_steps.Deed) -> None:
-        """Disable or enable a host, unless another user has done so since the cloud was read.
-
-        :raises ApiError: Nova refused, or did not answer.
-        """
-        disables = deed is campaign_steps.Deed.DISABLE
-        service = self._find_service(host)
-        uuid, present = service.read_service()
-        if present.enabled is not disables or not (
-                disables or present.disabled_reason == reason):
-            LOG.warning('Campaign %s: host %s is not %s: another user has changed it meanwhile',
-                        campaign_id, host, 'disabled' if disables else 'enabled')
-            return
-        if disables:
-            service.disable(uuid, reason)
-        else:
-            service.enable(uuid)
-        LOG.info('Campaign %s: %s host %s', campaign_id,
-                 'disabled' if disables else 'enabled', host)
-
-    def _enable_left_hosts(self, cluster: model.Cluster) -> None:
-        """Enable hosts that a late request has disabled for a campaign that is over for them."""
-        reasons = {host: service.disabled_reason for host, service in cluster.services.items()
-                   if not service.enabled and service.disabled_reason is not None
-                   and model.CAMPAIGN_MARK in service.disabled_reason}
-        for host, campaign_id, reason in (
-                self._store.campaigns.list_left_hosts(reasons) if reasons else ()):
-            LOG.warning('Host %s is disabled for campaign %s, which is over for it: a late request '
-                        'of an engine came after its end', host, campaign_id)
-            try:
-                self._change_service(campaign_id, reason, host, campaign_steps.Deed.ENABLE)
-            except api.ApiError as e:
-                LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
-                            campaign_id, host, e)
+            if deed is campaign_steps.Deed.DISABLE and not e.sent:
+                self._store.campaigns.return_hosts(
+                    lease, campaign.campaign_id, [host.host], now,
+                    campaign_steps.describe_return(str(e)))
+            else:
+                self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
 
     def _begin_work(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     host: model.CampaignHost, now: float) -> None:
@@ -273,7 +226,7 @@ class CampaignConductor:
 
         :raises ApiError: Nova cannot be read; nothing was begun.
         """
-        service = self._find_service(host.host)
+        service = self._services.find_service(host.host)
         _uuid, present = service.read_service()
         left = service.list_left_servers()
         if present.enabled or present.disabled_reason != campaign.reason or left:
@@ -327,31 +280,41 @@ class CampaignConductor:
             return
         waits = settings.may_begin
         if waits is None:
-            waits = self._begin_step(lease, campaign, to_come, outcome, now, taken_at)
-        if (waits or '') != campaign.waits:
-            self._store.campaigns.record_waits(lease, campaign.campaign_id, waits or '')
-            if waits:
-                LOG.info('Campaign %s waits: %s', campaign.campaign_id, waits)
+            found = self._search.choose_hosts(campaign, to_come, outcome)
+            waits = found if isinstance(found, str) else self._begin_step(
+                lease, campaign, found, outcome, now, taken_at)
+        self._record_waits(lease, campaign, waits or '')
+
+    def _record_waits(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      waits: str) -> None:
+        """Write why no further host begins, if that is news."""
+        if waits == campaign.waits:
+            return
+        self._store.campaigns.record_waits(lease, campaign.campaign_id, waits)
+        if waits:
+            LOG.info('Campaign %s waits: %s', campaign.campaign_id, waits)
 
     def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
-                    to_come: Sequence[str], outcome: planning_pipeline.PassOutcome,
+                    chosen: step_search.ChosenHosts, outcome: planning_pipeline.PassOutcome,
                     now: float, taken_at: float) -> str | None:
-        """Let the next hosts begin; return why none can."""
-        found = self._search.choose_hosts(campaign, to_come, outcome)
-        if isinstance(found, str):
-            return found
-        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, found.hosts,
-                                                 opened=found.opened, now=now)
+        """Let the next hosts begin; return why none is left of them."""
+        campaigns, campaign_id = self._store.campaigns, campaign.campaign_id
+        begun = campaigns.begin_step(lease, campaign_id, chosen.hosts, opened=chosen.opened,
+                                     now=now)
         rival = beginning_drains.find_beginning_drain(
-            self._store, outcome.cluster, taken_at, campaign_id=campaign.campaign_id)
+            self._store, outcome.cluster, taken_at,
+            beginning_drains.count_rival_seconds(self._conf), campaign_id=campaign_id)
         if begun and rival is not None:
-            self._store.campaigns.return_hosts(
-                lease, campaign.campaign_id, [host.host for host in begun], now)
-            return f'{rival}; a later cycle plans the step again'
-        for host in begun:
-            LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
+            campaigns.return_hosts(lease, campaign_id, [host.host for host in begun], now,
+                                   campaign_steps.describe_return(rival.clause))
+        for host in begun if rival is None else ():
+            LOG.info('Campaign %s: host %s is next', campaign_id, host.host)
             self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
-        return None
+        after = campaigns.find_campaign(campaign_id)
+        if after is None or after.begun_hosts:
+            return None
+        returned = step_search.find_returned_host(after, begun)
+        return None if returned is None else _describe_return(returned.host, returned.detail)
 
     def _end_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                       now: float) -> None:
@@ -360,3 +323,8 @@ class CampaignConductor:
                      else model.CampaignState.DONE)
             LOG.info('Campaign %s is %s', campaign.campaign_id, state)
             self._announcer.announce_campaign(campaign, state, now, campaign.held_because)
+
+
+def _describe_return(host: str, detail: str) -> str:
+    """Return why a campaign waits whose last step gave way."""
+    return f'host {host} is {detail}; a later cycle plans the step again'

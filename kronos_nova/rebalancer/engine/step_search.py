@@ -13,6 +13,7 @@
 """The search for the hosts with which a campaign goes on, in a bounded time of each cycle."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 
@@ -34,6 +35,17 @@ class ChosenHosts:
 
     hosts: tuple[str, ...]
     opened: bool = False
+
+
+def find_returned_host(campaign: model.Campaign,
+                       before: Iterable[model.CampaignHost]) -> model.CampaignHost | None:
+    """Return the first host that had begun and is to come again; None: there is none.
+
+    :param before: the hosts that had begun.
+    """
+    names = {host.host for host in before}
+    return next((host for host in campaign.hosts if host.host in names
+                 and host.state is model.CampaignHostState.TO_COME), None)
 
 
 class StepSearch:

@@ -31,6 +31,9 @@ from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
+#: Returns a drain that begins at the same time; None: none does.
+FindRival = Callable[[], beginning_drains.BeginningDrain | None]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartedDrain:
@@ -72,9 +75,10 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
     with take_turn():
         check = drain_checks.check_drain(session, host, beside_plans=approve)
 
-    def find_rival() -> str | None:
+    def find_rival() -> beginning_drains.BeginningDrain | None:
         cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
-        return beginning_drains.find_beginning_drain(store, cluster, began, host=host)
+        return beginning_drains.find_beginning_drain(
+            store, cluster, began, beginning_drains.count_rival_seconds(session.conf), host=host)
 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
@@ -102,7 +106,7 @@ def _list_services(service: compute_service.ComputeService,
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
                   record: Callable[[str, str], None], approve: bool = False,
-                  find_rival: Callable[[], str | None] = lambda: None) -> bool:
+                  find_rival: FindRival = lambda: None) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
@@ -122,12 +126,12 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
         record(audits.DRAIN_STARTED, audits.append_flags(reason, force=force, approve=approve))
         rival = None if force else find_rival()
         if rival is not None:
-            record(audits.DRAIN_FAILED, rival)
+            record(audits.DRAIN_FAILED, rival.clause)
             raise exception.ConflictError(
                 path='request', field=host,
                 problem=f'{rival}, and the check of this drain has not counted that',
-                remedy='Nothing is changed. Repeat the command in a minute; with force the host is '
-                       'disabled all the same')
+                remedy=f'Nothing is changed. {rival.remedy}. With force the host is disabled all '
+                       'the same')
         try:
             service.disable(uuid, reason)
         except api.ApiError as e:

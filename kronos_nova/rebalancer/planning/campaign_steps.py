@@ -123,7 +123,7 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
                                 'campaign resume, or leave it out with kronos campaign skip')
     match host.state:
         case states.EMPTYING:
-            return _judge_emptying(campaign, host, service, reading, settings)
+            return _judge_emptying(campaign, host, service, reading, now, settings)
         case states.HELD:
             return _judge_held(campaign, host, service, reading, now, settings)
         case states.WORKING:
@@ -142,14 +142,12 @@ def find_work_hold(campaign: model.Campaign, settings: StepSettings) -> str | No
 
 
 def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
-                    reading: HostReading, settings: StepSettings) -> HostStep:
+                    reading: HostReading, now: float, settings: StepSettings) -> HostStep:
     if campaign.state is model.CampaignState.ABORTING:
         return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
+    if service.enabled and host.disabled_at is None:
+        return _judge_undisabled(campaign, host, reading, now, settings)
     if service.enabled:
-        if host.disabled_at is None and reading.hold is not None:
-            return HostStep(detail=f'not disabled yet: {reading.hold}')
-        if host.disabled_at is None:
-            return HostStep(deed=Deed.DISABLE)
         return HostStep(trouble=f'another user has enabled host {host.host} while the campaign '
                                 'emptied it; kronos campaign resume disables it again')
     if host.disabled_at is None:
@@ -165,6 +163,28 @@ def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service:
     if hold is not None:
         return HostStep(detail=f'empty, and not handed over for the work: {hold}')
     return HostStep(state=model.CampaignHostState.HELD)
+
+
+def _judge_undisabled(campaign: model.Campaign, host: model.CampaignHost, reading: HostReading,
+                      now: float, settings: StepSettings) -> HostStep:
+    """Judge a host that has begun and that Nova still shows as enabled.
+
+    It takes instances and holds drains of people, so it is to come again unless it is disabled
+    soon: the next step is planned with the cloud as it is then.
+    """
+    hold = reading.hold or find_work_hold(campaign, settings)
+    if hold is None and now < host.since + LATE_SECONDS:
+        return HostStep(deed=Deed.DISABLE)
+    # The last request that was sent may still arrive.
+    if hold is None and now < host.since + 2 * LATE_SECONDS:
+        return HostStep(detail=host.detail)
+    return HostStep(state=model.CampaignHostState.TO_COME, detail=describe_return(
+        hold or host.detail or 'no engine has done so in time'))
+
+
+def describe_return(why: str) -> str:
+    """Return the detail of a host that began, was not disabled, and is to come again."""
+    return f'not disabled: {why}'
 
 
 def _judge_held(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,

@@ -37,9 +37,10 @@ class CampaignNumbers:
 
 
 def list_closed_hosts(connection: sa.Connection, scope: str) -> frozenset[str]:
-    """Return the hosts to come of a scope's campaign while others have begun.
+    """Return the hosts of a scope's campaign that take no instance though they are enabled.
 
-    None while a step is opened: then they take instances.
+    Those to come while others have begun, unless a step is opened: then they take instances. And
+    those that have begun and are not known to be disabled.
     """
     return frozenset(connection.scalars(*_select_closed_hosts(scope)))
 
@@ -112,9 +113,13 @@ def select_migrations() -> sa.Select[Any]:
 @statements.build_once
 def _select_closed_hosts(scope: str) -> sa.Select[Any]:
     begun = _host.alias('begun')
-    return sa.select(_host.c.host).join(
-        _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
-        _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
+    to_come = sa.and_(
         _campaign.c.opened.is_(False), _host.c.state == model.CampaignHostState.TO_COME.value,
         sa.exists().where(begun.c.campaign_id == _campaign.c.campaign_id,
                           begun.c.state.in_(_BEGUN)))
+    beginning = sa.and_(_host.c.state == model.CampaignHostState.EMPTYING.value,
+                        _host.c.disabled_at.is_(None))
+    return sa.select(_host.c.host).join(
+        _campaign, _campaign.c.campaign_id == _host.c.campaign_id).where(
+        _campaign.c.live_scope == scope, _campaign.c.state.in_(_CLOSING),
+        sa.or_(to_come, beginning))

@@ -94,7 +94,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
         :raises LeaseLost: nothing was written.
         """
         def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
-            if not _hold_running(connection, campaign_id, opened=opened, waits='',
+            if not _hold_running(connection, campaign_id, opened=opened,
                                  changed_at=self._runner.build_now_clause()):
                 return []
             _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
@@ -108,15 +108,17 @@ class CampaignRepository(campaign_reader.CampaignReader):
         return self._runner.run_under_lease(lease, write_step)
 
     def return_hosts(self, lease: rows.ScopeLease, campaign_id: str, hosts: Collection[str],
-                     now: float) -> None:
-        """Let hosts be to come again that began and that no engine has disabled.
+                     now: float, detail: str = '') -> None:
+        """Let hosts be to come again that began and that no engine has seen disabled.
 
+        :param detail: why they are not disabled.
         :raises LeaseLost: nothing was written.
         """
         def write_return(connection: sa.Connection) -> None:
             self._mark_changed(connection, campaign_id)
             _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, hosts,
-                          state=model.CampaignHostState.TO_COME.value, since=now)
+                          _host.c.disabled_at.is_(None),
+                          state=model.CampaignHostState.TO_COME.value, since=now, detail=detail)
         self._runner.run_under_lease(lease, write_return)
 
     def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
@@ -226,9 +228,9 @@ class CampaignRepository(campaign_reader.CampaignReader):
                     _update_hosts(connection, campaign_id, state, None, state=then.value,
                                   since=now, detail=f'aborted by {by}')
             if after is model.CampaignState.RUNNING:
+                # Engines have as long as for others to disable them, and these to come back.
                 _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, None,
-                              disabled_at=None)
-                # They have as long as others to come back.
+                              disabled_at=None, since=now)
                 _update_hosts(connection, campaign_id, model.CampaignHostState.RETURNING, None,
                               since=now)
             audits.add_audit(connection, audits.AuditEntry(
@@ -311,10 +313,11 @@ def _update_host(connection: sa.Connection, campaign_id: str, host: str,
 
 
 def _update_hosts(connection: sa.Connection, campaign_id: str, before: model.CampaignHostState,
-                  hosts: Collection[str] | None, **values: Any) -> None:
+                  hosts: Collection[str] | None, *conditions: sa.ColumnElement[bool],
+                  **values: Any) -> None:
     """Write columns of the hosts in a state; ``hosts``: only these hosts, None: all."""
     which = sa.update(_host).where(
-        _host.c.campaign_id == campaign_id, _host.c.state == before.value)
+        _host.c.campaign_id == campaign_id, _host.c.state == before.value, *conditions)
     connection.execute((which if hosts is None else which.where(
         _host.c.host.in_(sorted(hosts)))).values(values))
 

@@ -82,8 +82,8 @@ class Bench:
         self.orphans = {}
         #: Servers that Nova shows on each host when it is asked about one.
         self.hidden = []
-        #: Hosts whose changes Nova does not answer.
-        self.silent = set()
+        #: Hosts whose changes Nova does not answer, and those whose changes it refuses.
+        self.silent, self.refused = set(), set()
         self.payloads = []
         #: Moves for balance that the plan of each cycle has as well; they never begin.
         self.other_moves = ()
@@ -240,7 +240,9 @@ class _Service:
     def _change(self, **changes):
         self._bench.may_die()
         if self._host in self._bench.silent:
-            raise api.ApiError('Nova', 'the service', 'no answer')
+            raise api.ApiError('Nova', 'the service', 'no answer', sent=True)
+        if self._host in self._bench.refused:
+            raise api.ApiError('Nova', 'the service', 'HTTP 403', 403)
         self._bench.set_service(self._host, **changes)
         self._bench.may_die()
 

@@ -13,18 +13,21 @@
 """A drain that a person starts beside a step of a campaign: together they keep the fraction."""
 
 import dataclasses
+import datetime
 
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import beginning_drains
+from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.store import audits
 from tests.unit.rebalancer.engine import campaign_bench
 
 STATES = model.CampaignState
-EMPTYING = model.CampaignHostState.EMPTYING
+EMPTYING, TO_COME = model.CampaignHostState.EMPTYING, model.CampaignHostState.TO_COME
 
 
 class Person:
@@ -50,14 +53,15 @@ class Person:
             self.bench.store.audit.record_command('bob', audits.DRAIN_STARTED, f'host {self.host}')
         if self.step == self.acts_at:
             rival = beginning_drains.find_beginning_drain(
-                self.bench.store, self.request.cluster, self.read_at, host=self.host)
+                self.bench.store, self.request.cluster, self.read_at,
+                beginning_drains.count_rival_seconds(self.bench.conf), host=self.host)
             if rival is None and planning_holds.count_drainable_hosts(
                     self.request.cluster, self.request.options):
                 self.bench.set_service(self.host, status='disabled', disabled_reason='mine')
                 self.has_drained = True
             else:
                 self.bench.store.audit.record_command(
-                    'bob', audits.DRAIN_FAILED, f'host {self.host}', rival or '')
+                    'bob', audits.DRAIN_FAILED, f'host {self.host}', str(rival or ''))
         self.step += 1
         self.is_busy = False
 
@@ -124,21 +128,153 @@ def test_a_later_engine_disables_a_host_only_while_the_fraction_admits_it():
     bench.set_service('x', status='disabled', disabled_reason='mine')
     bench.run_cycle()
     assert list_disabled(bench) == ['x'] and bench.campaign.state is STATES.RUNNING
-    assert bench.campaign.hosts[0].detail.startswith('not disabled yet: max_drain_fraction')
+    assert bench.states() == {'a': 'to-come'}
+    assert bench.campaign.hosts[0].detail.startswith('not disabled: max_drain_fraction')
+    assert bench.campaign.waits == (
+        f'host a is {bench.campaign.hosts[0].detail}; a later cycle plans the step again')
     bench.set_service('x', status='enabled', disabled_reason=None)
     bench.run_cycle()
-    assert list_disabled(bench) == ['a']
+    assert list_disabled(bench) == ['a'] and bench.campaign.waits == ''
+    assert bench.campaign.hosts[0].detail == ''
 
 
 def test_a_later_engine_waits_for_a_drain_that_begins():
     bench = make_waiting_bench()
     bench.store.audit.record_command('bob', audits.DRAIN_STARTED, 'host x')
     bench.run_cycle(1.0)
-    assert list_disabled(bench) == []
+    assert list_disabled(bench) == [] and bench.states() == {'a': 'to-come'}
     assert 'the drain of x starts at the same time' in bench.campaign.hosts[0].detail
     bench.store.audit.record_command('bob', audits.DRAIN_FAILED, 'host x')
     bench.run_cycle(1.0)
     assert list_disabled(bench) == ['a']
+
+
+def find_drain(bench, **more):
+    return beginning_drains.find_beginning_drain(
+        bench.store, bench.build_request().cluster, bench.now,
+        beginning_drains.count_rival_seconds(bench.conf), **more)
+
+
+def test_a_host_that_nova_refuses_to_disable_is_to_come_again_and_holds_no_drain():
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.start('a')
+    bench.refused.add('a')
+    for _cycle in range(3):
+        bench.run_cycle()
+        assert bench.states() == {'a': 'to-come'} and find_drain(bench, host='x') is None
+        assert bench.build_request().history.campaign_hosts == set()
+        assert bench.campaign.hosts[0].detail == 'not disabled: Nova: the service: HTTP 403'
+        assert bench.campaign.waits == ('host a is not disabled: Nova: the service: HTTP 403; a '
+                                        'later cycle plans the step again')
+    bench.refused.clear()
+    bench.run_cycle()
+    assert list_disabled(bench) == ['a'] and bench.states() == {'a': 'emptying'}
+    assert bench.campaign.waits == ''
+
+
+def test_a_host_of_a_step_that_nova_refuses_to_disable_is_to_come_and_the_others_go_on():
+    bench = campaign_bench.Bench({'a': [1024], 'b': [1024], 'x': [], 'spare': []})
+    bench.start('ab', together=2)
+    bench.refused.add('b')
+    bench.run_cycles(2)
+    assert bench.states() == {'a': 'emptying', 'b': 'to-come'}
+    assert bench.campaign.hosts[1].detail == 'not disabled: Nova: the service: HTTP 403'
+    assert bench.build_request().history.campaign_hosts == {'b'}
+
+
+def test_a_host_that_nova_never_disables_leaves_gaps_to_drains_and_takes_nothing_meanwhile():
+    """Nova answers none of the requests, so any may still take effect."""
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.start('a')
+    bench.silent.add('a')
+    seen = []
+    for _cycle in range(15):
+        bench.run_cycle()
+        rival, (host,) = find_drain(bench, host='x'), bench.campaign.hosts
+        seen.append(host.state)
+        assert (rival is None) == (host.state is not EMPTYING)
+        assert bench.build_request().history.campaign_hosts == (
+            {'a'} if host.state is EMPTYING else set())
+        assert 'no answer' in host.detail
+        if host.state is not EMPTYING:
+            assert host.detail == 'not disabled: Nova: the service: no answer'
+            assert host.detail in bench.campaign.waits
+    assert seen[:5] == [EMPTYING] * 4 + [TO_COME] and seen.count(TO_COME) == 3
+
+
+def test_a_host_that_began_and_that_no_engine_asked_nova_for_is_planned_again():
+    bench = make_waiting_bench()
+    bench.now += 600.0
+    bench.run_cycle()
+    assert bench.states() == {'a': 'to-come'} and list_disabled(bench) == []
+    bench.run_cycle()
+    assert list_disabled(bench) == ['a']
+
+
+@pytest.mark.parametrize('way', ['pause', 'window'])
+def test_a_host_that_began_is_not_disabled_while_no_host_may_begin(way):
+    window = maintenance_windows.parse_window('Tue 0:00-0:05')
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.start('a', windows=(window,) if way == 'window' else ())
+    bench.now = window.find_opening(bench.now, datetime.UTC)
+    bench.silent.add('a')
+    bench.run_cycle(1.0)
+    assert bench.states() == {'a': 'emptying'}
+    bench.silent.clear()
+    if way == 'pause':
+        bench.set_state([STATES.RUNNING], STATES.PAUSED)
+    bench.run_cycle(1.0 if way == 'pause' else 301.0)
+    assert bench.states() == {'a': 'to-come'} and list_disabled(bench) == []
+    assert bench.campaign.hosts[0].detail.startswith(
+        'not disabled: the campaign is paused' if way == 'pause' else
+        'not disabled: the next window opens at ')
+
+
+def test_a_host_to_come_that_a_late_request_disables_is_enabled_again():
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.start('ax')
+    bench.refused.add('a')
+    bench.run_cycle()
+    assert bench.states()['a'] == 'to-come'
+    bench.refused.clear()
+    bench.set_service('a', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.set_service('spare', status='disabled', disabled_reason=bench.campaign.reason)
+    bench.set_state([STATES.RUNNING], STATES.PAUSED)
+    bench.run_cycle()
+    assert list_disabled(bench) == ['spare'] and bench.states()['a'] == 'to-come'
+
+
+def test_an_order_of_a_person_comes_before_the_return_of_a_host():
+    bench = make_waiting_bench()
+    lease = bench.store.leases.acquire_lease(campaign_bench.SCOPE, bench.owner, 60.0, '')
+    campaign_id = bench.campaign.campaign_id
+    assert bench.order('a', campaign_orders.SKIP)
+    bench.store.campaigns.return_hosts(lease, campaign_id, ['a'], bench.now)
+    assert bench.states() == {'a': 'withdrawn'}
+
+
+def test_the_reason_of_a_step_that_gave_way_stays_until_it_changes():
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.options['max_drain_fraction'] = 0.4
+    bench.start('a')
+    for _cycle in range(3):
+        bench.store.audit.record_command('bob', audits.DRAIN_STARTED, 'host x')
+        bench.run_cycle(1.0)
+        assert bench.states() == {'a': 'to-come'}
+        assert 'the drain of x starts at the same time' in bench.campaign.waits
+        assert bench.campaign.hosts[0].detail.startswith('not disabled: the drain of x')
+
+
+@pytest.mark.parametrize(('timeout', 'seconds'), [(None, 120.0), (5, 120.0), (90, 180.0)])
+def test_a_drain_counts_while_its_request_may_wait_for_nova(timeout, seconds):
+    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []})
+    bench.conf.set_override('timeout', timeout, 'nova')
+    assert beginning_drains.count_rival_seconds(bench.conf) == seconds
+    bench.store.audit.record_command('bob', audits.DRAIN_STARTED, 'host x')
+    began, bench.now = bench.now, bench.now + seconds
+    assert find_drain(bench, host='a').clause.startswith('the drain of x starts')
+    bench.now = began + seconds + 1.0
+    assert find_drain(bench, host='a') is None
 
 
 def test_hosts_that_wait_are_disabled_as_far_as_the_fraction_goes():
@@ -150,7 +286,8 @@ def test_hosts_that_wait_are_disabled_as_far_as_the_fraction_goes():
     bench.set_service('x', status='disabled', disabled_reason='mine')
     assert list_disabled(bench) == ['x'], 'two of four may be disabled'
     bench.run_cycle()
-    assert list_disabled(bench) == ['a', 'x']
+    assert list_disabled(bench) == ['a', 'x'] and bench.states() == {'a': 'emptying',
+                                                                    'b': 'to-come'}
 
 
 def test_own_steps_and_hosts_of_other_scopes_are_no_rivals():
@@ -163,10 +300,13 @@ def test_own_steps_and_hosts_of_other_scopes_are_no_rivals():
     cluster = bench.build_request().cluster
 
     def find(cluster=cluster, **more):
-        return beginning_drains.find_beginning_drain(bench.store, cluster, bench.now, **more)
+        return beginning_drains.find_beginning_drain(bench.store, cluster, bench.now, 120.0,
+                                                     **more)
 
-    said = f'campaign {campaign.campaign_id} begins with host a at the same time'
-    assert find() == find(host='a') == said
+    assert find() == find(host='a')
+    assert find().clause == f'campaign {campaign.campaign_id} begins with host a at the same time'
+    assert find().remedy.endswith('the orders campaign pause and campaign abort, with --scope '
+                                  f'{campaign.scope}, let go of it')
     assert find(campaign_id=campaign.campaign_id) is None
     assert find(dataclasses.replace(cluster, scope_hosts=frozenset('x'))) is None
     bench.set_service('a', status='disabled', disabled_reason=campaign.reason)
