@@ -22,6 +22,7 @@ from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.store import audits
 from tests.unit.rebalancer.engine import campaign_bench
@@ -288,6 +289,20 @@ def test_hosts_that_wait_are_disabled_as_far_as_the_fraction_goes():
     bench.run_cycle()
     assert list_disabled(bench) == ['a', 'x'] and bench.states() == {'a': 'emptying',
                                                                     'b': 'to-come'}
+
+
+def test_no_drain_fits_beside_a_campaign_host_that_reboots():
+    bench = campaign_bench.Bench({'a': [], 'x': [], 'spare': []})
+    bench.options.update(max_drain_fraction=0.4, max_down_fraction=0.9)
+    bench.start('a')
+    bench.run_cycles(3)
+    assert bench.states() == {'a': 'held'}
+    for state in ('up', 'down'):
+        bench.set_service('a', state=state)
+        request = bench.build_request()
+        assert planning_holds.count_drainable_hosts(request.cluster, request.options) == 0
+        (refusal,) = drains.list_obstacles(request, ['x'])
+        assert refusal.startswith('with this host disabled, 2 of 3 hosts are disabled (a, x)')
 
 
 def test_own_steps_and_hosts_of_other_scopes_are_no_rivals():
