@@ -297,16 +297,23 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
 def _find_campaign(rebalance: client.RebalanceClient, args: argparse.Namespace) -> str:
     """Return the UUID of the campaign that the arguments name.
 
+    One that the service cannot read counts: no other one is the only one beside it.
+
     :raises CommandError: none goes on, or several do.
     """
     if args.campaign is not None:
         return references.find_id(rebalance, 'campaign', args.campaign)
-    found = list(_list_live_campaigns(rebalance, args.scope))
-    if len(found) == 1:
-        return str(found[0]['id'])
-    if found:
+    found, unreadable = _list_live_campaigns(rebalance, args.scope)
+    named = [str(row['id']) for row in (*found, *unreadable)]
+    problems = '; '.join(map(command.describe_unreadable, unreadable))
+    if len(named) > 1:
         raise exceptions.CommandError(
-            f'<campaign>: {found[0]["id"]} and {found[1]["id"]} go on; name one, or its --scope')
+            f'<campaign>: {named[0]} and {named[1]} go on; name one, or its --scope'
+            + (f'. {problems}' if problems else ''))
+    if problems:
+        raise exceptions.CommandError(f'<campaign>: {problems}')
+    if named:
+        return named[0]
     place = '' if args.scope is None else f' in scope {args.scope}'
     raise exceptions.CommandError(
         f'<campaign>: no campaign goes on{place}; openstack rebalance campaign list shows all')
@@ -317,16 +324,22 @@ def _find_host_campaign(rebalance: client.RebalanceClient, host: str) -> str:
 
     :raises CommandError: none has.
     """
-    for campaign in _list_live_campaigns(rebalance, None):
+    found, unreadable = _list_live_campaigns(rebalance, None)
+    for campaign in found:
         shown = rebalance.send('GET', f'/v1/campaigns/{campaign["id"]}')
         if any(row['host'] == host and row['state'] not in _OVER for row in shown['hosts']):
             return str(campaign['id'])
-    raise exceptions.CommandError(
-        f'<host>: no campaign that goes on has the host {printable.format_printable(host)}; '
-        'openstack rebalance campaign show shows the hosts')
+    problem = f'<host>: no campaign that goes on has the host {printable.format_printable(host)}'
+    if unreadable:
+        raise exceptions.CommandError(
+            f'{problem}, but ' + '; '.join(map(command.describe_unreadable, unreadable)))
+    raise exceptions.CommandError(f'{problem}; openstack rebalance campaign show shows the hosts')
 
 
-def _list_live_campaigns(rebalance: client.RebalanceClient,
-                         scope: str | None) -> Iterable[client.Document]:
-    return rebalance.list_rows('/v1/campaigns', 'campaigns', {
-        'scope': scope, 'state': campaign_waits.LIVE})
+def _list_live_campaigns(rebalance: client.RebalanceClient, scope: str | None,
+                         ) -> tuple[list[client.Document], list[client.Document]]:
+    """Return the campaigns that go on, and those of them that the service cannot read."""
+    unreadable: list[client.Document] = []
+    return list(rebalance.list_rows('/v1/campaigns', 'campaigns', {
+        'scope': scope, 'state': campaign_waits.LIVE}, note_unreadable=unreadable.append)
+    ), unreadable

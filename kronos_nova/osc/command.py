@@ -121,9 +121,7 @@ class ListResources(RebalanceCommand, command.Lister):
         Standard error has whether there are more, and the rows that the service could not read.
         """
         def warn_unreadable(row: client.Document) -> None:
-            self.warn(printable.format_printable(
-                f'{row["id"]} cannot be read: {row["field"]}: {row["problem"]}. '
-                f'{row["remedy"]}.'))
+            self.warn(f'{describe_unreadable(row)}.')
 
         rows = list(self.client.list_rows(path, key, query, args.limit + 1,
                                           note_unreadable=warn_unreadable))
@@ -149,6 +147,12 @@ class ShowResource(RebalanceCommand, command.ShowOne):
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
         """Return the thing, as the API has it."""
         raise NotImplementedError
+
+
+def describe_unreadable(row: client.Document) -> str:
+    """Return why the service cannot read a row, and what helps."""
+    return printable.format_printable(
+        f'{row["id"]} cannot be read: {row["field"]}: {row["problem"]}. {row["remedy"]}')
 
 
 def add_page_options(parser: argparse.ArgumentParser, limit: int) -> None:

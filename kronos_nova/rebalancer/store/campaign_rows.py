@@ -99,9 +99,22 @@ def _read_hosts(connection: sa.Connection, campaign_ids: Collection[str],
     return hosts
 
 
+def _is_time(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    return sa.or_(column.is_(None), column.between(0.0, _LAST_TIME))
+
+
+#: Rows of hosts that can be read. A text in place of a number is greater than any number.
+_READABLE = sa.and_(
+    _host.c.position.between(-_MOST, _MOST),
+    _host.c.state.in_([state.value for state in model.CampaignHostState]),
+    *map(_is_time, (_host.c.since, _host.c.disabled_at, _host.c.announced_at)))
+
+
 def read_overviews(connection: sa.Connection, query: sa.Select[Any], *,
-                    with_begun: bool) -> list[FoundOverview]:
+                   with_begun: bool) -> list[FoundOverview]:
     """Return campaigns without the rows of their hosts, which are counted.
+
+    A campaign with a row of a host that cannot be read is unreadable here as well.
 
     :param with_begun: read the hosts that have begun.
     """
@@ -110,8 +123,11 @@ def read_overviews(connection: sa.Connection, query: sa.Select[Any], *,
     counts = campaign_stats.count_hosts_by_state(connection, ids)
     next_hosts = campaign_stats.map_next_hosts(connection, ids)
     begun = _read_hosts(connection, ids, _host.c.state.in_(_BEGUN)) if with_begun else {}
+    bad = _read_hosts(connection, ids, sa.not_(_READABLE))
 
     def build_overview(row: Any) -> model.CampaignOverview:
+        for host in bad.get(row.campaign_id, ()):
+            build_host(host)
         numbers = {_parse_field(f'{_host.name}.state', _parse_host_state, state): number
                    for state, number in counts.get(row.campaign_id, {}).items()}
         return model.CampaignOverview(

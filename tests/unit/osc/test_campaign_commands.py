@@ -197,11 +197,46 @@ def test_start_with_wait_names_the_campaign_first(openstack, nova, store, publis
     assert error.startswith(f'Campaign {campaign.campaign_id} has started.\n')
 
 
-def test_a_campaign_that_the_service_cannot_read_is_named_on_standard_error(openstack, store):
-    good, bad = save(store, a='held'), save(store, 'green', b='held')
+def spoil(store, scope, column='windows', value='never'):
     with store.engine.begin() as connection:
-        connection.exec_driver_sql(
-            "UPDATE campaign SET windows = 'never' WHERE scope = 'green'")
-    status, output, error = openstack.run('campaign', 'list', '-f', 'json')
-    assert status == 0 and [row['ID'] for row in json.loads(output)] == [good]
-    assert f"{bad} cannot be read: windows: 'never' cannot be read. Correct windows" in error
+        connection.exec_driver_sql(f'UPDATE campaign SET {column} = ? WHERE scope = ?',
+                                   (value, scope))
+
+
+@pytest.mark.parametrize('options', [(), ('--state', 'running'), ('--state', 'paused')])
+def test_a_campaign_that_the_service_cannot_read_is_named_on_standard_error(openstack, store,
+                                                                            options):
+    good, bad = save(store, a='held'), save(store, 'green', b='held')
+    column, value = ('state', 'on') if options else ('windows', 'never')
+    spoil(store, 'green', column, value)
+    status, output, error = openstack.run('campaign', 'list', *options, '-f', 'json')
+    assert status == 0 and [row['ID'] for row in json.loads(output)] == [good] * (
+        'paused' not in options)
+    assert f"{bad} cannot be read: {column}: '{value}'" in error
+    assert f'Correct {column}' in error
+
+
+@pytest.mark.parametrize(('column', 'value'), [('windows', 'never'), ('state', 'on')])
+def test_no_order_takes_the_readable_campaign_for_the_only_one(openstack, nova, store, column,
+                                                               value):
+    good, bad = save(store, a='held'), save(store, 'green', b='held')
+    spoil(store, 'green', column, value)
+    for words in (('abort', '--reason', 'x'), ('pause', '--reason', 'x'), ('resume',), ('show',)):
+        line = openstack.fail('campaign', *words)
+        assert f'{good} and {bad} go on; name one, or its --scope' in line
+        assert f"{bad} cannot be read: {column}: '{value}'" in line
+    assert store.campaigns.find_live_campaign('blue').state is STATES.RUNNING
+    for words in (('--scope', 'green'), (bad,), (bad[:13],)):
+        line = openstack.fail('campaign', 'abort', *words, '--reason', 'x')
+        assert f"{column}: '{value}'" in line
+    assert read_json(openstack, 'campaign', 'abort', '--scope', 'blue', '--reason', 'x')[
+        'id'] == good
+
+
+def test_an_order_for_a_host_names_the_campaign_that_may_have_it(openstack, nova, store):
+    save(store, a='held')
+    bad = save(store, 'green', b='held')
+    spoil(store, 'green')
+    line = openstack.fail('campaign', 'done', 'green-b')
+    assert f"no campaign that goes on has the host green-b, but {bad} cannot be read" in line
+    assert read_json(openstack, 'campaign', 'done', 'blue-a')['state'] == 'running'
