@@ -305,15 +305,12 @@ def _find_campaign(rebalance: client.RebalanceClient, args: argparse.Namespace) 
         return references.find_id(rebalance, 'campaign', args.campaign)
     found, unreadable = _list_live_campaigns(rebalance, args.scope)
     named = [str(row['id']) for row in (*found, *unreadable)]
-    problems = '; '.join(map(command.describe_unreadable, unreadable))
-    if len(named) > 1:
-        raise exceptions.CommandError(
-            f'<campaign>: {named[0]} and {named[1]} go on; name one, or its --scope'
-            + (f'. {problems}' if problems else ''))
-    if problems:
-        raise exceptions.CommandError(f'<campaign>: {problems}')
+    if len(named) == 1:
+        return named[0]  # The service refuses an order for one that it cannot read, and says why.
     if named:
-        return named[0]
+        raise exceptions.CommandError('. '.join((
+            f'<campaign>: {named[0]} and {named[1]} go on; name one, or its --scope',
+            *map(command.describe_unreadable, unreadable))))
     place = '' if args.scope is None else f' in scope {args.scope}'
     raise exceptions.CommandError(
         f'<campaign>: no campaign goes on{place}; openstack rebalance campaign list shows all')

@@ -25,6 +25,7 @@ from kronos_nova.rebalancer.store import tables
 _campaign, _host = tables.campaign, tables.campaign_host
 #: States in which the hosts that are to come take no instances.
 _CLOSING = (model.CampaignState.RUNNING.value, model.CampaignState.PAUSED.value)
+_TERMINAL = [state.value for state in model.CampaignState if state.is_terminal]
 _BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 
 
@@ -86,9 +87,13 @@ def map_next_hosts(connection: sa.Connection, campaign_ids: Collection[str]) -> 
 
 
 def purge_ended_campaigns(connection: sa.Connection, limit: float) -> bool:
-    """Delete a batch of campaigns that ended before ``limit``; return whether more are left."""
+    """Delete a batch of campaigns that ended before ``limit``; return whether more are left.
+
+    One that goes on is kept, also if its row has the time of an end.
+    """
     ended = list(connection.scalars(sa.select(_campaign.c.campaign_id).where(
-        _campaign.c.ended_at < limit).limit(statements.BATCH // 10)))
+        _campaign.c.ended_at < limit, _campaign.c.state.in_(_TERMINAL)
+    ).limit(statements.BATCH // 10)))
     connection.execute(sa.delete(_host).where(_host.c.campaign_id.in_(ended)))
     connection.execute(sa.delete(_campaign).where(_campaign.c.campaign_id.in_(ended)))
     return len(ended) == statements.BATCH // 10

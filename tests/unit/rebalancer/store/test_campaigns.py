@@ -525,3 +525,16 @@ def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
     with store.engine.begin() as connection:
         assert not campaign_stats.purge_ended_campaigns(connection, NOW + 1)
     assert store.campaigns.list_newest_campaigns(9) == [second] == [read(store)]
+
+
+@pytest.mark.parametrize('state', [*(state for state in STATES if not state.is_terminal), 'on'])
+def test_a_campaign_that_has_not_ended_is_kept_whatever_its_end_says(store, state):
+    """A person may have written the time of its end by hand."""
+    campaign = start(store)
+    spoil(store, tables.campaign, campaign, 'state', state)
+    spoil(store, tables.campaign, campaign, 'ended_at', NOW - 9)
+    with store.engine.begin() as connection:
+        campaign_stats.purge_ended_campaigns(connection, NOW)
+    (left,) = store.campaigns.list_newest_campaigns(9)
+    assert left.campaign_id == campaign.campaign_id
+    assert state == 'on' or len(left.hosts) == 3
