@@ -14,6 +14,7 @@
 
 import dataclasses
 import datetime
+import random
 
 import pytest
 
@@ -28,54 +29,101 @@ from kronos_nova.rebalancer.store import audits
 from tests.unit.rebalancer.engine import campaign_bench
 
 STATES = model.CampaignState
+#: Steps of the engine in four cycles, and draws for each kind of run.
+STEPS, DRAWN = 70, 30
 EMPTYING, TO_COME = model.CampaignHostState.EMPTYING, model.CampaignHostState.TO_COME
 
 
 class Person:
-    """A person who starts the drain of a host; each action comes at some step of the engine.
+    """A person who starts the drain of a host, as start_drain does, at some steps of the engine.
 
-    :param writes_at: the step of the engine at which the audit row is written.
-    :param acts_at: that at which the person looks for others, and disables the host.
+    :param steps: those at which the person reads the cloud, writes the audit row, looks for other
+        drains, and disables the host; in order, and maybe the same.
     """
 
-    def __init__(self, writes_at, acts_at, host='x'):
-        self.host, self.writes_at, self.acts_at = host, writes_at, acts_at
-        self.bench = None
-        self.step, self.is_busy, self.has_drained = 0, False, False
+    def __init__(self, *steps, host='x'):
+        self.host, self.bench = host, None
+        self._left = list(zip(steps, (self._read_cloud, self._write_row, self._look, self._disable),
+                              strict=True))
+        self.step, self._is_busy, self.has_drained = 0, False, False
+        self.wrote_at, self.took_too_long = 0.0, False
 
     def follow_engine(self):
         """Act at the chosen steps; called at each transaction and each request of the engine."""
-        if self.is_busy:
+        if self._is_busy:
             return
-        self.is_busy = True
-        if self.step == self.writes_at:
-            self.read_at = self.bench.now
-            self.request = self.bench.build_request()
-            self.bench.store.audit.record_command('bob', audits.DRAIN_STARTED, f'host {self.host}')
-        if self.step == self.acts_at:
-            rival = beginning_drains.find_beginning_drain(
-                self.bench.store, self.request.cluster, self.read_at,
-                beginning_drains.count_rival_seconds(self.bench.conf), host=self.host)
-            if rival is None and planning_holds.count_drainable_hosts(
-                    self.request.cluster, self.request.options):
-                self.bench.set_service(self.host, status='disabled', disabled_reason='mine')
-                self.has_drained = True
-            else:
-                self.bench.store.audit.record_command(
-                    'bob', audits.DRAIN_FAILED, f'host {self.host}', str(rival or ''))
+        self._act(self.step)
         self.step += 1
-        self.is_busy = False
+        assert len(list_disabled(self.bench)) <= 1
+
+    def finish(self):
+        """Take the steps that are left, after all of the engine."""
+        self._act(float('inf'))
+
+    def _act(self, step):
+        self._is_busy = True
+        while self._left and self._left[0][0] <= step:
+            self._left.pop(0)[1]()
+        self._is_busy = False
+
+    def _read_cloud(self):
+        self.read_at, self.request = self.bench.now, self.bench.build_request()
+
+    def _write_row(self):
+        self.wrote_at = self.bench.now
+        self.bench.store.audit.record_command('bob', audits.DRAIN_STARTED, f'host {self.host}')
+
+    def _look(self):
+        cluster, options = self.request.cluster, self.request.options
+        self.rival = beginning_drains.find_beginning_drain(
+            self.bench.store, cluster, self.read_at,
+            beginning_drains.count_rival_seconds(self.bench.conf), host=self.host)
+        self.is_refused = self.rival is not None or (
+            planning_holds.count_drainable_hosts(cluster, options) < 1)
+        if self.is_refused:
+            self.bench.store.audit.record_command(
+                'bob', audits.DRAIN_FAILED, f'host {self.host}', str(self.rival or ''))
+
+    def _disable(self):
+        self.took_too_long = self.bench.now - self.wrote_at > (
+            beginning_drains.count_rival_seconds(self.bench.conf))
+        if not self.is_refused and not self.took_too_long:
+            self.bench.set_service(self.host, status='disabled', disabled_reason='mine')
+            self.has_drained = True
 
 
-def run_beside(writes_at, acts_at):
-    """Run one cycle beside a person; one host may be disabled at a time."""
-    person = Person(writes_at, acts_at)
-    bench = campaign_bench.Bench({'a': [1024], 'x': [1024], 'spare': []}, dies=person.follow_engine)
-    bench.options['max_drain_fraction'] = 0.4
+def run_beside(*steps, sizes=(1024,), trouble='', cycles=1, seconds=61.0):
+    """Run cycles beside a person; one host may be disabled at a time.
+
+    :param trouble: see TROUBLES.
+    """
+    person = Person(*steps)
+    bench = campaign_bench.Bench({'a': list(sizes), 'x': [1024], 'spare': []},
+                                 dies=person.follow_engine)
+    bench.options.update(max_drain_fraction=0.4, max_down_fraction=0.9)
     person.bench = bench
     bench.start('a')
-    bench.run_cycle()
+    bench.refused.update('a' * (trouble == 'refused'))
+    bench.silent.update('a' * (trouble == 'late'))
+    for cycle in range(cycles):
+        bench.run_cycle(seconds)
+        if cycle == 1:
+            bench.refused.clear()
+        if cycle == 0 and trouble == 'late' and bench.states() == {'a': 'emptying'}:
+            bench.set_service('a', status='disabled', disabled_reason=bench.campaign.reason)
+            bench.silent.clear()
+        if cycle == 1 and trouble == 'skipped':
+            bench.order('a', campaign_orders.SKIP)
+        if cycle == 2 and trouble == 'reboots':
+            bench.set_service('a', state='down')
+        assert len(list_disabled(bench)) <= 1
+    person.finish()
     return bench, person
+
+
+#: What befalls the host of the campaign: Nova refuses to disable it twice, the first request comes
+#: late, an operator leaves it out, it reboots.
+TROUBLES = ('', 'refused', 'late', 'skipped', 'reboots')
 
 
 def list_disabled(bench):
@@ -83,13 +131,13 @@ def list_disabled(bench):
 
 
 def test_a_drain_and_a_step_that_begin_at_once_never_pass_the_fraction_together():
-    """At each two steps of the engine: the row of the drain, and the request to Nova."""
-    steps = run_beside(99, 99)[1].step
+    """At each two steps of the engine's cycle: the row of the drain, and the request to Nova."""
+    steps = run_beside(*[99] * 4)[1].step
     assert steps > 8
     ends = set()
     for writes_at in range(steps):
         for acts_at in range(writes_at, steps):
-            bench, person = run_beside(writes_at, acts_at)
+            bench, person = run_beside(writes_at, writes_at, acts_at, acts_at)
             disabled = list_disabled(bench)
             assert len(disabled) <= 1, (writes_at, acts_at, disabled)
             ends.add(tuple(disabled))
@@ -99,8 +147,32 @@ def test_a_drain_and_a_step_that_begin_at_once_never_pass_the_fraction_together(
     assert ends == {('a',), ('x',), ()}
 
 
+@pytest.mark.parametrize('trouble', TROUBLES)
+@pytest.mark.parametrize('sizes', [(1024,), ()])
+def test_a_drain_of_four_steps_beside_four_cycles_never_passes_the_fraction(sizes, trouble):
+    """The reading, the row, the look and the request each come at any step of the engine.
+
+    The order takes no longer than a drain counts as one that begins; the reading may be older.
+    """
+    rng = random.Random(f'{sizes} {trouble}')
+    ends, tried = set(), 0
+    while tried < DRAWN:
+        seconds = rng.choice([20.0, 61.0])
+        kind = {'sizes': sizes, 'trouble': trouble, 'cycles': 4, 'seconds': seconds}
+        first = rng.randrange(rng.choice([8, STEPS]))
+        steps = sorted([first, *(rng.randrange(first, STEPS) for _step in range(3))])
+        bench, person = run_beside(*steps, **kind)
+        if person.took_too_long:
+            continue
+        tried += 1
+        disabled = list_disabled(bench)
+        assert len(disabled) <= 1, (steps, kind, disabled)
+        ends.add(tuple(disabled))
+    assert ends >= {('a',), ('x',)} or trouble == 'skipped' and ('x',) in ends
+
+
 def test_a_step_that_gave_way_is_planned_again_once_the_drain_is_over():
-    bench, person = run_beside(0, 0)
+    bench, person = run_beside(0, 0, 0, 0)
     assert person.has_drained and bench.states() == {'a': 'to-come'}
     assert 'the drain of x starts at the same time' in bench.campaign.waits
     bench.run_cycle()
