@@ -131,7 +131,7 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
 
 
 def _explain_together(first: CampaignForecast, best: CampaignForecast, cut_off: int) -> str:
-    """Return why the number of hosts at a time is what it is; empty: it is as asked for.
+    """Return the reason of the number of hosts at a time; empty: it is as asked for.
 
     :param cut_off: the smaller number whose forecast had no time; 0: each had its time.
     """

@@ -124,7 +124,7 @@ class CampaignReader(transactions.Repository):
         """Return the hosts that campaigns have begun with, and the ID and scope of each campaign.
 
         Readings of the cloud may show them as enabled: no engine had seen them disabled before
-        ``since``. What became of them since then does not matter: they may be held, or left out.
+        ``since``. They may be held, or left out, meanwhile.
         """
         states = model.CampaignHostState
         unseen = sa.and_(_host.c.disabled_at.is_(None), sa.or_(

@@ -528,7 +528,7 @@ def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
 
 
 @pytest.mark.parametrize('state', [*(state for state in STATES if not state.is_terminal), 'on'])
-def test_a_campaign_that_has_not_ended_is_kept_whatever_its_end_says(store, state):
+def test_a_campaign_that_has_not_ended_is_kept_with_any_time_of_its_end(store, state):
     """A person may have written the time of its end by hand."""
     campaign = start(store)
     spoil(store, tables.campaign, campaign, 'state', state)
