@@ -335,7 +335,7 @@ def _find_host_campaign(rebalance: client.RebalanceClient, host: str) -> str:
 
 def _list_live_campaigns(rebalance: client.RebalanceClient, scope: str | None,
                          ) -> tuple[list[client.Document], list[client.Document]]:
-    """Return the campaigns that go on, and those of them that the service cannot read."""
+    """Return the campaigns that go on, and apart those that the service cannot read."""
     unreadable: list[client.Document] = []
     return list(rebalance.list_rows('/v1/campaigns', 'campaigns', {
         'scope': scope, 'state': campaign_waits.LIVE}, note_unreadable=unreadable.append)

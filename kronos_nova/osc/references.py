@@ -40,7 +40,7 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
     if _UUID.fullmatch(text):
         return text
     check_beginning(kind, text)
-    # The service names what it cannot read: an order for that is refused with the reason.
+    # The service refuses an order for a row that it cannot read, and says why.
     unreadable: list[client.Document] = []
     rows = list(rebalance.list_rows(f'/v1/{kind}s', f'{kind}s', {'id_prefix': text}, 2,
                                     note_unreadable=unreadable.append))

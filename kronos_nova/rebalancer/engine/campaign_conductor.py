@@ -297,7 +297,7 @@ class CampaignConductor:
     def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     chosen: step_search.ChosenHosts, outcome: planning_pipeline.PassOutcome,
                     now: float, taken_at: float) -> str | None:
-        """Let the next hosts begin; return why none is left of them."""
+        """Let the next hosts begin; return why all had to give way, None: a host goes on."""
         campaigns, campaign_id = self._store.campaigns, campaign.campaign_id
         begun = campaigns.begin_step(lease, campaign_id, chosen.hosts, opened=chosen.opened,
                                      now=now)

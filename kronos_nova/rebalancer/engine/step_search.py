@@ -39,7 +39,7 @@ class ChosenHosts:
 
 def find_returned_host(campaign: model.Campaign,
                        before: Iterable[model.CampaignHost]) -> model.CampaignHost | None:
-    """Return the first host that had begun and is to come again; None: there is none.
+    """Return the first host that had begun and is to come again; None: no host is.
 
     :param before: the hosts that had begun.
     """

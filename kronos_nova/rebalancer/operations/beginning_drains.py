@@ -49,7 +49,7 @@ def count_rival_seconds(conf: cfg.ConfigOpts) -> float:
     Nova are known. Then the request may wait ``[nova] timeout`` for a connection, and as long for
     its answer; both are 60 s unless the option is set, and requests for users of kronos-api wait 15
     s each. Nova's database has the change before Nova answers. No request that changes something is
-    repeated, whatever ``connect_retries`` and ``status_code_retries`` are. Other controllers may
+    repeated: ``connect_retries`` and ``status_code_retries`` are for reads. Other controllers may
     have another ``timeout``: it counts as no less than its default.
 
     A program that stands still for longer between its row and its request is not covered.
@@ -82,7 +82,8 @@ def find_beginning_drain(store: store_api.Store, cluster: model.Cluster, read_at
             return BeginningDrain(
                 f'campaign {owner} begins with host {name} at the same time',
                 'Repeat the command in a minute. If the campaign still begins with the host then, '
-                f'the orders campaign pause and campaign abort, with --scope {scope}, let go of it')
+                'the orders campaign pause and campaign abort, with --scope '
+                f'{scope}, free this drain')
     return None
 
 

@@ -393,7 +393,7 @@ def test_own_steps_and_hosts_of_other_scopes_are_no_rivals():
     assert find() == find(host='a')
     assert find().clause == f'campaign {campaign.campaign_id} begins with host a at the same time'
     assert find().remedy.endswith('the orders campaign pause and campaign abort, with --scope '
-                                  f'{campaign.scope}, let go of it')
+                                  f'{campaign.scope}, free this drain')
     assert find(campaign_id=campaign.campaign_id) is None
     assert find(dataclasses.replace(cluster, scope_hosts=frozenset('x'))) is None
     bench.set_service('a', status='disabled', disabled_reason=campaign.reason)
