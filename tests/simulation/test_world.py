@@ -160,8 +160,10 @@ def test_each_fault_of_campaigns_happens_and_each_invariant_judges(monkeypatch):
     for name, chance in (('engine freezes before it begins a command', 0.3),
                          ('command hangs', 0.3),
                          ('command is not started', 0.3),
-                         ('command fails before the reboot', 0.4)):
-        # Few engines come to begin a command while so much else happens.
+                         ('command fails before the reboot', 0.4),
+                         ('host does not come back for long', 0.6)):
+        # Few engines come to begin a command, and few hosts to their reboot, while so much else
+        # happens.
         monkeypatch.setitem(campaign_faults.FAULTS, name, chance)
     counts, checks = collections.Counter(), collections.Counter()
     for seed, chance in (*((seed, 0.3) for seed in STRUCK),
