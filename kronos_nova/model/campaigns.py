@@ -77,8 +77,8 @@ class CampaignHost:
 
     ``position``: its place in the order of the forecast. ``since``: when the state began (epoch).
     ``disabled_at``: when an engine first read that the host is disabled for the campaign.
-    ``worker``: the engine that runs the command. ``announced_at``: when listeners have got the
-    news that the host is held. ``detail``: why it is as it is, for people.
+    ``worker``: the engine that runs the command. ``announced_at``: of a held host, when listeners
+    have got the news; else see ``asked_at``. ``detail``: why it is as it is, for people.
     """
 
     host: str
@@ -89,6 +89,14 @@ class CampaignHost:
     worker: str | None = None
     announced_at: float | None = None
     detail: str = ''
+
+    @property
+    def asked_at(self) -> float | None:
+        """When an engine last wrote that it asks Nova to disable or enable the host; None: never.
+
+        The answer may be lost, and the request come late.
+        """
+        return None if self.state is CampaignHostState.HELD else self.announced_at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

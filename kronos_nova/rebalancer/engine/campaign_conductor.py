@@ -17,6 +17,7 @@ module reads and writes the database, and asks Nova. Each state is written befor
 it, under the scope's lease.
 """
 
+from collections import Counter
 from collections.abc import Callable
 import dataclasses
 from typing import Any
@@ -46,6 +47,8 @@ LOG = logging.getLogger(__name__)
 
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
+#: Steps in a row that give way because of Nova before a campaign pauses.
+MOST_REFUSALS = 3
 
 
 class CampaignConductor:
@@ -63,7 +66,8 @@ class CampaignConductor:
                  monotonic: Callable[[], float]) -> None:
         self._conf = conf
         self._store = store
-        self._services = host_services.HostServices(store, find_service)
+        self._services = host_services.HostServices(
+            store, find_service, beginning_drains.count_rival_seconds(conf))
         self._work = host_work.HostWork(conf, programs, owner)
         self._announcer = announcer
         self._owner = owner
@@ -71,6 +75,8 @@ class CampaignConductor:
         self._monotonic = monotonic
         self._verifier = campaign_verifier.CampaignVerifier(conf, store, clock)
         self._search = step_search.StepSearch(monotonic)
+        #: By campaign: steps in a row that gave way because of Nova.
+        self._refusals = Counter[str]()
 
     def conduct_campaign(self, lease: store_rows.ScopeLease,
                          outcome: planning_pipeline.PassOutcome) -> None:
@@ -88,17 +94,17 @@ class CampaignConductor:
 
     def _conduct_campaign(self, lease: store_rows.ScopeLease,
                           outcome: planning_pipeline.PassOutcome) -> None:
-        self._services.enable_left_hosts(outcome.cluster)
+        self._services.begin_cycle()
+        self._services.enable_left_hosts(lease, outcome.cluster)
         campaign = self._find_campaign(lease)
         if campaign is None:
             return
-        self._services.enable_returned_hosts(campaign, outcome.cluster)
         now = self._store.now()
         settings = self._build_settings(campaign, outcome, now)
         taken_at = now - (self._clock() - outcome.cluster.taken_at)
         holds = beginning_drains.map_disabling_holds(
             self._store, campaign, outcome.cluster, outcome.request.options, taken_at,
-            beginning_drains.count_rival_seconds(self._conf))
+            settings.late_seconds)
         before = campaign.begun_hosts
         for begun in before:
             host: model.CampaignHost | None = begun
@@ -118,14 +124,20 @@ class CampaignConductor:
             self._go_on(lease, campaign, outcome, settings, now, taken_at)
         elif campaign.state is model.CampaignState.RUNNING:
             # Later, so that drains of people that are ordered again find a gap.
-            self._record_waits(lease, campaign, _describe_return(returned.host, returned.detail))
+            self._record_waits(lease, campaign, self._judge_return(lease, campaign, returned))
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
         """Return the live campaign of the scope; None: engines may carry no campaign on.
 
-        One that is not authorized pauses, and has only its hosts that are on their way back.
+        One that is not authorized pauses. It, and one whose signature cannot be verified now, has
+        only its hosts that are on their way back.
         """
-        campaign, problem = self._verifier.find_campaign(lease)
+        try:
+            campaign, problem = self._verifier.find_campaign(lease)
+        except exception.SigningKeyError as e:
+            LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', lease.scope, e)
+            campaign = self._store.campaigns.find_live_campaign(lease.scope)
+            return campaign and campaign_verifier.select_way_back(campaign, lease.scope)
         if campaign is None or problem is None:
             return campaign
         self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
@@ -138,7 +150,8 @@ class CampaignConductor:
         group = self._conf.campaign
         return campaign_steps.StepSettings(
             bool(group.command), bool(group.check_command),
-            self._find_hold(campaign, outcome, now), float(group.return_timeout))
+            self._find_hold(campaign, outcome, now), float(group.return_timeout),
+            beginning_drains.count_rival_seconds(self._conf))
 
     def _find_hold(self, campaign: model.Campaign, outcome: planning_pipeline.PassOutcome,
                    now: float) -> str | None:
@@ -177,8 +190,12 @@ class CampaignConductor:
         values: dict[str, Any] = {}
         if step.state is not None:
             values = {'state': step.state.value, 'since': now, 'worker': None}
+        if step.state is model.CampaignHostState.HELD:
+            host = dataclasses.replace(host, announced_at=None)
+            values['announced_at'] = None
         if step.disabled:
             values['disabled_at'] = now
+            self._refusals.pop(campaign.campaign_id, None)
         detail = step.detail or step.trouble
         if step.state is not None or detail != host.detail:
             values['detail'] = detail
@@ -207,13 +224,15 @@ class CampaignConductor:
                                                       announced_at=now)
             elif deed is campaign_steps.Deed.BEGIN_WORK:
                 self._begin_work(lease, campaign, host, now)
+            elif deed is campaign_steps.Deed.DISABLE:
+                self._services.disable_host(lease, campaign, host.host)
             else:
-                self._services.change_service(campaign.campaign_id, campaign.reason, host.host,
-                                              deed is campaign_steps.Deed.DISABLE)
+                self._services.enable_host(lease, campaign, host)
         except api.ApiError as e:
             LOG.warning('Campaign %s: host %s: %s. A later cycle tries again.',
                         campaign.campaign_id, host.host, e)
-            if deed is campaign_steps.Deed.DISABLE and not e.sent:
+            # Not while an earlier request may still come.
+            if deed is campaign_steps.Deed.DISABLE and not e.sent and host.asked_at is None:
                 self._store.campaigns.return_hosts(
                     lease, campaign.campaign_id, [host.host], now,
                     campaign_steps.describe_return(str(e)))
@@ -280,9 +299,10 @@ class CampaignConductor:
             return
         waits = settings.may_begin
         if waits is None:
-            found = self._search.choose_hosts(campaign, to_come, outcome)
+            found = self._search.choose_hosts(campaign, to_come, outcome,
+                                              now - settings.late_seconds)
             waits = found if isinstance(found, str) else self._begin_step(
-                lease, campaign, found, outcome, now, taken_at)
+                lease, campaign, found, outcome, settings, now, taken_at)
         self._record_waits(lease, campaign, waits or '')
 
     def _record_waits(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
@@ -296,14 +316,15 @@ class CampaignConductor:
 
     def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     chosen: step_search.ChosenHosts, outcome: planning_pipeline.PassOutcome,
-                    now: float, taken_at: float) -> str | None:
+                    settings: campaign_steps.StepSettings, now: float,
+                    taken_at: float) -> str | None:
         """Let the next hosts begin; return why all had to give way, None: a host goes on."""
         campaigns, campaign_id = self._store.campaigns, campaign.campaign_id
         begun = campaigns.begin_step(lease, campaign_id, chosen.hosts, opened=chosen.opened,
                                      now=now)
         rival = beginning_drains.find_beginning_drain(
-            self._store, outcome.cluster, taken_at,
-            beginning_drains.count_rival_seconds(self._conf), campaign_id=campaign_id)
+            self._store, outcome.cluster, taken_at, settings.late_seconds,
+            campaign_id=campaign_id)
         if begun and rival is not None:
             campaigns.return_hosts(lease, campaign_id, [host.host for host in begun], now,
                                    campaign_steps.describe_return(rival.clause))
@@ -314,7 +335,23 @@ class CampaignConductor:
         if after is None or after.begun_hosts:
             return None
         returned = step_search.find_returned_host(after, begun)
-        return None if returned is None else _describe_return(returned.host, returned.detail)
+        return None if returned is None else self._judge_return(lease, after, returned)
+
+    def _judge_return(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      host: model.CampaignHost) -> str:
+        """Return why a campaign waits whose last step gave way; pause it if Nova is often why."""
+        campaign_id = campaign.campaign_id
+        if campaign_steps.is_refused(host):
+            self._refusals[campaign_id] += 1
+            if self._refusals[campaign_id] >= MOST_REFUSALS:
+                del self._refusals[campaign_id]
+                self._pause_campaign(
+                    lease, campaign, f'{MOST_REFUSALS} steps in a row gave way because of Nova, '
+                    f'the last one with host {host.host}, which is {host.detail}; kronos campaign '
+                    'resume tries again, and skip leaves the host out')
+        else:
+            self._refusals.pop(campaign_id, None)
+        return f'host {host.host} is {host.detail}; a later cycle plans the step again'
 
     def _end_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                       now: float) -> None:
@@ -323,8 +360,3 @@ class CampaignConductor:
                      else model.CampaignState.DONE)
             LOG.info('Campaign %s is %s', campaign.campaign_id, state)
             self._announcer.announce_campaign(campaign, state, now, campaign.held_because)
-
-
-def _describe_return(host: str, detail: str) -> str:
-    """Return why a campaign waits whose last step gave way."""
-    return f'host {host} is {detail}; a later cycle plans the step again'

@@ -81,9 +81,9 @@ def find_beginning_drain(store: store_api.Store, cluster: model.Cluster, read_at
         if owner != campaign_id and is_shown_enabled(name):
             return BeginningDrain(
                 f'campaign {owner} begins with host {name} at the same time',
-                'Repeat the command in a minute. If the campaign still begins with the host then, '
-                'the orders campaign pause and campaign abort, with --scope '
-                f'{scope}, free this drain')
+                'Repeat the command in a minute. If the campaign still begins with the host after '
+                'some minutes, no engine carries it on: the order campaign abort, with --scope '
+                f'{scope}, frees this drain two minutes later')
     return None
 
 

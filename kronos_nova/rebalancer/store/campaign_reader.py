@@ -107,18 +107,26 @@ class CampaignReader(transactions.Repository):
             for row in c.execute(campaign_stats.select_migrations().where(named))
         } if campaign_ids else {})
 
-    def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[str, str, str]]:
-        """Return the hosts that a campaign is over for, with its ID and reason, by host.
+    def list_left_hosts(self, reasons: Mapping[str, str],
+                        scope: str) -> list[campaign_rows.LeftHost]:
+        """Return the hosts that Nova shows disabled for a campaign which is not at work there.
+
+        It is over for them, or they are to come. Campaigns that cannot be read count as well.
 
         :param reasons: Nova's disabled_reason, by host.
+        :param scope: only in its campaign, hosts that are to come.
         """
-        query = (sa.select(_host.c.host, _campaign.c.campaign_id, _campaign.c.reason)
+        query = (sa.select(_host.c.host, _campaign.c.campaign_id, _campaign.c.reason,
+                           _host.c.state)
                  .join(_campaign, _campaign.c.campaign_id == _host.c.campaign_id)
-                 .where(_campaign.c.reason.in_(sorted(set(reasons.values()))),
-                        _host.c.state.in_(_OVER)))
+                 .where(_campaign.c.reason.in_(sorted(set(reasons.values()))), sa.or_(
+                     _host.c.state.in_(_OVER), sa.and_(
+                         _host.c.state == model.CampaignHostState.TO_COME.value,
+                         _campaign.c.scope == scope))))
         return self._runner.run_read(lambda c: sorted(
-            (row.host, row.campaign_id, row.reason) for row in c.execute(query)
-            if reasons.get(row.host) == row.reason))
+            campaign_rows.LeftHost(row.host, row.campaign_id, row.reason,
+                                   model.CampaignHostState(row.state))
+            for row in c.execute(query) if reasons.get(row.host) == row.reason))
 
     def map_beginning_hosts(self, since: float) -> dict[str, tuple[str, str]]:
         """Return the hosts that campaigns have begun with, and the ID and scope of each campaign.

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import json
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -44,6 +44,15 @@ _BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 
 Found = model.Campaign | model.UnreadableCampaign
 FoundOverview = model.CampaignOverview | model.UnreadableCampaign
+
+
+class LeftHost(NamedTuple):
+    """A host that Nova shows disabled for a campaign which is not at work there."""
+
+    host: str
+    campaign_id: str
+    reason: str
+    state: model.CampaignHostState
 
 
 class _FieldError(ValueError):

@@ -35,6 +35,7 @@ from kronos_nova.rebalancer.store import task_claims
 
 _campaign, _host = tables.campaign, tables.campaign_host
 _OVER = [state.value for state in model.CampaignHostState if state.is_over]
+_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 #: Hosts that an abort leaves out at once, and the state that each gets.
 _ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
             model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
@@ -118,8 +119,38 @@ class CampaignRepository(campaign_reader.CampaignReader):
             self._mark_changed(connection, campaign_id)
             _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, hosts,
                           _host.c.disabled_at.is_(None),
-                          state=model.CampaignHostState.TO_COME.value, since=now, detail=detail)
+                          state=model.CampaignHostState.TO_COME.value, since=now,
+                          announced_at=None, detail=detail)
         self._runner.run_under_lease(lease, write_return)
+
+    def ask_host(self, lease: rows.ScopeLease, campaign_id: str, host: str,
+                 states: Collection[model.CampaignHostState], late_seconds: float, *,
+                 disables: bool) -> bool:
+        """Write that an engine asks Nova now to disable or to enable a host.
+
+        Directly before the request: an engine that stood still since it read the database, or that
+        an order of a person has overtaken, asks nothing.
+
+        :param states: the host must be in one of them still.
+        :param late_seconds: for so long an earlier request may be on its way.
+        :returns: False if the engine must not ask; nothing was written. A campaign disables a host
+            only while it runs, and while no request for another campaign may be on its way; it
+            enables none that another campaign has begun with.
+        :raises LeaseLost: nothing was written.
+        """
+        def write_question(connection: sa.Connection) -> bool:
+            # Requests of scopes that share the host see each other.
+            connection.execute(*task_claims.build_gate_update())
+            now = self._read_now(connection)
+            if _has_rival(connection, campaign_id, host,
+                          now - late_seconds if disables else None):
+                return False
+            if not disables:
+                self._mark_changed(connection, campaign_id)
+            elif not _hold_running(connection, campaign_id, changed_at=now):
+                return False
+            return _update_host(connection, campaign_id, host, states, announced_at=now)
+        return self._runner.run_under_lease(lease, write_question)
 
     def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
                    now: float) -> bool:
@@ -249,7 +280,8 @@ class CampaignRepository(campaign_reader.CampaignReader):
             to_come = model.CampaignHostState.TO_COME
             if to_come in order.before and _update_host(
                     connection, campaign_id, host, (to_come,),
-                    state=model.CampaignHostState.SKIPPED.value, **values):
+                    state=model.CampaignHostState.SKIPPED.value, since=now,
+                    detail=values['detail']):
                 pass
             elif not _update_host(connection, campaign_id, host, order.before - {to_come},
                                   state=order.after.value, **values):
@@ -290,6 +322,18 @@ def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:
             problem=f'{what} has the campaign {rival.campaign_id} of {rival.created_by}, which is '
                     f'{rival.state}',
             remedy='Wait for its end, or end it (kronos campaign abort)')
+
+
+def _has_rival(connection: sa.Connection, campaign_id: str, host: str,
+               since: float | None) -> bool:
+    """Return whether another campaign has begun with a host, or asked Nova to change it.
+
+    :param since: requests from then on count; None: none does.
+    """
+    asked = [] if since is None else [_host.c.announced_at >= since]
+    return connection.execute(sa.select(_host.c.campaign_id).where(
+        _host.c.host == host, _host.c.campaign_id != campaign_id,
+        sa.or_(_host.c.state.in_(_BEGUN), *asked))).first() is not None
 
 
 def _hold_running(connection: sa.Connection, campaign_id: str, **values: Any) -> bool:

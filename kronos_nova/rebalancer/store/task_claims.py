@@ -87,7 +87,7 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
 def build_gate_update() -> sa.Update:
     """Build the update with which a transaction waits for others that have it as well.
 
-    These begin or approve tasks, or start campaigns.
+    These begin or approve tasks, start campaigns, or ask Nova to change hosts of campaigns.
     """
     return sa.update(tables.gate).where(tables.gate.c.name == 'claim').values(
         passes=tables.gate.c.passes + 1)

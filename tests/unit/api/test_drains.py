@@ -184,7 +184,7 @@ def test_drain_does_not_start_beside_a_step_that_the_check_has_not_seen(
     (error,) = document['errors']
     assert (status, error['code']) == (409, 'kronos.conflict')
     assert f'campaign {campaign_id} begins with host b at the same time' in error['detail']
-    assert ('the orders campaign pause and campaign abort, with --scope blue, free this drain'
+    assert ('the order campaign abort, with --scope blue, frees this drain two minutes later'
             in error['detail'])
     assert not [a for a in nova.asked if a[0] == 'PUT']
     assert list_commands(store)[-1][:2] == ('drain failed', 'host a')

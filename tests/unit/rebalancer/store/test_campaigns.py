@@ -430,21 +430,91 @@ def test_hosts_to_come_are_closed_while_others_have_begun_unless_a_step_is_opene
     assert order(store, campaign, STATES.ABORTING, STATES.RUNNING) and read_closed() == set()
 
 
-def test_hosts_that_a_campaign_has_left_disabled_are_found_by_its_reason(store):
-    campaign, lease = start(store), lease_of(store)
+def test_hosts_that_a_late_request_has_disabled_are_found_by_the_reason_of_the_campaign(store):
+    campaign, lease = start(store, hosts=('h1', 'h2', 'h3', 'h4')), lease_of(store)
     set_host(store, lease, campaign, 'h1', HOSTS.DONE)
     set_host(store, lease, campaign, 'h2', HOSTS.SKIPPED)
+    set_host(store, lease, campaign, 'h4', HOSTS.EMPTYING)
 
-    def find(**reasons):
-        return [(campaign_id, host)
-                for host, campaign_id, reason in store.campaigns.list_left_hosts(reasons)
-                if reason == campaign.reason]
+    def find(scope='green', **reasons):
+        found = store.campaigns.list_left_hosts(reasons, scope)
+        assert {(left.campaign_id, left.reason) for left in found} <= {
+            (campaign.campaign_id, campaign.reason)}
+        return [(left.host, left.state) for left in found]
+
     all_hosts = dict.fromkeys(['h1', 'h2', 'h3', 'h4'], campaign.reason)
-    assert find(**all_hosts) == [(campaign.campaign_id, 'h1'), (campaign.campaign_id, 'h2')]
+    over = [('h1', HOSTS.DONE), ('h2', HOSTS.SKIPPED)]
+    assert find(**all_hosts) == over
+    assert find('blue', **all_hosts) == [*over, ('h3', HOSTS.TO_COME)]
     assert find(h1=campaign.reason.upper(), h2='firmware') == [] == find()
-    set_host(store, lease, campaign, 'h3', HOSTS.DONE)
+    for host in ('h3', 'h4'):
+        set_host(store, lease, campaign, host, HOSTS.DONE)
     assert store.campaigns.end_campaign(lease, read(store), NOW)
-    assert [host for _id, host in find(**all_hosts)] == ['h1', 'h2', 'h3']
+    assert [host for host, _state in find(**all_hosts)] == ['h1', 'h2', 'h3', 'h4']
+
+
+def ask(store, lease, campaign, host, *states, disables=True):
+    return store.campaigns.ask_host(lease, campaign.campaign_id, host, states, 120.0,
+                                    disables=disables)
+
+
+def read_asked(store, scope='blue'):
+    return {host.host: host.asked_at for host in read(store, scope).hosts if host.asked_at}
+
+
+def test_an_engine_asks_nova_only_for_hosts_in_the_state_that_it_has_read(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1', 'h2')
+    assert not ask(store, lease, campaign, 'h1', HOSTS.TO_COME, disables=False)
+    assert read_asked(store) == {}
+    before = store.now()
+    assert ask(store, lease, campaign, 'h1', HOSTS.EMPTYING)
+    assert before <= read_asked(store)['h1'] <= store.now()
+    assert order(store, campaign, STATES.PAUSED, STATES.RUNNING)
+    assert not ask(store, lease, campaign, 'h2', HOSTS.EMPTYING), 'a campaign that pauses'
+    assert store.campaigns.order_host(campaign.campaign_id, 'h2', campaign_orders.SKIP, by='ann')
+    assert not ask(store, lease, campaign, 'h2', HOSTS.EMPTYING)
+    assert ask(store, lease, campaign, 'h2', HOSTS.WITHDRAWN, disables=False)
+    assert set(read_asked(store)) == {'h1', 'h2'}
+
+
+def test_an_engine_without_the_lease_asks_nova_for_no_host(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    with pytest.raises(exception.LeaseLost):
+        ask(store, dataclasses.replace(lease, epoch=lease.epoch + 1), campaign, 'h1',
+            HOSTS.EMPTYING)
+    assert read_asked(store) == {}
+
+
+def test_requests_of_two_campaigns_for_one_host_do_not_cross(store):
+    first, lease = start(store), lease_of(store)
+    for host in ('h1', 'h2', 'h3'):
+        set_host(store, lease, first, host, HOSTS.DONE)
+    second, other = start(store, scope='green', hosts=('h1', 'h2')), lease_of(store, 'green')
+    assert ask(store, lease, first, 'h1', HOSTS.DONE, disables=False)
+    begin(store, other, second, 'h1', 'h2')
+    assert not ask(store, other, second, 'h1', HOSTS.EMPTYING), 'it may be enabled late'
+    assert not ask(store, lease, first, 'h2', HOSTS.DONE, disables=False), 'it is emptied'
+    assert ask(store, other, second, 'h2', HOSTS.EMPTYING)
+    with store.engine.begin() as connection:
+        connection.execute(tables.campaign_host.update().where(
+            tables.campaign_host.c.campaign_id == first.campaign_id,
+            tables.campaign_host.c.host == 'h1').values(announced_at=store.now() - 121.0))
+    assert ask(store, other, second, 'h1', HOSTS.EMPTYING)
+
+
+@pytest.mark.parametrize('state', [HOSTS.TO_COME, HOSTS.EMPTYING])
+def test_a_skip_forgets_no_request_of_a_host(store, state):
+    """Another campaign must not begin with it meanwhile."""
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert ask(store, lease, campaign, 'h1', HOSTS.EMPTYING)
+    set_host(store, lease, campaign, 'h1', state)
+    before = read(store).hosts[0].asked_at
+    assert store.campaigns.order_host(campaign.campaign_id, 'h1', campaign_orders.SKIP, by='ann')
+    host = read(store).hosts[0]
+    assert host.asked_at == before if state is HOSTS.TO_COME else host.since >= before
 
 
 # Operators.
