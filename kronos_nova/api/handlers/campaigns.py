@@ -37,6 +37,8 @@ MOST_HOSTS = 10000
 #: Clients and proxies wait 60 s for an answer. What follows the forecast, and the plan that a
 #: forecast with smaller batches is busy with at the end, must fit into the rest.
 FORECAST_SECONDS = 45.0
+#: Forecasts with smaller batches take no longer: other calculations wait for their end.
+REPEAT_SECONDS = 10.0
 
 
 class CampaignQuery(paging.PageQuery):
@@ -126,8 +128,8 @@ def start_campaign(call: calls.Call, body: CampaignOrder) -> campaign_resources.
     (os_compute_api:os-services:update), as engines will: a refusal of Nova is 403. Refused while
     the last reading of the cloud is older than [kronos_api] max_reading_age, and where the forecast
     takes so long that clients and proxies no longer wait for the answer. Forecasts with fewer hosts
-    at a time, which are made where hosts would keep instances, end at that time, and the best one
-    before counts.
+    at a time, which are made where hosts would keep instances, end at that time, and after 10 s;
+    then the best one before counts.
     """
     time_limit = _TimeLimit()
     session = published_views.find_campaign_session(call.session, call.cloud, body.hosts,
@@ -138,7 +140,7 @@ def start_campaign(call: calls.Call, body: CampaignOrder) -> campaign_resources.
                 body.hosts, body.aggregate, ' '.join(body.reason.split()), body.together,
                 body.windows, body.force), time_limit.check_time,
             service=service, take_turn=call.calculations.take_turn,
-            repeats_expired=time_limit.is_over))
+            repeats_expired=time_limit.are_repeats_over))
 
 
 @endpoints.register_endpoint('POST', '/v1/campaigns/{campaign_id}/pause', 'campaign:pause',
@@ -219,9 +221,17 @@ class _TimeLimit:
 
     def __init__(self) -> None:
         self._end = time.monotonic() + FORECAST_SECONDS
+        self._repeats_end: float | None = None
 
     def is_over(self) -> bool:
         return time.monotonic() > self._end
+
+    def are_repeats_over(self) -> bool:
+        """Return whether forecasts with smaller batches must end; the first call begins them."""
+        now = time.monotonic()
+        if self._repeats_end is None:
+            self._repeats_end = min(self._end, now + REPEAT_SECONDS)
+        return now > self._repeats_end
 
     def check_time(self, what: str, part: float) -> None:
         """Refuse the start once the time is over; the parameters are not used."""

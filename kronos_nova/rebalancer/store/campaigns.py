@@ -131,7 +131,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
         Directly before the request: an engine that stood still since it read the database, or that
         an order of a person has overtaken, asks nothing.
 
-        :param states: the host must be in one of them still.
+        :param states: the host must still have one.
         :param late_seconds: for so long an earlier request may be on its way.
         :returns: False if the engine must not ask; nothing was written. A campaign disables a host
             only while it runs, and while no request for another campaign may be on its way; it

@@ -196,8 +196,9 @@ def test_forecast_for_which_no_client_waits_starts_nothing(person, nova, store, 
     assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
 
 
+@pytest.mark.parametrize('passed', ['FORECAST_SECONDS', 'REPEAT_SECONDS'])
 def test_a_forecast_with_smaller_batches_that_takes_long_refuses_no_start(
-        person, nova, store, publisher, monkeypatch):
+        person, nova, store, publisher, monkeypatch, passed):
     """Its first forecast has ended in time, and has an instance that leaves later."""
     forecast_steps, seconds, calls = campaign_forecasts._forecast_steps, [0.0], []
     monkeypatch.setattr(handler, 'time', types.SimpleNamespace(monotonic=lambda: seconds[0]))
@@ -209,7 +210,9 @@ def test_a_forecast_with_smaller_batches_that_takes_long_refuses_no_start(
             found = forecast_steps(*args)
             return dataclasses.replace(found, staying={
                 'b': (drains.BlockedInstance('u', 'its hours come later', later=True),)})
-        seconds[0] = handler.FORECAST_SECONDS + 1.0
+        (search,) = (arg for arg in args if isinstance(arg, campaign_forecasts._Search))
+        assert not search.is_over()
+        seconds[0] = getattr(handler, passed) + 1.0
         return forecast_steps(*args)
 
     monkeypatch.setattr(campaign_forecasts, '_forecast_steps', forecast)

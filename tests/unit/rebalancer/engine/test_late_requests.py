@@ -258,7 +258,7 @@ def test_a_person_who_disables_a_host_meanwhile_is_named_and_the_host_stays_disa
         'campaign.paused', None)
 
 
-def test_the_request_for_a_host_is_no_news_that_it_is_held():
+def test_a_request_for_a_host_does_not_count_as_its_announcement():
     bench = make_bench(sizes=(), command='command')
     bench.hidden.append('booted')
     bench.run_cycles(4)
