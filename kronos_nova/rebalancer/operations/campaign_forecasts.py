@@ -138,7 +138,7 @@ def _explain_together(first: CampaignForecast, best: CampaignForecast, cut_off: 
     reasons = []
     if best is not first:
         more = len(first.staying) - len(best.staying)
-        reasons.append(f'{best.together} and not {first.together} hosts at a time, because '
+        reasons.append(f'{best.together} at a time and not {first.together}, because '
                        f'{plurals.count_noun(more, "more host")} would keep instances with '
                        f'{first.together}')
     if cut_off:

@@ -237,7 +237,7 @@ def test_a_smaller_number_of_hosts_at_a_time_comes_with_its_reason(
     status, started = start(person, together=2)
     assert status == 200 and started['campaign']['hosts_together'] == 1, started
     assert started['hosts_together_reason'] == (
-        '1 and not 2 hosts at a time, because 1 more host would keep instances with 2')
+        '1 at a time and not 2, because 1 more host would keep instances with 2')
 
 
 def test_second_campaign_of_a_scope_is_refused(person, nova, store, publisher):

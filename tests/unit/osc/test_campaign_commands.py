@@ -64,10 +64,10 @@ def test_start_shows_why_fewer_hosts_are_emptied_at_a_time(openstack, nova, stor
                                                            monkeypatch):
     plan = campaigns.plan_campaign
     monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
-        plan(*args, **more), together=1, together_reason='1 and not 2 hosts at a time'))
+        plan(*args, **more), together=1, together_reason='1 at a time and not 2'))
     shown = read_json(openstack, 'campaign', 'start', 'a', 'b', '--reason', 'x')
     assert (shown['hosts_together'], shown['hosts_together_reason']) == (
-        1, '1 and not 2 hosts at a time')
+        1, '1 at a time and not 2')
 
 
 @pytest.mark.parametrize(('arguments', 'said'), [

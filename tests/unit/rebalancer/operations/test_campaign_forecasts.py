@@ -257,7 +257,7 @@ def test_smaller_batches_are_forecast_while_hosts_stay(monkeypatch, staying, ask
     assert forecast.together == chosen and tried == asked
     fewer = len(staying[4]) - len(staying[chosen])
     assert forecast.together_reason == ('' if chosen == 4 else (
-        f'{chosen} and not 4 hosts at a time, because {fewer} more host{"s" * (fewer > 1)} would '
+        f'{chosen} at a time and not 4, because {fewer} more host{"s" * (fewer > 1)} would '
         'keep instances with 4'))
 
 
