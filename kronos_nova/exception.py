@@ -66,6 +66,12 @@ class ConflictError(ConfigError):
     code = 'kronos.conflict'
 
 
+class UnreadableRowError(ConflictError):
+    """A row of the database has a value that no program of ours writes."""
+
+    code = 'kronos.unreadable_row'
+
+
 class SigningKeyError(ConfigError):
     """The keys that sign tasks cannot be used."""
 

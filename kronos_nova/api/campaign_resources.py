@@ -71,8 +71,23 @@ class CampaignSummary(values.Resource):
     expected_seconds_left: float | None
 
     @classmethod
-    def from_model(cls, campaign: model.Campaign, migrations: int) -> Self:
-        return cls(**_describe_campaign(campaign, migrations))
+    def from_overview(cls, overview: model.CampaignOverview, migrations: int) -> Self:
+        return cls(**_describe_campaign(overview, migrations))
+
+
+class UnreadableCampaign(values.Resource):
+    """A campaign with a value in the database that Kronos does not write."""
+
+    id: str
+    scope: str
+    field: str = pydantic.Field(description='The column of the value.')
+    problem: str
+    remedy: str
+
+    @classmethod
+    def from_model(cls, campaign: model.UnreadableCampaign) -> Self:
+        return cls(id=campaign.campaign_id, scope=campaign.scope, field=campaign.field,
+                   problem=campaign.problem, remedy=campaign.remedy)
 
 
 class Campaign(CampaignSummary):
@@ -82,7 +97,7 @@ class Campaign(CampaignSummary):
 
     @classmethod
     def from_model(cls, campaign: model.Campaign, migrations: int) -> Self:
-        return cls(**_describe_campaign(campaign, migrations),
+        return cls(**_describe_campaign(model.summarise_campaign(campaign), migrations),
                    hosts=[CampaignHost.from_model(host) for host in campaign.hosts])
 
 
@@ -99,6 +114,9 @@ class StartedCampaign(values.Resource):
     """A campaign that has started, with its forecast."""
 
     campaign: Campaign
+    hosts_together_reason: str | None = pydantic.Field(
+        description='Why hosts_together is smaller than asked for, or why a smaller number was not '
+                    'tried to the end.')
     step_count: int
     migration_count: int
     instance_count: int = pydantic.Field(
@@ -112,17 +130,20 @@ class StartedCampaign(values.Resource):
     def from_model(cls, campaign: model.Campaign,
                    forecast: campaign_forecasts.CampaignForecast) -> Self:
         return cls(
-            campaign=Campaign.from_model(campaign, 0), step_count=len(forecast.steps),
+            campaign=Campaign.from_model(campaign, 0),
+            hosts_together_reason=forecast.together_reason or None,
+            step_count=len(forecast.steps),
             migration_count=forecast.migrations, instance_count=forecast.instances,
-            expected_seconds=forecast.seconds, obstacles=list(forecast.obstacles),
+            expected_seconds=campaign.seconds, obstacles=list(forecast.obstacles),
             staying=[StayingInstance(host=host, instance_id=instance.instance_uuid,
                                      reason=instance.reason, leaves_later=instance.later)
                      for host, blocked in forecast.staying.items() for instance in blocked])
 
 
-def _describe_campaign(campaign: model.Campaign, migrations: int) -> dict[str, Any]:
+def _describe_campaign(overview: model.CampaignOverview, migrations: int) -> dict[str, Any]:
     """Return the fields of a campaign without its hosts."""
-    progress = campaign_views.build_progress(campaign, migrations)
+    campaign = overview.campaign
+    progress = campaign_views.build_progress(overview, migrations)
     return {
         'id': campaign.campaign_id, 'scope': campaign.scope, 'state': campaign.state,
         'reason': campaign.reason, 'created_at': values.make_time(campaign.created_at),

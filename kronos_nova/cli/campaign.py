@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
@@ -130,9 +131,11 @@ class StartCampaign(command.BaseCommand):
                     args.force, args.work, args.max_seconds), line.show_progress)
         _kind, verdict, text = _render_conclusion(forecast)
         hosts = plurals.count_noun(len(campaign.hosts), 'host')
+        together = (f' It empties {campaign.together} at a time: {forecast.together_reason}.'
+                    if forecast.together_reason else '')
         sys.stdout.write(tools.format_printable(
             f'Campaign {campaign.campaign_id} over {hosts} of scope {campaign.scope} has started '
-            f'({verdict}: {text}). kronos campaign status shows how far it is.') + '\n')
+            f'({verdict}: {text}).{together} kronos campaign status shows how far it is.') + '\n')
 
 
 class ShowCampaigns(database_command.DatabaseTable):
@@ -153,6 +156,12 @@ class ShowCampaigns(database_command.DatabaseTable):
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         for campaign in campaign_views.list_campaigns(session, args.scope, ended=args.all):
+            if isinstance(campaign, model.UnreadableCampaign):
+                yield command.format_printable_row((
+                    campaign.campaign_id, '', 'unreadable', '',
+                    f'scope {campaign.scope}; {campaign.field}: {campaign.problem}. '
+                    f'{campaign.remedy}'))
+                continue
             yield command.format_printable_row((
                 campaign.campaign_id, '', campaign.state, times.format_time(campaign.created_at),
                 campaign_views.describe_campaign(campaign)))
@@ -329,6 +338,8 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
                    f'{plurals.count_noun(len(blocked) - NAMED, "more instance")}')
     for host in forecast.unforecast:
         yield f'host {host}', 'not forecast', 'not forecast in time (--max-seconds)'
+    if forecast.together_reason:
+        yield 'together', str(forecast.together), forecast.together_reason
     if forecast.migrations and forecast.seconds is None:
         yield 'time', 'not known', 'no migration is on record'
     yield _render_conclusion(forecast)

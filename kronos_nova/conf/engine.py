@@ -136,7 +136,8 @@ OPTS: list[cfg.Opt] = [
                       'outage, not an imbalance.'),
     cfg.FloatOpt('max_drain_fraction', default=0.3, min=0.0, max=1.0,
                  help='If a larger part of a scope\'s hosts is disabled, nothing moves. One host '
-                      'may always be drained.'),
+                      'may always be drained. Hosts that are down count only while a campaign has '
+                      'disabled them.'),
     cfg.IntOpt('max_missing_hosts', min=0,
                help='How many hosts of a scope may lack a score before a policy is untrusted and '
                     'imbalance moves stop. Default: 5 percent of the hosts, at least 1.'),

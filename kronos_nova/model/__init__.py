@@ -22,7 +22,10 @@ from kronos_nova.model.campaigns import Campaign as Campaign
 from kronos_nova.model.campaigns import CAMPAIGN_MARK as CAMPAIGN_MARK
 from kronos_nova.model.campaigns import CampaignHost as CampaignHost
 from kronos_nova.model.campaigns import CampaignHostState as CampaignHostState
+from kronos_nova.model.campaigns import CampaignOverview as CampaignOverview
 from kronos_nova.model.campaigns import CampaignState as CampaignState
+from kronos_nova.model.campaigns import summarise_campaign as summarise_campaign
+from kronos_nova.model.campaigns import UnreadableCampaign as UnreadableCampaign
 from kronos_nova.model.cloud import BootLimit as BootLimit
 from kronos_nova.model.cloud import Cluster as Cluster
 from kronos_nova.model.cloud import DOMAIN_KEY as DOMAIN_KEY

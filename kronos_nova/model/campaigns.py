@@ -12,6 +12,8 @@
 
 """Campaigns: hosts that are emptied, handed over for maintenance and enabled, step by step."""
 
+from collections import Counter
+from collections.abc import Mapping
 import dataclasses
 import enum
 
@@ -75,8 +77,8 @@ class CampaignHost:
 
     ``position``: its place in the order of the forecast. ``since``: when the state began (epoch).
     ``disabled_at``: when an engine first read that the host is disabled for the campaign.
-    ``worker``: the engine that runs the command. ``announced_at``: when listeners have got the
-    news that the host is held. ``detail``: why it is as it is, for people.
+    ``worker``: the engine that runs the command. ``announced_at``: of a held host, when listeners
+    have got the news; else see ``asked_at``. ``detail``: why it is as it is, for people.
     """
 
     host: str
@@ -87,6 +89,14 @@ class CampaignHost:
     worker: str | None = None
     announced_at: float | None = None
     detail: str = ''
+
+    @property
+    def asked_at(self) -> float | None:
+        """When an engine last wrote that it asks Nova to disable or enable the host; None: never.
+
+        The answer may be lost, and the request come late.
+        """
+        return None if self.state is CampaignHostState.HELD else self.announced_at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,3 +143,55 @@ class Campaign:
     def begun_hosts(self) -> tuple[CampaignHost, ...]:
         """Hosts that are disabled for the campaign, or may be."""
         return tuple(host for host in self.hosts if host.state.is_begun)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CampaignOverview:
+    """A campaign without its hosts, which are counted.
+
+    ``counts``: the number of its hosts by state, in the order of the states. ``next_host``: the
+    first one that is to come. ``begun``: hosts that are disabled for it, or may be; empty where
+    they were not read.
+    """
+
+    campaign: Campaign
+    counts: Mapping[CampaignHostState, int]
+    next_host: str | None
+    begun: tuple[CampaignHost, ...] = ()
+
+    @property
+    def campaign_id(self) -> str:
+        return self.campaign.campaign_id
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def summarise_campaign(campaign: Campaign) -> CampaignOverview:
+    """Return the overview of a campaign that was read with its hosts."""
+    numbers = Counter(host.state for host in campaign.hosts)
+    return CampaignOverview(
+        campaign, {state: numbers[state] for state in CampaignHostState if numbers[state]},
+        next(iter(campaign.select_hosts(CampaignHostState.TO_COME)), None), campaign.begun_hosts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnreadableCampaign:
+    """A campaign with a value in the database that no program of ours writes.
+
+    ``field``: the column of the value; ``problem``: the value, and why it is wrong.
+    """
+
+    campaign_id: str
+    scope: str
+    field: str
+    problem: str
+
+    @property
+    def remedy(self) -> str:
+        return (f'Correct {self.field} of campaign {self.campaign_id} in the database, and abort '
+                'the campaign. Find out who can write to the database')
+
+    def __str__(self) -> str:
+        return f'campaign {self.campaign_id} cannot be read: {self.field}: {self.problem}'

@@ -21,6 +21,7 @@ import itertools
 import math
 from typing import NamedTuple
 
+from kronos_nova.model import campaigns
 from kronos_nova.model import contracts as agreements
 from kronos_nova.model import spread_requests
 
@@ -70,6 +71,15 @@ class Service:
     @property
     def enabled(self) -> bool:
         return self.status == 'enabled'
+
+    @property
+    def drained(self) -> bool:
+        """True when the host counts for max_drain_fraction: disabled, and up or to be so soon.
+
+        A host of a campaign is down while it reboots, and then comes back disabled.
+        """
+        return not self.enabled and (
+            self.up or campaigns.CAMPAIGN_MARK in (self.disabled_reason or ''))
 
     @property
     def available(self) -> bool:

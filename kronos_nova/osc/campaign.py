@@ -134,7 +134,9 @@ class StartCampaign(command.ShowResource):
     With --wait and --watch the exit status is 1 unless the campaign ends done.
     """
 
-    fields = (*FIELDS, Column('step_count', columns.read_text('step_count')),
+    fields = (*FIELDS,
+              Column('hosts_together_reason', columns.read_text('hosts_together_reason')),
+              Column('step_count', columns.read_text('step_count')),
               Column('instance_count', columns.read_text('instance_count')),
               Column('expected_seconds', columns.read_text('expected_seconds')),
               Column('staying', columns.read_lines('staying', _format_staying)),
@@ -295,16 +297,20 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
 def _find_campaign(rebalance: client.RebalanceClient, args: argparse.Namespace) -> str:
     """Return the UUID of the campaign that the arguments name.
 
+    One that the service cannot read counts: no other one is the only one beside it.
+
     :raises CommandError: none goes on, or several do.
     """
     if args.campaign is not None:
         return references.find_id(rebalance, 'campaign', args.campaign)
-    found = list(_list_live_campaigns(rebalance, args.scope))
-    if len(found) == 1:
-        return str(found[0]['id'])
-    if found:
-        raise exceptions.CommandError(
-            f'<campaign>: {found[0]["id"]} and {found[1]["id"]} go on; name one, or its --scope')
+    found, unreadable = _list_live_campaigns(rebalance, args.scope)
+    named = [str(row['id']) for row in (*found, *unreadable)]
+    if len(named) == 1:
+        return named[0]  # The service refuses an order for one that it cannot read, and says why.
+    if named:
+        raise exceptions.CommandError('. '.join((
+            f'<campaign>: {named[0]} and {named[1]} go on; name one, or its --scope',
+            *map(command.describe_unreadable, unreadable))))
     place = '' if args.scope is None else f' in scope {args.scope}'
     raise exceptions.CommandError(
         f'<campaign>: no campaign goes on{place}; openstack rebalance campaign list shows all')
@@ -315,16 +321,22 @@ def _find_host_campaign(rebalance: client.RebalanceClient, host: str) -> str:
 
     :raises CommandError: none has.
     """
-    for campaign in _list_live_campaigns(rebalance, None):
+    found, unreadable = _list_live_campaigns(rebalance, None)
+    for campaign in found:
         shown = rebalance.send('GET', f'/v1/campaigns/{campaign["id"]}')
         if any(row['host'] == host and row['state'] not in _OVER for row in shown['hosts']):
             return str(campaign['id'])
-    raise exceptions.CommandError(
-        f'<host>: no campaign that goes on has the host {printable.format_printable(host)}; '
-        'openstack rebalance campaign show shows the hosts')
+    problem = f'<host>: no campaign that goes on has the host {printable.format_printable(host)}'
+    if unreadable:
+        raise exceptions.CommandError(
+            f'{problem}, but ' + '; '.join(map(command.describe_unreadable, unreadable)))
+    raise exceptions.CommandError(f'{problem}; openstack rebalance campaign show shows the hosts')
 
 
-def _list_live_campaigns(rebalance: client.RebalanceClient,
-                         scope: str | None) -> Iterable[client.Document]:
-    return rebalance.list_rows('/v1/campaigns', 'campaigns', {
-        'scope': scope, 'state': campaign_waits.LIVE})
+def _list_live_campaigns(rebalance: client.RebalanceClient, scope: str | None,
+                         ) -> tuple[list[client.Document], list[client.Document]]:
+    """Return the campaigns that go on, and apart those that the service cannot read."""
+    unreadable: list[client.Document] = []
+    return list(rebalance.list_rows('/v1/campaigns', 'campaigns', {
+        'scope': scope, 'state': campaign_waits.LIVE}, note_unreadable=unreadable.append)
+    ), unreadable

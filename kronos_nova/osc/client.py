@@ -12,6 +12,7 @@
 
 """The client of kronos-api: requests by keystoneauth, pages, and errors as one line."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import re
@@ -106,11 +107,14 @@ class RebalanceClient:
                 f'of the service {SERVICE_TYPE} in the catalog')) from None
 
     def list_rows(self, path: str, key: str, query: Mapping[str, Any] | None = None,
-                  limit: int | None = None) -> Iterator[Document]:
+                  limit: int | None = None, *,
+                  note_unreadable: Callable[[Document], None] = lambda row: None,
+                  ) -> Iterator[Document]:
         """Yield the rows of a list that comes in pages.
 
         :param key: the name of the list in the answer.
         :param limit: the most rows; None: all.
+        :param note_unreadable: called with each row that the service could not read.
         """
         asked = {name: value for name, value in (query or {}).items() if value is not None}
         left = limit
@@ -120,7 +124,10 @@ class RebalanceClient:
             rows = page[key] if left is None else page[key][:left]
             yield from rows
             left = None if left is None else left - len(rows)
-            if page['next'] is None or not rows:
+            unreadable = page.get('unreadable', ())
+            for row in unreadable:
+                note_unreadable(row)
+            if page['next'] is None or not (rows or unreadable):
                 return
             # The address is encoded, so it has names that are not printable as they are.
             (asked['marker'],) = urllib.parse.parse_qs(

@@ -116,8 +116,15 @@ class ListResources(RebalanceCommand, command.Lister):
 
     def list_page(self, args: argparse.Namespace, path: str, key: str,
                   query: Mapping[str, Any]) -> list[client.Document]:
-        """Return at most ``--limit`` rows, and say on standard error if there are more."""
-        rows = list(self.client.list_rows(path, key, query, args.limit + 1))
+        """Return at most ``--limit`` rows.
+
+        Standard error has whether there are more, and the rows that the service could not read.
+        """
+        def warn_unreadable(row: client.Document) -> None:
+            self.warn(f'{describe_unreadable(row)}.')
+
+        rows = list(self.client.list_rows(path, key, query, args.limit + 1,
+                                          note_unreadable=warn_unreadable))
         if len(rows) > args.limit and args.formatter == 'table':
             self.warn(f'Only {args.limit} {key} are shown; --limit shows more.')
         return rows[:args.limit]
@@ -140,6 +147,12 @@ class ShowResource(RebalanceCommand, command.ShowOne):
     def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
         """Return the thing, as the API has it."""
         raise NotImplementedError
+
+
+def describe_unreadable(row: client.Document) -> str:
+    """Return why the service cannot read a row, and what helps."""
+    return printable.format_printable(
+        f'{row["id"]} cannot be read: {row["field"]}: {row["problem"]}. {row["remedy"]}')
 
 
 def add_page_options(parser: argparse.ArgumentParser, limit: int) -> None:

@@ -40,8 +40,12 @@ def find_id(rebalance: client.RebalanceClient, kind: str, reference: str) -> str
     if _UUID.fullmatch(text):
         return text
     check_beginning(kind, text)
-    return choose_id(kind, text, (row['id'] for row in rebalance.list_rows(
-        f'/v1/{kind}s', f'{kind}s', {'id_prefix': text}, 2)), f'openstack rebalance {kind} list')
+    # The service refuses an order for a row that it cannot read, and says why.
+    unreadable: list[client.Document] = []
+    rows = list(rebalance.list_rows(f'/v1/{kind}s', f'{kind}s', {'id_prefix': text}, 2,
+                                    note_unreadable=unreadable.append))
+    return choose_id(kind, text, (row['id'] for row in [*rows, *unreadable]),
+                     f'openstack rebalance {kind} list')
 
 
 def check_beginning(kind: str, text: str) -> None:

@@ -146,7 +146,7 @@ def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> lis
     for host in cluster.scope_hosts:
         service = cluster.services.get(host)
         down += service is None or not service.up
-        disabled += service is not None and service.up and not service.enabled
+        disabled += service is not None and service.drained
     count = len(cluster.scope_hosts)
     if down > options.max_down_fraction * count:
         verb = plurals.choose_form(down, 'is', 'are')

@@ -23,6 +23,7 @@ from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import host_programs
 from kronos_nova.rebalancer.engine import plan_webhook
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.sources import prometheus
 from tests import marks
@@ -210,7 +211,8 @@ class CampaignTestCase(test_tools.ToolsCase):
         self.assertEqual(1, len(begun))
         done = self.kronos('campaign', 'abort', '--reason', 'a mistake')
         self.assertEqual(0, done.returncode, done.stderr)
-        with mock.patch.object(campaign_steps, 'LATE_SECONDS', 0.0):
+        with mock.patch.object(beginning_drains, 'count_rival_seconds', autospec=True,
+                               return_value=0.0):
             self.run_campaign(',,aborted,')
         self.assertEqual(('enabled', None), self.find_service(begun[0]))
         self.assertEqual([], self.started)

@@ -34,8 +34,11 @@ from kronos_nova.rebalancer.operations import published_views
 #: Name of all nova-computes, in errors.
 SERVICES = 'compute services'
 MOST_HOSTS = 10000
-#: Clients and proxies wait 60 s for an answer.
+#: Clients and proxies wait 60 s for an answer. What follows the forecast, and the plan that a
+#: forecast with smaller batches is busy with at the end, must fit into the rest.
 FORECAST_SECONDS = 45.0
+#: Forecasts with smaller batches take no longer: other calculations wait for their end.
+REPEAT_SECONDS = 10.0
 
 
 class CampaignQuery(paging.PageQuery):
@@ -50,6 +53,8 @@ class CampaignPage(values.Resource):
     """A page of campaigns."""
 
     campaigns: list[campaign_resources.CampaignSummary]
+    unreadable: list[campaign_resources.UnreadableCampaign] = pydantic.Field(
+        description='Campaigns of the page whose rows in the database are damaged.')
     next: str | None = pydantic.Field(description='Address of the next page; null: no more.')
 
 
@@ -97,8 +102,12 @@ def list_campaigns(call: calls.Call, query: CampaignQuery) -> CampaignPage:
     """List campaigns, newest first."""
     page = campaign_views.list_campaign_page(call.session, query.make_page_request(call),
                                              query.state)
-    return CampaignPage(campaigns=[campaign_resources.CampaignSummary.from_model(
-        campaign, page.migrations.get(campaign.campaign_id, 0)) for campaign in page.campaigns],
+    return CampaignPage(
+        campaigns=[campaign_resources.CampaignSummary.from_overview(
+            overview, page.migrations.get(overview.campaign_id, 0))
+            for overview in page.campaigns],
+        unreadable=[campaign_resources.UnreadableCampaign.from_model(campaign)
+                    for campaign in page.unreadable],
         next=query.make_next_url(call, page.marker))
 
 
@@ -118,16 +127,20 @@ def start_campaign(call: calls.Call, body: CampaignOrder) -> campaign_resources.
     The API asks Nova with the token of the user whether this user may update compute services
     (os_compute_api:os-services:update), as engines will: a refusal of Nova is 403. Refused while
     the last reading of the cloud is older than [kronos_api] max_reading_age, and where the forecast
-    takes so long that clients and proxies no longer wait for the answer.
+    takes so long that clients and proxies no longer wait for the answer. Forecasts with fewer hosts
+    at a time, which are made where hosts would keep instances, end at that time, and after 10 s;
+    then the best one before counts.
     """
+    time_limit = _TimeLimit()
     session = published_views.find_campaign_session(call.session, call.cloud, body.hosts,
                                                     body.aggregate)
     with nova_users.open_service(call.conf, call.access, SERVICES) as service:
         return campaign_resources.StartedCampaign.from_model(*campaign_orders.start_campaign(
             session, campaign_orders.CampaignRequest(
                 body.hosts, body.aggregate, ' '.join(body.reason.split()), body.together,
-                body.windows, body.force), _make_time_limit(),
-            service=service, take_turn=call.calculations.take_turn))
+                body.windows, body.force), time_limit.check_time,
+            service=service, take_turn=call.calculations.take_turn,
+            repeats_expired=time_limit.are_repeats_over))
 
 
 @endpoints.register_endpoint('POST', '/v1/campaigns/{campaign_id}/pause', 'campaign:pause',
@@ -200,21 +213,33 @@ def skip_host(call: calls.Call, campaign_id: str, body: HostOrder) -> campaign_r
     return _order_host(call, campaign_id, body, campaign_orders.SKIP)
 
 
-def _make_time_limit() -> Callable[[str, float], None]:
-    """Return a function that ends a forecast for which no client waits any more.
+class _TimeLimit:
+    """The end of a forecast for which no client waits any more.
 
     A campaign must not start after its client has heard of a failure.
     """
-    end = time.monotonic() + FORECAST_SECONDS
 
-    def check_time(what: str, part: float) -> None:
-        if time.monotonic() > end:
+    def __init__(self) -> None:
+        self._end = time.monotonic() + FORECAST_SECONDS
+        self._repeats_end: float | None = None
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._end
+
+    def are_repeats_over(self) -> bool:
+        """Return whether forecasts with smaller batches must end; the first call begins them."""
+        now = time.monotonic()
+        if self._repeats_end is None:
+            self._repeats_end = min(self._end, now + REPEAT_SECONDS)
+        return now > self._repeats_end
+
+    def check_time(self, what: str, part: float) -> None:
+        """Refuse the start once the time is over; the parameters are not used."""
+        if self.is_over():
             raise exception.ConflictError(
                 path='kronos-api', field='hosts',
                 problem=f'the forecast takes longer than {FORECAST_SECONDS:.0f} s',
                 remedy='Start a campaign over fewer hosts, or start it on a controller')
-
-    return check_time
 
 
 def _order_host(call: calls.Call, campaign_id: str, body: HostOrder,

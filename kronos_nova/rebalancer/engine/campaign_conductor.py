@@ -17,11 +17,10 @@ module reads and writes the database, and asks Nova. Each state is written befor
 it, under the scope's lease.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -31,8 +30,11 @@ from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.engine import campaign_verifier
+from kronos_nova.rebalancer.engine import host_services
+from kronos_nova.rebalancer.engine import host_work
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import step_search
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.rebalancer.planning import planning_holds
@@ -45,48 +47,8 @@ LOG = logging.getLogger(__name__)
 
 #: Name with which an engine pauses a campaign.
 AUTHOR = 'kronos-engine'
-
-
-class HostService(Protocol):
-    """The nova-compute of one host, as Nova shows it now."""
-
-    def read_service(self) -> tuple[str, model.Service]:
-        """Return the UUID of the service, and the service.
-
-        :raises ApiError: Nova cannot be read.
-        """
-
-    def list_left_servers(self) -> Sequence[str]:
-        """Return the UUIDs of the servers on the host.
-
-        :raises ApiError: Nova cannot be read.
-        """
-
-    def disable(self, uuid: str, reason: str) -> None:
-        """Disable the service.
-
-        :raises ApiError: Nova refused, or did not answer.
-        """
-
-    def enable(self, uuid: str) -> None:
-        """Enable the service; see :meth:`disable`."""
-
-
-class ProgramRunner(Protocol):
-    """Programs that run, by a key; see host_programs."""
-
-    def start_program(self, key: str, path: str, host: str, seconds: float,
-                      **variables: str) -> str | None:
-        """Start a program; return why it was not started, or None."""
-
-    def poll_program(self, key: str) -> campaign_steps.Command | str:
-        """Return how far a program is, or why it failed."""
-
-    def forget_program(self, key: str) -> None:
-        """Forget a program that has ended."""
-
-
-FindService = Callable[[str], HostService]
+#: Steps in a row that give way because of Nova before a campaign pauses.
+MOST_REFUSALS = 3
 
 
 class CampaignConductor:
@@ -98,21 +60,23 @@ class CampaignConductor:
     :param monotonic: seconds, for the search.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store, find_service: FindService,
-                 programs: ProgramRunner, announcer: notifications.PlanAnnouncer, owner: str,
-                 clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 find_service: host_services.FindService, programs: host_work.ProgramRunner,
+                 announcer: notifications.PlanAnnouncer, owner: str, clock: Callable[[], float],
+                 monotonic: Callable[[], float]) -> None:
         self._conf = conf
         self._store = store
-        self._find_service = find_service
-        self._programs = programs
+        self._services = host_services.HostServices(
+            store, find_service, beginning_drains.count_rival_seconds(conf))
+        self._work = host_work.HostWork(conf, programs, owner)
         self._announcer = announcer
         self._owner = owner
         self._clock = clock
         self._monotonic = monotonic
         self._verifier = campaign_verifier.CampaignVerifier(conf, store, clock)
         self._search = step_search.StepSearch(monotonic)
-        #: Hosts whose check succeeded since they began to return.
-        self._checked: dict[str, float] = {}
+        #: By campaign: steps in a row that gave way because of Nova.
+        self._refusals = Counter[str]()
 
     def conduct_campaign(self, lease: store_rows.ScopeLease,
                          outcome: planning_pipeline.PassOutcome) -> None:
@@ -130,30 +94,50 @@ class CampaignConductor:
 
     def _conduct_campaign(self, lease: store_rows.ScopeLease,
                           outcome: planning_pipeline.PassOutcome) -> None:
-        self._enable_left_hosts(outcome.cluster)
+        self._services.begin_cycle()
+        self._services.enable_left_hosts(lease, outcome.cluster)
         campaign = self._find_campaign(lease)
         if campaign is None:
             return
         now = self._store.now()
         settings = self._build_settings(campaign, outcome, now)
         taken_at = now - (self._clock() - outcome.cluster.taken_at)
-        for begun in campaign.begun_hosts:
+        holds = beginning_drains.map_disabling_holds(
+            self._store, campaign, outcome.cluster, outcome.request.options, taken_at,
+            settings.late_seconds)
+        before = campaign.begun_hosts
+        for begun in before:
             host: model.CampaignHost | None = begun
             while host is not None:
-                reading = self._read_host(campaign, host, outcome.cluster, taken_at)
+                reading = self._read_host(campaign, host, outcome.cluster, taken_at,
+                                          holds.get(host.host))
                 step = campaign_steps.judge_host(campaign, host, reading, now, settings)
                 host = self._take_step(lease, campaign, host, step, now)
         # A step may have paused it, or the last host may be over.
         campaign = self._find_campaign(lease)
-        if campaign is not None and not campaign.begun_hosts:
-            self._go_on(lease, campaign, outcome, settings, now)
+        if campaign is None or campaign.begun_hosts:
+            if campaign is not None and campaign.state is model.CampaignState.RUNNING:
+                self._record_waits(lease, campaign, '')
+            return
+        returned = step_search.find_returned_host(campaign, before)
+        if returned is None:
+            self._go_on(lease, campaign, outcome, settings, now, taken_at)
+        elif campaign.state is model.CampaignState.RUNNING:
+            # Later, so that drains of people that are ordered again find a gap.
+            self._record_waits(lease, campaign, self._judge_return(lease, campaign, returned))
 
     def _find_campaign(self, lease: store_rows.ScopeLease) -> model.Campaign | None:
         """Return the live campaign of the scope; None: engines may carry no campaign on.
 
-        One that is not authorized pauses, and has only its hosts that are on their way back.
+        One that is not authorized pauses. It, and one whose signature cannot be verified now, has
+        only its hosts that are on their way back.
         """
-        campaign, problem = self._verifier.find_campaign(lease)
+        try:
+            campaign, problem = self._verifier.find_campaign(lease)
+        except exception.SigningKeyError as e:
+            LOG.warning('Scope %s: %s Its campaign goes on in a later cycle.', lease.scope, e)
+            campaign = self._store.campaigns.find_live_campaign(lease.scope)
+            return campaign and campaign_verifier.select_way_back(campaign, lease.scope)
         if campaign is None or problem is None:
             return campaign
         self._pause_campaign(lease, campaign, f'it is not authorized: {problem}')
@@ -166,7 +150,8 @@ class CampaignConductor:
         group = self._conf.campaign
         return campaign_steps.StepSettings(
             bool(group.command), bool(group.check_command),
-            self._find_hold(campaign, outcome, now), float(group.return_timeout))
+            self._find_hold(campaign, outcome, now), float(group.return_timeout),
+            beginning_drains.count_rival_seconds(self._conf))
 
     def _find_hold(self, campaign: model.Campaign, outcome: planning_pipeline.PassOutcome,
                    now: float) -> str | None:
@@ -185,7 +170,8 @@ class CampaignConductor:
         return None
 
     def _read_host(self, campaign: model.Campaign, host: model.CampaignHost,
-                   cluster: model.Cluster, taken_at: float) -> campaign_steps.HostReading:
+                   cluster: model.Cluster, taken_at: float,
+                   hold: str | None) -> campaign_steps.HostReading:
         found = cluster.hosts.get(host.host)
         providers = [] if found is None or found.provider is None else [
             found.provider, *found.nested]
@@ -195,29 +181,7 @@ class CampaignConductor:
             drains.list_incoming_instances(cluster, host.host))
         return campaign_steps.HostReading(
             cluster.services.get(host.host), instances, claimed, taken_at,
-            self._poll_program(campaign, host, cluster.services.get(host.host)))
-
-    def _poll_program(self, campaign: model.Campaign, host: model.CampaignHost,
-                      service: model.Service | None) -> campaign_steps.Command | str:
-        """Return how far the command or the check of a host is; a check begins here."""
-        if host.state is model.CampaignHostState.WORKING:
-            if host.worker != self._owner:
-                return campaign_steps.Command.UNKNOWN
-            return self._programs.poll_program(_build_key(campaign, host, 'command'))
-        group = self._conf.campaign
-        if not group.check_command or not campaign_steps.may_check(campaign, host, service):
-            return campaign_steps.Command.UNKNOWN
-        key = _build_key(campaign, host, 'check')
-        if self._checked.get(key) == host.since:
-            return campaign_steps.Command.SUCCEEDED
-        found = self._programs.poll_program(key)
-        if found is campaign_steps.Command.SUCCEEDED:
-            self._checked[key] = host.since
-        elif found is not campaign_steps.Command.RUNNING:
-            return self._programs.start_program(
-                key, group.check_command, host.host, group.check_timeout,
-                **_build_variables(campaign)) or found
-        return found
+            self._work.poll_program(campaign, host, cluster.services.get(host.host)), hold)
 
     def _take_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                    host: model.CampaignHost, step: campaign_steps.HostStep,
@@ -226,8 +190,12 @@ class CampaignConductor:
         values: dict[str, Any] = {}
         if step.state is not None:
             values = {'state': step.state.value, 'since': now, 'worker': None}
+        if step.state is model.CampaignHostState.HELD:
+            host = dataclasses.replace(host, announced_at=None)
+            values['announced_at'] = None
         if step.disabled:
             values['disabled_at'] = now
+            self._refusals.pop(campaign.campaign_id, None)
         detail = step.detail or step.trouble
         if step.state is not None or detail != host.detail:
             values['detail'] = detail
@@ -240,7 +208,7 @@ class CampaignConductor:
             self._do_deed(lease, campaign, host, step.deed, now)
         if step.state is None:
             return None
-        self._programs.forget_program(_build_key(campaign, host, 'command'))
+        self._work.forget_command(campaign, host)
         LOG.info('Campaign %s: host %s is %s now%s', campaign.campaign_id, host.host, step.state,
                  f': {step.detail}' if step.detail else '')
         return dataclasses.replace(host, state=step.state, since=now, worker=None,
@@ -256,47 +224,20 @@ class CampaignConductor:
                                                       announced_at=now)
             elif deed is campaign_steps.Deed.BEGIN_WORK:
                 self._begin_work(lease, campaign, host, now)
+            elif deed is campaign_steps.Deed.DISABLE:
+                self._services.disable_host(lease, campaign, host.host)
             else:
-                self._change_service(campaign, host.host, deed)
+                self._services.enable_host(lease, campaign, host)
         except api.ApiError as e:
-            LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
+            LOG.warning('Campaign %s: host %s: %s. A later cycle tries again.',
                         campaign.campaign_id, host.host, e)
-            self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
-
-    def _change_service(self, campaign: model.Campaign, host: str,
-                        deed: campaign_steps.Deed) -> None:
-        """Disable or enable a host, unless another user has done so since the cloud was read.
-
-        :raises ApiError: Nova refused, or did not answer.
-        """
-        disables = deed is campaign_steps.Deed.DISABLE
-        service = self._find_service(host)
-        uuid, present = service.read_service()
-        if present.enabled is not disables or not (
-                disables or present.disabled_reason == campaign.reason):
-            LOG.warning('Campaign %s: host %s is not %s: another user has changed it meanwhile',
-                        campaign.campaign_id, host, 'disabled' if disables else 'enabled')
-            return
-        if disables:
-            service.disable(uuid, campaign.reason)
-        else:
-            service.enable(uuid)
-        LOG.info('Campaign %s: %s host %s', campaign.campaign_id,
-                 'disabled' if disables else 'enabled', host)
-
-    def _enable_left_hosts(self, cluster: model.Cluster) -> None:
-        """Enable hosts that a late request has disabled for a campaign that is over for them."""
-        reasons = {host: service.disabled_reason for host, service in cluster.services.items()
-                   if not service.enabled and service.disabled_reason is not None
-                   and model.CAMPAIGN_MARK in service.disabled_reason}
-        for campaign, host in self._store.campaigns.list_left_hosts(reasons) if reasons else ():
-            LOG.warning('Host %s is disabled for campaign %s, which is over for it: a late request '
-                        'of an engine came after its end', host, campaign.campaign_id)
-            try:
-                self._change_service(campaign, host, campaign_steps.Deed.ENABLE)
-            except api.ApiError as e:
-                LOG.warning('Campaign %s: host %s: %s. The next cycle tries again.',
-                            campaign.campaign_id, host, e)
+            # Not while an earlier request may still come.
+            if deed is campaign_steps.Deed.DISABLE and not e.sent and host.asked_at is None:
+                self._store.campaigns.return_hosts(
+                    lease, campaign.campaign_id, [host.host], now,
+                    campaign_steps.describe_return(str(e)))
+            else:
+                self._store.campaigns.change_host(lease, campaign.campaign_id, host, detail=str(e))
 
     def _begin_work(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                     host: model.CampaignHost, now: float) -> None:
@@ -304,7 +245,7 @@ class CampaignConductor:
 
         :raises ApiError: Nova cannot be read; nothing was begun.
         """
-        service = self._find_service(host.host)
+        service = self._services.find_service(host.host)
         _uuid, present = service.read_service()
         left = service.list_left_servers()
         if present.enabled or present.disabled_reason != campaign.reason or left:
@@ -319,10 +260,7 @@ class CampaignConductor:
             LOG.warning('Campaign %s: the command of host %s is not run: this engine stood still, '
                         'and the host is no longer its own', campaign.campaign_id, host.host)
             return
-        problem = self._programs.start_program(
-            _build_key(campaign, host, 'command'),
-            self._conf.campaign.command, host.host, self._conf.campaign.command_timeout,
-            **_build_variables(campaign))
+        problem = self._work.start_command(campaign, host)
         if problem is not None:
             self._store.campaigns.change_host(
                 lease, campaign.campaign_id, dataclasses.replace(
@@ -351,7 +289,7 @@ class CampaignConductor:
 
     def _go_on(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                outcome: planning_pipeline.PassOutcome, settings: campaign_steps.StepSettings,
-               now: float) -> None:
+               now: float, taken_at: float) -> None:
         """Begin the next step, or end a campaign whose hosts are all over."""
         to_come = campaign.select_hosts(model.CampaignHostState.TO_COME)
         if not to_come:
@@ -361,25 +299,59 @@ class CampaignConductor:
             return
         waits = settings.may_begin
         if waits is None:
-            waits = self._begin_step(lease, campaign, to_come, outcome, now)
-        if (waits or '') != campaign.waits:
-            self._store.campaigns.record_waits(lease, campaign.campaign_id, waits or '')
-            if waits:
-                LOG.info('Campaign %s waits: %s', campaign.campaign_id, waits)
+            found = self._search.choose_hosts(campaign, to_come, outcome,
+                                              now - settings.late_seconds)
+            waits = found if isinstance(found, str) else self._begin_step(
+                lease, campaign, found, outcome, settings, now, taken_at)
+        self._record_waits(lease, campaign, waits or '')
+
+    def _record_waits(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      waits: str) -> None:
+        """Write why no further host begins, if that is news."""
+        if waits == campaign.waits:
+            return
+        self._store.campaigns.record_waits(lease, campaign.campaign_id, waits)
+        if waits:
+            LOG.info('Campaign %s waits: %s', campaign.campaign_id, waits)
 
     def _begin_step(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
-                    to_come: Sequence[str], outcome: planning_pipeline.PassOutcome,
-                    now: float) -> str | None:
-        """Let the next hosts begin; return why none can."""
-        found = self._search.choose_hosts(campaign, to_come, outcome)
-        if isinstance(found, str):
-            return found
-        begun = self._store.campaigns.begin_step(lease, campaign.campaign_id, found.hosts,
-                                                 opened=found.opened, now=now)
-        for host in begun:
-            LOG.info('Campaign %s: host %s is next', campaign.campaign_id, host.host)
+                    chosen: step_search.ChosenHosts, outcome: planning_pipeline.PassOutcome,
+                    settings: campaign_steps.StepSettings, now: float,
+                    taken_at: float) -> str | None:
+        """Let the next hosts begin; return why all had to give way, None: a host goes on."""
+        campaigns, campaign_id = self._store.campaigns, campaign.campaign_id
+        begun = campaigns.begin_step(lease, campaign_id, chosen.hosts, opened=chosen.opened,
+                                     now=now)
+        rival = beginning_drains.find_beginning_drain(
+            self._store, outcome.cluster, taken_at, settings.late_seconds,
+            campaign_id=campaign_id)
+        if begun and rival is not None:
+            campaigns.return_hosts(lease, campaign_id, [host.host for host in begun], now,
+                                   campaign_steps.describe_return(rival.clause))
+        for host in begun if rival is None else ():
+            LOG.info('Campaign %s: host %s is next', campaign_id, host.host)
             self._do_deed(lease, campaign, host, campaign_steps.Deed.DISABLE, now)
-        return None
+        after = campaigns.find_campaign(campaign_id)
+        if after is None or after.begun_hosts:
+            return None
+        returned = step_search.find_returned_host(after, begun)
+        return None if returned is None else self._judge_return(lease, after, returned)
+
+    def _judge_return(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                      host: model.CampaignHost) -> str:
+        """Return why a campaign waits whose last step gave way; pause it if Nova is often why."""
+        campaign_id = campaign.campaign_id
+        if campaign_steps.is_refused(host):
+            self._refusals[campaign_id] += 1
+            if self._refusals[campaign_id] >= MOST_REFUSALS:
+                del self._refusals[campaign_id]
+                self._pause_campaign(
+                    lease, campaign, f'{MOST_REFUSALS} steps in a row gave way because of Nova, '
+                    f'the last one with host {host.host}, which is {host.detail}; kronos campaign '
+                    'resume tries again, and skip leaves the host out')
+        else:
+            self._refusals.pop(campaign_id, None)
+        return f'host {host.host} is {host.detail}; a later cycle plans the step again'
 
     def _end_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                       now: float) -> None:
@@ -388,12 +360,3 @@ class CampaignConductor:
                      else model.CampaignState.DONE)
             LOG.info('Campaign %s is %s', campaign.campaign_id, state)
             self._announcer.announce_campaign(campaign, state, now, campaign.held_because)
-
-
-def _build_key(campaign: model.Campaign, host: model.CampaignHost, what: str) -> str:
-    return f'{what} {campaign.campaign_id} {host.host}'
-
-
-def _build_variables(campaign: model.Campaign) -> Mapping[str, str]:
-    """Return the variables that a program gets."""
-    return {'KRONOS_CAMPAIGN': campaign.campaign_id, 'KRONOS_SCOPE': campaign.scope}

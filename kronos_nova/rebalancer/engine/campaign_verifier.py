@@ -84,12 +84,14 @@ class CampaignVerifier:
 def select_way_back(campaign: model.Campaign, scope: str) -> model.Campaign | None:
     """Return a campaign that is not authorized with its hosts that are on their way back.
 
-    Engines enable them: they look for the ID of the campaign in Nova's disabled_reason.
+    Engines enable them: they look for the ID of the campaign in Nova's disabled_reason. One that
+    began, and that no engine has seen disabled, is to come again: it holds drains of people.
 
     :param scope: that of the engine.
     :returns: None if the campaign has no such hosts, or is not one of the scope.
     """
-    left = tuple(host for host in campaign.hosts if host.state in _GOING_BACK)
+    left = tuple(host for host in campaign.hosts if host.state in _GOING_BACK or (
+        host.state is model.CampaignHostState.EMPTYING and host.disabled_at is None))
     if not left or not campaign.has_own_reason or campaign.scope != scope:
         return None
     return dataclasses.replace(campaign, state=model.CampaignState.PAUSED, hosts=left)

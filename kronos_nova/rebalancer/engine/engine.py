@@ -36,6 +36,8 @@ from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.engine import campaign_conductor
 from kronos_nova.rebalancer.engine import host_programs
+from kronos_nova.rebalancer.engine import host_services
+from kronos_nova.rebalancer.engine import host_work
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
@@ -90,15 +92,15 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: ClusterCollector,
-                 source: sources.MetricsSource,
-                 store: store_api.Store, cast: scope_planner.Cast | None = None,
+                 source: sources.MetricsSource, store: store_api.Store,
+                 cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
                  publish_limits: notifications.PublishLimits | None = None,
                  listeners: Sequence[notifications.Listener] = (),
                  confirming: confirmation.PlanConfirmation | None = None,
-                 find_service: campaign_conductor.FindService | None = None,
-                 programs: campaign_conductor.ProgramRunner | None = None,
+                 find_service: host_services.FindService | None = None,
+                 programs: host_work.ProgramRunner | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.DaemonTally | None = None,
                  clock: Callable[[], float] = time.time,
@@ -128,9 +130,8 @@ class Engine:
             conf, store, find_service, programs or host_programs.HostPrograms(monotonic),
             announcer, self._owner, clock, monotonic)
         self._scopes = scope_planner.ScopePlanner(
-            conf, store, announcer, self._tally, self._stopping,
-            cast=cast, confirming=confirming, kept_alive=kept_alive, clock=clock,
-            monotonic=monotonic)
+            conf, store, announcer, self._tally, self._stopping, cast=cast, confirming=confirming,
+            kept_alive=kept_alive, clock=clock, monotonic=monotonic)
         self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),
                                   conf.engine.dry_run)
 

@@ -13,12 +13,14 @@
 """The search for the hosts with which a campaign goes on, in a bounded time of each cycle."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import supposed_clouds
+from kronos_nova.rebalancer.planning import campaign_steps
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -36,6 +38,17 @@ class ChosenHosts:
     opened: bool = False
 
 
+def find_returned_host(campaign: model.Campaign,
+                       before: Iterable[model.CampaignHost]) -> model.CampaignHost | None:
+    """Return the first host that had begun and is to come again; None: no host is.
+
+    :param before: the hosts that had begun.
+    """
+    names = {host.host for host in before}
+    return next((host for host in campaign.hosts if host.host in names
+                 and host.state is model.CampaignHostState.TO_COME), None)
+
+
 class StepSearch:
     """Searches of the campaigns of one engine; a search that was cut off goes on later.
 
@@ -48,19 +61,26 @@ class StepSearch:
         self._cut_off: dict[str, int] = {}
 
     def choose_hosts(self, campaign: model.Campaign, to_come: Sequence[str],
-                     outcome: planning_pipeline.PassOutcome) -> ChosenHosts | str:
+                     outcome: planning_pipeline.PassOutcome,
+                     asked_since: float) -> ChosenHosts | str:
         """Return the hosts that begin next, or why none can.
 
         A host whose instances only wait begins as well if no other one can: owners of instances get
         their notices from its drain.
 
-        :param to_come: in the order of the campaign.
+        :param to_come: in the order of the campaign. Those that Nova has not disabled come last.
+        :param asked_since: requests from then on may still reach Nova; their hosts do not begin.
         """
         cluster, options = outcome.cluster, outcome.request.options
         ready = [host for host in to_come if host in cluster.scope_hosts
                  and (service := cluster.services.get(host)) is not None and service.available]
         if not ready:
             return f'{to_come[0]} is down, disabled for another reason, or not in the scope'
+        rows = {host.host: host for host in campaign.hosts}
+        ready = sorted((host for host in ready if (rows[host].asked_at or 0.0) < asked_since),
+                       key=lambda host: campaign_steps.is_refused(rows[host]))
+        if not ready:
+            return f'an earlier request for host {to_come[0]} may still reach Nova'
         # Moves that were planned a moment ago would fail, and their instances would cool down.
         planned = {host for move in outcome.plan.moves for host in (move.from_host, move.to_host)}
         ready = [host for host in ready if host not in planned]
@@ -68,7 +88,7 @@ class StepSearch:
             return 'the moves of the last plan come first'
         together = min(campaign.together, planning_holds.count_drainable_hosts(cluster, options))
         if together < 1:
-            return 'max_drain_fraction: too many hosts of the scope are disabled'
+            return planning_holds.TOO_MANY_DISABLED
         tries = self._cut_off.pop(campaign.campaign_id, 0)
         # Smaller steps, and other hosts first, than the search that was cut off.
         together = max(1, together >> tries)

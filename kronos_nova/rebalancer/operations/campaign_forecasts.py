@@ -26,6 +26,7 @@ import dataclasses
 import math
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer.operations import campaign_calendars
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
@@ -38,6 +39,8 @@ TRIES = 3
 
 #: Returns the seconds that a plan of the request takes; None: no migration was measured.
 Estimate = Callable[[model.Plan, planner.PlanningInput], float | None]
+#: Returns whether the time of a search is over.
+IsOver = Callable[[], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +63,9 @@ class CampaignForecast:
 
     ``staying``: hosts that do not become empty, with the instances that stay on each.
     ``unforecast``: hosts of which the forecast says nothing, because its time was over.
-    ``instances``: how many the other hosts have before the campaign. ``obstacles``: why engines
+    ``instances``: how many the other hosts have before the campaign. ``together``: most hosts that
+    are emptied at a time; 0: nothing was forecast. ``together_reason``: why that is not the number
+    that was asked for, or why a smaller one was not tried to the end. ``obstacles``: why engines
     would not carry it out, or not now. ``schedule``: the times of the first steps, of all if they
     are known.
     """
@@ -68,6 +73,8 @@ class CampaignForecast:
     steps: tuple[CampaignStep, ...]
     staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
     instances: int
+    together: int = 0
+    together_reason: str = ''
     obstacles: tuple[str, ...] = ()
     unforecast: tuple[str, ...] = ()
     schedule: tuple[campaign_calendars.ScheduledStep, ...] = ()
@@ -86,20 +93,88 @@ class CampaignForecast:
 def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], together: int, *,
                       estimate: Estimate = lambda plan, request: None,
                       report_progress: Callable[[int], None] = lambda done: None,
-                      expired: Callable[[], bool] = lambda: False) -> CampaignForecast:
+                      expired: IsOver = lambda: False,
+                      repeat_expired: IsOver | None = None) -> CampaignForecast:
     """Forecast the campaign: which hosts are emptied together, and where their instances go.
+
+    Batches leave room in smaller pieces than single hosts do. So where hosts stay that no other
+    limit keeps, the campaign is forecast again with half as many hosts at a time, and so on; the
+    forecast in which the fewest hosts stay is returned, with as many at a time as leave no more.
 
     :param request: for the scope of the hosts, with ``evacuate`` among its strategies.
     :param together: most hosts that are emptied at a time.
-    :param report_progress: called with the number of hosts that are done.
-    :param expired: true ends the forecast, at most one plan for one host later. No host is called
-        staying by a search that was cut off.
+    :param report_progress: called with the number of hosts that the first forecast has judged; an
+        error that it raises ends the forecast.
+    :param expired: true ends the first forecast, at most one plan for one host later. No host is
+        called staying by a search that was cut off.
+    :param repeat_expired: true ends the forecasts with smaller batches at once: the best one before
+        counts. None: see ``expired``.
     :raises PlanRefused: the checker found a rule broken.
     """
-    cloud, steps = supposed_clouds.SupposedCloud(request), list[CampaignStep]()
+    cloud = supposed_clouds.SupposedCloud(request)
     hold = planner.scope_hold(planner.prepare_planning_input(cloud.build_request((), ())))
     if hold is not None:
-        return CampaignForecast((), {}, 0, (hold,))
+        return CampaignForecast((), {}, 0, obstacles=(hold,))
+    first = best = _forecast_steps(cloud, request, hosts, _Search(
+        together, estimate, expired, report_progress))
+    is_over, cut_off = repeat_expired or expired, 0
+    while together > 1 and _may_leave_fewer(cloud, best):
+        together //= 2
+        repeat = _forecast_steps(cloud, request, hosts, _Search(
+            together, estimate, is_over, most_staying=len(best.staying) - 1))
+        if not repeat.unforecast:
+            best = repeat
+        elif is_over():
+            cut_off = together
+            break
+    return dataclasses.replace(best, together_reason=_explain_together(first, best, cut_off))
+
+
+def _explain_together(first: CampaignForecast, best: CampaignForecast, cut_off: int) -> str:
+    """Return the reason of the number of hosts at a time; empty: it is as asked for.
+
+    :param cut_off: the smaller number whose forecast had no time; 0: each had its time.
+    """
+    reasons = []
+    if best is not first:
+        more = len(first.staying) - len(best.staying)
+        reasons.append(f'{best.together} at a time and not {first.together}, because '
+                       f'{plurals.count_noun(more, "more host")} would keep instances with '
+                       f'{first.together}')
+    if cut_off:
+        reasons.append(f'the time was over before the forecast with {cut_off} at a time ended, '
+                       'which may leave fewer hosts with instances')
+    return '; '.join(reasons)
+
+
+def _may_leave_fewer(cloud: supposed_clouds.SupposedCloud, forecast: CampaignForecast) -> bool:
+    """Return whether smaller batches could empty more hosts."""
+    return not forecast.unforecast and any(
+        len(step.hosts) > 1 for step in forecast.steps) and bool(
+        forecast.staying.keys() - cloud.list_held_hosts(forecast.staying))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Search:
+    """One forecast: most hosts at a time, and its limits.
+
+    ``most_staying``: a repeat in which more hosts stay explains none; None: it is no repeat.
+    """
+
+    together: int
+    estimate: Estimate
+    is_over: IsOver
+    report_progress: Callable[[int], None] = lambda done: None
+    most_staying: int | None = None
+
+
+def _forecast_steps(cloud: supposed_clouds.SupposedCloud, request: planner.PlanningInput,
+                    hosts: Collection[str], search: _Search) -> CampaignForecast:
+    """Forecast the campaign with so many hosts at a time; see :func:`forecast_campaign`.
+
+    :param cloud: that of the request; it stays as it is.
+    """
+    steps = list[CampaignStep]()
     counts = dict.fromkeys(hosts, 0)
     for instance in request.cluster.instances.values():
         if instance.host in counts:
@@ -108,14 +183,15 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
     # size the emptiest first: while all hosts are full, its instances move twice.
     to_come = sorted(counts, key=lambda host: (
         -_classify_size(request.cluster.hosts[host]), counts[host], host))
-    tries, size = dict.fromkeys(counts, 0), together
+    tries, size = dict.fromkeys(counts, 0), search.together
     # No other host's end lets these instances go.
     aside = cloud.list_held_hosts(to_come)
     while True:
-        report_progress(len(counts) - len(to_come))
+        search.report_progress(len(counts) - len(to_come))
         to_come.sort(key=lambda host: tries[host] >= TRIES)
-        found = None if expired() else find_step(
-            cloud, [host for host in to_come if host not in aside], to_come, size, expired)
+        found = None if search.is_over() else find_step(
+            cloud, [host for host in to_come if host not in aside], to_come, size, search.is_over,
+            finishes_one=search.most_staying is None)
         if found is None:
             break
         cloud, hosts_done, plans = found
@@ -124,29 +200,33 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
             tries[host] += 1
         to_come = [host for host in to_come if host not in hosts_done]
         # A tight cloud would pay for the search of a large batch in each step.
-        size = min(together, 2 * len(hosts_done))
+        size = min(search.together, 2 * len(hosts_done))
         moves = [move for plan, _request in plans for move in plan.moves]
-        seconds = [estimate(plan, planned) for plan, planned in plans]
+        seconds = [search.estimate(plan, planned) for plan, planned in plans]
         steps.append(CampaignStep(
             hosts_done, tuple(moves), sum(move.to_host in to_come for move in moves),
             None if None in seconds else sum(filter(None, seconds), 0.0)))
-    staying = _explain_hosts(cloud, to_come, expired)
+    is_worse = search.most_staying is not None and len(to_come) > search.most_staying
+    staying = {} if is_worse else _explain_hosts(cloud, to_come, len(counts), search)
     return CampaignForecast(
         tuple(steps), staying, sum(counts[host] for step in steps for host in step.hosts),
-        unforecast=tuple(host for host in to_come if host not in staying))
+        search.together, unforecast=tuple(host for host in to_come if host not in staying))
 
 
-def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str],
-                   expired: Callable[[], bool]) -> dict[str, tuple[drains.BlockedInstance, ...]]:
+def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str], count: int,
+                   search: _Search) -> dict[str, tuple[drains.BlockedInstance, ...]]:
     """Return the instances that stay on each of the hosts that keep some.
 
     Hosts are left out once the time is over: a search that was cut off judges no host.
+
+    :param count: the number of all hosts of the campaign.
     """
     staying = dict[str, tuple[drains.BlockedInstance, ...]]()
-    for host in hosts:
-        if expired():
+    for number, host in enumerate(hosts, count - len(hosts) + 1):
+        if search.is_over():
             break
         staying[host] = cloud.explain_host(host)
+        search.report_progress(number)
     return staying
 
 
@@ -158,7 +238,8 @@ def _classify_size(host: model.Host) -> int:
 
 def find_step(cloud: supposed_clouds.SupposedCloud, candidates: Sequence[str],
               to_come: Sequence[str], together: int,
-              is_over: Callable[[], bool] = lambda: False) -> supposed_clouds.FoundStep | None:
+              is_over: IsOver = lambda: False,
+              *, finishes_one: bool = True) -> supposed_clouds.FoundStep | None:
     """Find the hosts that are emptied next; return None if no host can be.
 
     Several hosts at a time while the first ones can be emptied together; nothing moves onto
@@ -166,7 +247,8 @@ def find_step(cloud: supposed_clouds.SupposedCloud, candidates: Sequence[str],
     moves that make room, and last with moves onto hosts that are still to come.
 
     :param candidates: those of the hosts that are to come that may be next, in order.
-    :param is_over: true ends the search, but for one try of the first host.
+    :param is_over: true ends the search.
+    :param finishes_one: one try of the first host goes on nevertheless.
     """
     stranded = {} if together == 1 else cloud.list_stranded(
         candidates[:max(TRIED, together)], to_come)
@@ -180,10 +262,11 @@ def find_step(cloud: supposed_clouds.SupposedCloud, candidates: Sequence[str],
         first = list(found[1]) if found is not None else first[:len(first) // 2]
     tries = 0
     for host, closed, helpers in _list_tries(cloud, [*first, *candidates], to_come):
-        if tries and is_over():
+        finishes = finishes_one and not tries
+        if not finishes and is_over():
             return None
         found = supposed_clouds.empty_hosts(
-            cloud, [host], closed, is_over if tries else _is_never_over, helpers)
+            cloud, [host], closed, _is_never_over if finishes else is_over, helpers)
         if found is not None:
             return found
         tries += 1

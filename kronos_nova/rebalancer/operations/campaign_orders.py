@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import campaign_rows
 from kronos_nova.rebalancer.store import campaigns as stored_campaigns
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                    report_progress: Callable[[str, float], None] = lambda what, part: None, *,
                    service: 'compute_service.ComputeService | None' = None,
                    take_turn: drain_approvals.TakeTurn = contextlib.nullcontext,
+                   repeats_expired: Callable[[], bool] = lambda: False,
                    ) -> tuple[model.Campaign, campaign_forecasts.CampaignForecast]:
     """Forecast a campaign and order it; engines begin in their next cycle.
 
@@ -91,6 +93,7 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
     :param service: a nova-compute for the person who asks: Nova must let this person update compute
         services, as engines will. None: the person is an operator of this machine.
     :param take_turn: returns a context in which the campaign is calculated.
+    :param repeats_expired: see :func:`campaigns.plan_campaign`.
     :raises KronosException: an input cannot be read, a host cannot be emptied, engines would not
         carry the campaign out, another one has the scope or a host, the database cannot be
         written, or Nova refuses the person. Nothing is changed then.
@@ -119,15 +122,15 @@ def start_campaign(session: cloud_state.Session, request: CampaignRequest,
                                            request.together, report_progress,
                                            windows=request.windows,
                                            work_seconds=request.work_seconds,
-                                           max_seconds=request.max_seconds)
-    report_progress('hosts', 1.0)
+                                           max_seconds=request.max_seconds,
+                                           repeats_expired=repeats_expired)
     if not request.force:
         _refuse_without_force(forecast)
     ordered = [host for step in forecast.steps for host in step.hosts]
     now = store.now()
     campaign = model.Campaign(
         campaign_id, cluster.scope, reason,
-        request.together or min(
+        forecast.together or request.together or min(
             campaigns.TOGETHER, campaigns.count_drainable(cluster, options, names)), now,
         session.operator, windows=windows, migrations=forecast.migrations,
         seconds=None if forecast.unforecast else forecast.seconds, hosts=tuple(
@@ -193,6 +196,8 @@ def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
     live = (store.campaigns.list_live_campaigns() if campaign_id is None
             else [_choose_campaign(session, None, campaign_id)])
     for campaign in live:
+        if isinstance(campaign, model.UnreadableCampaign):
+            continue
         found = next((h for h in campaign.hosts
                       if h.host == host and not h.state.is_over), None)
         if found is None:
@@ -204,6 +209,8 @@ def order_host(session: sessions.DatabaseSession, host: str, order: HostOrder,
             path='request', field=host, problem=f'it is {found.state} in campaign '
             f'{campaign.campaign_id}, and the order needs a host that {_NEEDS[order.command]}',
             remedy='kronos campaign status shows the hosts')
+    for campaign in live:
+        campaign_rows.require_readable(campaign)  # it may have the host
     raise exception.ConfigError(
         path='command line', field='HOST', problem=f'{host}: no campaign that goes on has it'
         if campaign_id is None else f'{host}: campaign {campaign_id} does not have it, or it is '
@@ -240,14 +247,14 @@ def _choose_campaign(session: sessions.DatabaseSession, scope: str | None,
     return campaign
 
 
-def find_live_campaign(live: Sequence[model.Campaign], scope: str | None) -> model.Campaign:
+def find_live_campaign(live: Sequence[campaign_rows.Found], scope: str | None) -> model.Campaign:
     """Return the campaign of a scope; None: the only one.
 
-    :raises ConfigError: no campaign goes on, or several do.
+    :raises ConfigError: no campaign goes on, or several do, or it is unreadable.
     """
     found = [campaign for campaign in live if scope in (None, campaign.scope)]
     if len(found) == 1:
-        return found[0]
+        return campaign_rows.require_readable(found[0])
     raise exception.ConfigError(
         path='command line', field='--scope',
         problem='no campaign goes on' + ('' if scope is None else f' in scope {scope}')

@@ -12,7 +12,6 @@
 
 """Campaigns as operators see them."""
 
-from collections import Counter
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -30,26 +29,29 @@ MOST = 20
 
 
 def list_campaigns(session: sessions.DatabaseSession, scope: str | None = None, *,
-                   ended: bool = False) -> list[model.Campaign]:
+                   ended: bool = False) -> list[model.Campaign | model.UnreadableCampaign]:
     """Return the campaigns that go on, by scope, then the newest that have ended.
 
     :param scope: only those of this scope; None: all.
     :param ended: also those that have ended.
     """
     live = session.store.campaigns.list_live_campaigns()
+    known = {campaign.campaign_id for campaign in live}
     newest = session.store.campaigns.list_newest_campaigns(MOST + len(live)) if ended else []
-    return [campaign for campaign in (*live, *(c for c in newest if c.state.is_terminal))
+    return [campaign for campaign in (*live, *(c for c in newest if c.campaign_id not in known))
             if scope in (None, campaign.scope)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CampaignPage:
-    """A page of campaigns, with the migrations off the hosts of each by its ID.
+    """A page of campaigns.
 
-    ``marker``: that of the next page, None: it is the last page.
+    ``migrations``: those off the hosts of each campaign, by its ID. ``marker``: that of the next
+    page, None: it is the last page.
     """
 
-    campaigns: Sequence[model.Campaign]
+    campaigns: Sequence[model.CampaignOverview]
+    unreadable: Sequence[model.UnreadableCampaign]
     migrations: Mapping[str, int]
     marker: str | None
 
@@ -61,10 +63,12 @@ def list_campaign_page(session: sessions.DatabaseSession, page: pages.PageReques
     :raises NotFoundError: no campaign has the UUID of the marker.
     """
     with stored_views.explain_marker(page):
-        found = session.store.campaigns.list_campaign_page(page.ask_one_more(), states)
+        found = session.store.campaigns.list_overview_page(page.ask_one_more(), states)
     shown = found[:page.limit]
+    readable = [row for row in shown if isinstance(row, model.CampaignOverview)]
     return CampaignPage(
-        shown, session.store.campaigns.count_migrations([c.campaign_id for c in shown]),
+        readable, [row for row in shown if isinstance(row, model.UnreadableCampaign)],
+        session.store.campaigns.count_migrations([row.campaign_id for row in readable]),
         shown[-1].campaign_id if len(found) > page.limit else None)
 
 
@@ -85,53 +89,51 @@ def read_progress(session: sessions.DatabaseSession,
                   campaign: model.Campaign) -> values.CampaignProgress:
     """Read the progress of a campaign."""
     migrations = session.store.campaigns.count_migrations([campaign.campaign_id])
-    return build_progress(campaign, migrations.get(campaign.campaign_id, 0))
+    return build_progress(model.summarise_campaign(campaign),
+                          migrations.get(campaign.campaign_id, 0))
 
 
 def list_progress(session: sessions.DatabaseSession, scope: str | None = None, *,
-                  ended_since: float | None = None) -> tuple[values.CampaignProgress, ...]:
+                  ended_since: float | None = None,
+                  ) -> tuple[values.CampaignProgress | model.UnreadableCampaign, ...]:
     """Return the progress of the campaigns that go on, by scope, then of ended ones.
 
     :param scope: only those of this scope; None: all.
     :param ended_since: also those that ended at this time or later; None: no ended one.
     """
     campaigns = session.store.campaigns
-    found = [campaign for campaign in campaigns.list_live_campaigns()
-             if scope in (None, campaign.scope)]
+    found = campaigns.list_live_overviews(scope)
     if ended_since is not None:
-        found += campaigns.list_ended_campaigns(ended_since, MOST, scope)
-    migrations = campaigns.count_migrations([campaign.campaign_id for campaign in found])
-    return tuple(build_progress(campaign, migrations.get(campaign.campaign_id, 0))
-                 for campaign in found)
+        known = {row.campaign_id for row in found}
+        found += [row for row in campaigns.list_ended_overviews(ended_since, MOST, scope)
+                  if row.campaign_id not in known]
+    migrations = campaigns.count_migrations([row.campaign_id for row in found])
+    return tuple(row if isinstance(row, model.UnreadableCampaign)
+                 else build_progress(row, migrations.get(row.campaign_id, 0)) for row in found)
 
 
-def build_progress(campaign: model.Campaign, migrations: int) -> values.CampaignProgress:
+def build_progress(overview: model.CampaignOverview, migrations: int) -> values.CampaignProgress:
     """Build the progress of a campaign.
 
     :param migrations: those that have left its hosts.
     """
     states = model.CampaignHostState
-    to_come = campaign.select_hosts(states.TO_COME)
+    campaign, counts = overview.campaign, overview.counts
     live = not campaign.state.is_terminal
     # No instance leaves a host that is held, or later.
-    emptying = campaign.select_hosts(states.TO_COME, states.EMPTYING)
-    left = max(0, campaign.migrations - migrations) if live and emptying else None
+    is_emptying = states.TO_COME in counts or states.EMPTYING in counts
+    left = max(0, campaign.migrations - migrations) if live and is_emptying else None
     return values.CampaignProgress(
         campaign.campaign_id, campaign.scope, campaign.state, campaign.created_at,
         campaign.created_by, campaign.ended_at,
-        over=sum(host.state.is_over for host in campaign.hosts), total=len(campaign.hosts),
-        states=tuple((state.value, number) for state, number in count_states(campaign).items()),
-        next_host=to_come[0] if to_come and live else None, held=describe_hold(campaign),
-        waits=campaign.waits if live else '', begun=campaign.begun_hosts, migrations=migrations,
+        over=sum(number for state, number in counts.items() if state.is_over),
+        total=overview.total,
+        states=tuple((state.value, number) for state, number in counts.items()),
+        next_host=overview.next_host if live else None, held=describe_hold(campaign),
+        waits=campaign.waits if live else '', begun=overview.begun, migrations=migrations,
         migrations_left=left,
         seconds_left=None if not left or campaign.seconds is None
         else campaign.seconds * left / campaign.migrations)
-
-
-def count_states(campaign: model.Campaign) -> dict[model.CampaignHostState, int]:
-    """Count the hosts of a campaign by state, in the order of the states."""
-    counts = Counter(host.state for host in campaign.hosts)
-    return {state: counts[state] for state in model.CampaignHostState if counts[state]}
 
 
 def describe_hold(campaign: model.Campaign) -> str:
@@ -144,7 +146,8 @@ def describe_hold(campaign: model.Campaign) -> str:
 
 def describe_campaign(campaign: model.Campaign) -> str:
     """Return how far a campaign is, and why it does not go on."""
-    states = ', '.join(f'{number} {state}' for state, number in count_states(campaign).items())
+    states = ', '.join(f'{number} {state}' for state, number in
+                       model.summarise_campaign(campaign).counts.items())
     parts = [f'{campaign.reason}: scope {campaign.scope}, {states} of '
              f'{plurals.count_noun(len(campaign.hosts), "host")}']
     if campaign.windows:

@@ -47,6 +47,7 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
                   windows: Sequence[str] = (), begin: float | None = None,
                   work_seconds: float = 0.0, max_seconds: float = MAX_SECONDS,
                   clock: Callable[[], float] = time.monotonic,
+                  repeats_expired: Callable[[], bool] = lambda: False,
                   ) -> campaign_forecasts.CampaignForecast:
     """Forecast a campaign over hosts, an aggregate, or both; nothing is changed.
 
@@ -61,6 +62,7 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     :param max_seconds: for so long the forecast looks for steps; it says nothing of the hosts that
         are then left.
     :param clock: returns monotonic seconds.
+    :param repeats_expired: true ends the forecasts with smaller batches before max_seconds does.
     :raises KronosException: an input cannot be read, or the hosts are not those of one scope.
     """
     ends_at = clock() + max_seconds
@@ -82,7 +84,8 @@ def plan_campaign(session: cloud_state.Session, hosts: Collection[str] = (),
     forecast = campaign_forecasts.forecast_campaign(
         request, names, together or min(most, TOGETHER), estimate=estimate,
         report_progress=lambda done: report_progress('hosts', done / len(names)),
-        expired=lambda: clock() >= ends_at)
+        expired=lambda: clock() >= ends_at,
+        repeat_expired=lambda: repeats_expired() or clock() >= ends_at)
     waiting = None if cloud.yielding.get(cluster.scope) else cloud.waiting.get(cluster.scope)
     return dataclasses.replace(forecast, obstacles=(
         *forecast.obstacles, *list_obstacles(request, forecast, waiting)),

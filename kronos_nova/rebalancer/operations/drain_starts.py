@@ -24,6 +24,7 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import compute_service
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
@@ -32,8 +33,8 @@ from kronos_nova.rebalancer.operations import nova_users
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: A drain that started at most so long before the services were read may be in no service yet.
-RIVAL_SECONDS = 60.0
+#: Returns a drain that begins at the same time; None: none does.
+FindRival = Callable[[], beginning_drains.BeginningDrain | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,11 +84,10 @@ def start_drain(session: cloud_state.Session, host: str, *, reason: str, force: 
         check = drain_checks.check_drain(session, host, beside_plans=approve,
                                          deadline=order.deadline)
 
-    def find_rival() -> str | None:
-        started = store.audit.list_started_drains(began - RIVAL_SECONDS)
+    def find_rival() -> beginning_drains.BeginningDrain | None:
         cluster = drain_checks.find_host_cluster(session.cloud_for_requests, host)
-        return next((other for other in sorted(started & cluster.scope_hosts)
-                     if other != host and cluster.services[other].enabled), None)
+        return beginning_drains.find_beginning_drain(
+            store, cluster, began, beginning_drains.count_rival_seconds(session.conf), host=host)
 
     changed = _disable_host(
         service or session.find_service(host), reason, force, check, options,
@@ -116,15 +116,15 @@ def _list_services(service: compute_service.ComputeService,
 def _disable_host(service: compute_service.ComputeService, reason: str, force: bool,
                   check: drain_checks.DrainAnswer, options: model.PlanningOptions,
                   record: Callable[[str, str], None], approve: bool = False,
-                  find_rival: Callable[[], str | None] = lambda: None,
+                  find_rival: FindRival = lambda: None,
                   order: drain_deadlines.DeadlineOrder | None = None) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
         is disabled; a second one follows when Nova refuses or does not answer.
     :param approve: the audit row says that the moves are to be approved.
-    :param find_rival: returns a host whose drain begins at the same time, so that the check has
-        not seen it disabled. Two starts each write their row first, so at least one sees the other.
+    :param find_rival: returns a drain that begins at the same time, so that the check has not seen
+        its host disabled; see :mod:`beginning_drains`.
     :param order: writes the deadline before all else: a database without the rights for that
         leaves nothing half done.
     :raises ConfigError: a problem is in the way, or Nova refused.
@@ -143,12 +143,12 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
             record(audits.DRAIN_STARTED, text)
             rival = None if force else find_rival()
             if rival is not None:
-                record(audits.DRAIN_FAILED, f'the drain of {rival} begins as well')
+                record(audits.DRAIN_FAILED, rival.clause)
                 raise exception.ConflictError(
                     path='request', field=host,
-                    problem=f'the drain of {rival} starts at the same time (kronos-manage db audit '
-                            'names the person), and the check of this one has not counted that',
-                    remedy='Nothing is changed. Repeat the command in a minute')
+                    problem=f'{rival}, and the check of this drain has not counted that',
+                    remedy=f'Nothing is changed. {rival.remedy}. With force the host is disabled '
+                           'all the same')
             try:
                 service.disable(uuid, reason)
             except api.ApiError as e:

@@ -54,7 +54,8 @@ def render_report(session: cloud_state.Session, *, plan: str | None = None,
 
 
 def _read_campaigns(session: cloud_state.Session, sections: tuple[values.ScopeSection, ...],
-                    scope: str | None, at: float) -> tuple[values.CampaignProgress, ...]:
+                    scope: str | None, at: float,
+                    ) -> tuple[values.CampaignProgress | model.UnreadableCampaign, ...]:
     """Read the campaigns that go on, and those that ended since the first plan of the page."""
     since = min((point.at for section in sections for point in section.points), default=at)
     return campaign_views.list_progress(session, scope, ended_since=since)

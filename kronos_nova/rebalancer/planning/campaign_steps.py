@@ -25,8 +25,6 @@ from kronos_nova.text import times
 
 #: Seconds for which a disabled host must be empty: a boot that chose it before may still arrive.
 SETTLE_SECONDS = 60.0
-#: Seconds within which the request of an engine that has died reaches Nova.
-LATE_SECONDS = 120.0
 #: Seconds after which listeners get the news of a held host again: a webhook may have lost it.
 REMIND_SECONDS = 600.0
 
@@ -57,7 +55,8 @@ class HostReading:
     ``service``: None: Nova lists none. ``instances``: how many are on the host or on their way to
     it. ``claimed``: the resource classes that consumers hold in its providers. ``taken_at``: when
     Nova was read, by the database's clock. ``command``: the state of the command of a host that
-    works, or why it failed; of a host that returns, that of the check.
+    works, or why it failed; of a host that returns, that of the check. ``hold``: why the host must
+    not be disabled now; None: it may be.
     """
 
     service: model.Service | None
@@ -65,6 +64,7 @@ class HostReading:
     claimed: Collection[str]
     taken_at: float
     command: Command | str = Command.UNKNOWN
+    hold: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,13 +72,15 @@ class StepSettings:
     """What the configuration says of steps.
 
     ``has_command``: engines do the work, and no operator. ``may_begin``: None, or why no work
-    begins now. ``return_seconds``: for so long a host may take to come back.
+    begins now. ``return_seconds``: for so long a host may take to come back. ``late_seconds``: for
+    so long a request to Nova may be on its way, also that of an engine that has died.
     """
 
     has_command: bool
     has_check: bool
     may_begin: str | None
     return_seconds: float
+    late_seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,14 +116,14 @@ def judge_host(campaign: model.Campaign, host: model.CampaignHost, reading: Host
         return HostStep(detail='Nova cannot reach its cell')
     foreign = not service.enabled and service.disabled_reason != campaign.reason
     if host.state is states.WITHDRAWN:
-        return _judge_withdrawn(host, service, foreign, now)
+        return _judge_withdrawn(host, service, foreign, reading, settings)
     if foreign:
         return HostStep(trouble=f'host {host.host} is disabled for another reason now '
                                 f'({service.disabled_reason!r}); enable it and say kronos '
                                 'campaign resume, or leave it out with kronos campaign skip')
     match host.state:
         case states.EMPTYING:
-            return _judge_emptying(campaign, host, service, reading, settings)
+            return _judge_emptying(campaign, host, service, reading, now, settings)
         case states.HELD:
             return _judge_held(campaign, host, service, reading, now, settings)
         case states.WORKING:
@@ -140,12 +142,12 @@ def find_work_hold(campaign: model.Campaign, settings: StepSettings) -> str | No
 
 
 def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
-                    reading: HostReading, settings: StepSettings) -> HostStep:
+                    reading: HostReading, now: float, settings: StepSettings) -> HostStep:
     if campaign.state is model.CampaignState.ABORTING:
         return HostStep(state=model.CampaignHostState.WITHDRAWN, detail='aborted')
+    if service.enabled and host.disabled_at is None:
+        return _judge_undisabled(campaign, host, reading, now, settings)
     if service.enabled:
-        if host.disabled_at is None:
-            return HostStep(deed=Deed.DISABLE)
         return HostStep(trouble=f'another user has enabled host {host.host} while the campaign '
                                 'emptied it; kronos campaign resume disables it again')
     if host.disabled_at is None:
@@ -161,6 +163,35 @@ def _judge_emptying(campaign: model.Campaign, host: model.CampaignHost, service:
     if hold is not None:
         return HostStep(detail=f'empty, and not handed over for the work: {hold}')
     return HostStep(state=model.CampaignHostState.HELD)
+
+
+def _judge_undisabled(campaign: model.Campaign, host: model.CampaignHost, reading: HostReading,
+                      now: float, settings: StepSettings) -> HostStep:
+    """Judge a host that has begun and that Nova still shows as enabled.
+
+    It takes instances and holds drains of people, so it is to come again unless it is disabled
+    soon: the next step is planned with the cloud as it is then. While a request may still disable
+    it, it is not: it counts for ``max_drain_fraction``.
+    """
+    hold = reading.hold or find_work_hold(campaign, settings)
+    if hold is None and now < host.since + settings.late_seconds:
+        return HostStep(deed=Deed.DISABLE)
+    if host.asked_at is not None and reading.taken_at < host.asked_at + settings.late_seconds:
+        return HostStep(detail=host.detail if hold is None else
+                        f'{hold}; an earlier request may still disable it')
+    return HostStep(state=model.CampaignHostState.TO_COME, detail=describe_return(
+        hold or host.detail or 'no engine has done so in time'))
+
+
+def describe_return(why: str) -> str:
+    """Return the detail of a host that began, was not disabled, and is to come again."""
+    return f'not disabled: {why}'
+
+
+def is_refused(host: model.CampaignHost) -> bool:
+    """Return whether a host is to come again because Nova has not disabled it."""
+    return host.state is model.CampaignHostState.TO_COME and host.detail.startswith(
+        describe_return('Nova: '))
 
 
 def _judge_held(campaign: model.Campaign, host: model.CampaignHost, service: model.Service,
@@ -239,13 +270,13 @@ def _has_reported(service: model.Service, host: model.CampaignHost) -> bool:
 
 
 def _judge_withdrawn(host: model.CampaignHost, service: model.Service, foreign: bool,
-                     now: float) -> HostStep:
+                     reading: HostReading, settings: StepSettings) -> HostStep:
     if foreign:
         return HostStep(state=model.CampaignHostState.SKIPPED,
                         detail='it is disabled for another reason, and stays so')
     if not service.enabled:
         return HostStep(deed=Deed.ENABLE)
-    if now < host.since + LATE_SECONDS:
+    if reading.taken_at < host.since + settings.late_seconds:
         # An engine that died may have sent the request that disables the host.
         return HostStep(detail='it is enabled; a late request may still disable it')
     return HostStep(state=model.CampaignHostState.SKIPPED)

@@ -19,18 +19,21 @@ from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import metric_lag
 
+#: Why no further host is disabled.
+TOO_MANY_DISABLED = 'max_drain_fraction: too many hosts of the scope are disabled'
+
 
 def find_outage_reason(cluster: model.Cluster, options: model.PlanningOptions) -> str | None:
     """Return why an outage holds the scope: too many hosts are down or disabled; None: no outage.
 
     Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more than
-    ``max_drain_fraction``, but one host is always allowed.
+    ``max_drain_fraction``, but one host is always allowed. A host of a campaign that reboots is
+    both.
     """
     hosts = sorted(cluster.scope_hosts)
     services = [cluster.services.get(h) for h in hosts]
     down = [h for h, s in zip(hosts, services, strict=True) if s is None or not s.up]
-    disabled = [h for h, s in zip(hosts, services, strict=True)
-                if s is not None and s.up and not s.enabled]
+    disabled = [h for h, s in zip(hosts, services, strict=True) if s is not None and s.drained]
     if len(down) > options.max_down_fraction * len(hosts):
         return (
             f'{len(down)} of {len(hosts)} hosts {plurals.choose_form(len(down), "is", "are")} down '
@@ -52,7 +55,7 @@ def count_drainable_hosts(cluster: model.Cluster, options: model.PlanningOptions
 
     :param apart: hosts that do not count as disabled.
     """
-    disabled = sum(service is not None and service.up and not service.enabled
+    disabled = sum(service is not None and service.drained
                    for host in cluster.scope_hosts if host not in apart
                    for service in (cluster.services.get(host),))
     return int(max(1.0, options.max_drain_fraction * len(cluster.scope_hosts))) - disabled

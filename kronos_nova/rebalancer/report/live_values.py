@@ -14,6 +14,7 @@
 import dataclasses
 import math
 
+from kronos_nova import model
 from kronos_nova.rebalancer.report import values
 
 
@@ -103,7 +104,7 @@ class Overview:
     pauses: tuple[PauseLine, ...]
     failures: tuple[FailedMove, ...]
     failed_hours: int
-    campaigns: tuple[values.CampaignProgress, ...] = ()
+    campaigns: tuple[values.CampaignProgress | model.UnreadableCampaign, ...] = ()
 
     def find_worst_scope(self) -> str | None:
         """Return the scope with an imbalance farthest above its threshold; None: no scope."""

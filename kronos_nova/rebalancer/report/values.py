@@ -225,4 +225,4 @@ class WholeReport:
     made_at: float
     version: str
     sections: tuple[ScopeSection, ...]
-    campaigns: tuple[CampaignProgress, ...] = ()
+    campaigns: tuple[CampaignProgress | model.UnreadableCampaign, ...] = ()

@@ -143,7 +143,7 @@ class _SnapshotAnonymiser:
             schema.SERVICES: _map_list(_map_fields(
                 host=host, binary=_keep_value, state=_keep_value, status=_keep_value,
                 zone=_map_optional(scope),
-                disabled_reason=_replace_reason, forced_down=_keep_value)),
+                disabled_reason=_replace_disabled_reason, forced_down=_keep_value)),
             schema.MIGRATIONS: _map_list(_map_fields(
                 instance_uuid=ident, from_host=host, to_host=_map_optional(host),
                 source=_keep_value,
@@ -301,6 +301,13 @@ def _replace_reason(text: Any) -> Any:
         return text
     code = _CODE.match(str(text))
     return (code[0] if code else '') + REMOVED
+
+
+def _replace_disabled_reason(text: Any) -> Any:
+    """Replace the reason of a service; that of a campaign stays one."""
+    replaced = _replace_reason(text)
+    return (f'{replaced} {model.CAMPAIGN_MARK}{REMOVED}]'
+            if text and model.CAMPAIGN_MARK in str(text) else replaced)
 
 
 def _map_optional(rule: Rule) -> Rule:

@@ -18,7 +18,6 @@ states in which it may take place, so that of an engine and an operator one come
 
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
 import json
 from typing import Any
@@ -27,15 +26,16 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.store import audits
-from kronos_nova.rebalancer.store import campaign_stats
-from kronos_nova.rebalancer.store import pages
+from kronos_nova.rebalancer.store import campaign_reader
+from kronos_nova.rebalancer.store import campaign_rows
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
-from kronos_nova.rebalancer.store import transactions
+from kronos_nova.rebalancer.store import task_claims
 
 _campaign, _host = tables.campaign, tables.campaign_host
+_OVER = [state.value for state in model.CampaignHostState if state.is_over]
+_BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 #: Hosts that an abort leaves out at once, and the state that each gets.
 _ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
             model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
@@ -53,7 +53,7 @@ class HostOrder:
     after: model.CampaignHostState
 
 
-class CampaignRepository(transactions.Repository):
+class CampaignRepository(campaign_reader.CampaignReader):
     """Campaigns, which operators order and engines carry out."""
 
     def create_campaign(self, campaign: model.Campaign, reason: str) -> None:
@@ -63,6 +63,8 @@ class CampaignRepository(transactions.Repository):
         :raises ConflictError: a live campaign has the scope or one of the hosts.
         """
         def write_campaign(connection: sa.Connection) -> None:
+            # First of all: two starts of scopes that share a host would not see each other.
+            connection.execute(*task_claims.build_gate_update())
             _refuse_rival(connection, campaign)
             connection.execute(sa.insert(_campaign).values(
                 campaign_id=campaign.campaign_id, scope=campaign.scope, live_scope=campaign.scope,
@@ -81,71 +83,6 @@ class CampaignRepository(transactions.Repository):
                 _name_target(campaign.campaign_id), reason))
         self._runner.run_transaction(write_campaign)
 
-    def list_live_campaigns(self) -> list[model.Campaign]:
-        """Return the campaigns that have not ended, by scope."""
-        return self._runner.run_read(lambda c: _read_campaigns(
-            c, sa.select(_campaign).where(_campaign.c.live_scope.is_not(None))
-            .order_by(_campaign.c.scope)))
-
-    def find_live_campaign(self, scope: str) -> model.Campaign | None:
-        """Return the campaign of a scope that has not ended."""
-        return self._runner.run_read(lambda c: next(iter(_read_campaigns(
-            c, sa.select(_campaign).where(_campaign.c.live_scope == scope))), None))
-
-    def find_campaign(self, campaign_id: str) -> model.Campaign | None:
-        """Return a campaign; None: it does not exist."""
-        return self._runner.run_read(lambda c: next(iter(_read_campaigns(
-            c, sa.select(_campaign).where(_campaign.c.campaign_id == campaign_id))), None))
-
-    def list_campaign_page(self, page: pages.PageRequest,
-                           states: Collection[model.CampaignState]) -> list[model.Campaign]:
-        """Return campaigns, newest first.
-
-        :param states: only campaigns in such a state; empty: all.
-        :raises UnknownMarker: no campaign has the UUID of the marker.
-        """
-        return self._runner.run_read(lambda c: _read_campaigns(
-            c, pages.select_campaigns(c, page, states)))
-
-    def list_newest_campaigns(self, limit: int) -> list[model.Campaign]:
-        """Return the campaigns that began last, the newest first."""
-        return self._runner.run_read(lambda c: _read_campaigns(
-            c, sa.select(_campaign).order_by(
-                _campaign.c.created_at.desc(), _campaign.c.campaign_id).limit(limit)))
-
-    def list_ended_campaigns(self, since: float, limit: int,
-                             scope: str | None = None) -> list[model.Campaign]:
-        """Return the campaigns that ended at a time or later, the last to end first.
-
-        :param scope: only those of this scope; None: all.
-        """
-        ended = sa.select(_campaign).where(_campaign.c.ended_at >= since).order_by(
-            _campaign.c.ended_at.desc(), _campaign.c.campaign_id).limit(limit)
-        return self._runner.run_read(lambda c: _read_campaigns(
-            c, ended if scope is None else ended.where(_campaign.c.scope == scope)))
-
-    def count_migrations(self, campaign_ids: Collection[str]) -> dict[str, int]:
-        """Count the migrations off the hosts of campaigns while these went on, by campaign.
-
-        Purged tasks are not counted.
-        """
-        named = _campaign.c.campaign_id.in_(sorted(campaign_ids))
-        return self._runner.run_read(lambda c: {
-            row.campaign_id: row.number
-            for row in c.execute(campaign_stats.select_migrations().where(named))
-        } if campaign_ids else {})
-
-    def list_left_hosts(self, reasons: Mapping[str, str]) -> list[tuple[model.Campaign, str]]:
-        """Return the hosts that a campaign is over for, with the campaign, by host.
-
-        :param reasons: Nova's disabled_reason, by host.
-        """
-        campaigns = self._runner.run_read(lambda c: _read_campaigns(
-            c, sa.select(_campaign).where(_campaign.c.reason.in_(sorted(set(reasons.values()))))))
-        return sorted(((campaign, host.host) for campaign in campaigns for host in campaign.hosts
-                       if host.state.is_over and reasons.get(host.host) == campaign.reason),
-                      key=lambda found: found[1])
-
     # Changes by engines.
 
     def begin_step(self, lease: rows.ScopeLease, campaign_id: str, hosts: Collection[str], *,
@@ -158,18 +95,62 @@ class CampaignRepository(transactions.Repository):
         :raises LeaseLost: nothing was written.
         """
         def write_step(connection: sa.Connection) -> list[model.CampaignHost]:
-            if not _hold_running(connection, campaign_id, opened=opened, waits='',
+            if not _hold_running(connection, campaign_id, opened=opened,
                                  changed_at=self._runner.build_now_clause()):
                 return []
             _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
                           state=model.CampaignHostState.EMPTYING.value, since=now,
                           disabled_at=None, worker=None, announced_at=None, detail='')
-            return [_build_host(row) for row in connection.execute(
+            return [campaign_rows.build_host(row) for row in connection.execute(
                 sa.select(_host).where(
                     _host.c.campaign_id == campaign_id, _host.c.host.in_(hosts),
                     _host.c.state == model.CampaignHostState.EMPTYING.value)
                 .order_by(_host.c.position))]
         return self._runner.run_under_lease(lease, write_step)
+
+    def return_hosts(self, lease: rows.ScopeLease, campaign_id: str, hosts: Collection[str],
+                     now: float, detail: str = '') -> None:
+        """Let hosts be to come again that began and that no engine has seen disabled.
+
+        :param detail: why they are not disabled.
+        :raises LeaseLost: nothing was written.
+        """
+        def write_return(connection: sa.Connection) -> None:
+            self._mark_changed(connection, campaign_id)
+            _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, hosts,
+                          _host.c.disabled_at.is_(None),
+                          state=model.CampaignHostState.TO_COME.value, since=now,
+                          announced_at=None, detail=detail)
+        self._runner.run_under_lease(lease, write_return)
+
+    def ask_host(self, lease: rows.ScopeLease, campaign_id: str, host: str,
+                 states: Collection[model.CampaignHostState], late_seconds: float, *,
+                 disables: bool) -> bool:
+        """Write that an engine asks Nova now to disable or to enable a host.
+
+        Directly before the request: an engine that stood still since it read the database, or that
+        an order of a person has overtaken, asks nothing.
+
+        :param states: the host must still have one.
+        :param late_seconds: for so long an earlier request may be on its way.
+        :returns: False if the engine must not ask; nothing was written. A campaign disables a host
+            only while it runs, and while no request for another campaign may be on its way; it
+            enables none that another campaign has begun with.
+        :raises LeaseLost: nothing was written.
+        """
+        def write_question(connection: sa.Connection) -> bool:
+            # Requests of scopes that share the host see each other.
+            connection.execute(*task_claims.build_gate_update())
+            now = self._read_now(connection)
+            if _has_rival(connection, campaign_id, host,
+                          now - late_seconds if disables else None):
+                return False
+            if not disables:
+                self._mark_changed(connection, campaign_id)
+            elif not _hold_running(connection, campaign_id, changed_at=now):
+                return False
+            return _update_host(connection, campaign_id, host, states, announced_at=now)
+        return self._runner.run_under_lease(lease, write_question)
 
     def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
                    now: float) -> bool:
@@ -241,8 +222,7 @@ class CampaignRepository(transactions.Repository):
             if not _update_campaign(connection, campaign.campaign_id, (campaign.state,), waits=''):
                 return False
             left = connection.scalar(sa.select(sa.func.count()).select_from(_host).where(
-                _host.c.campaign_id == campaign.campaign_id, _host.c.state.not_in([
-                    state.value for state in model.CampaignHostState if state.is_over])))
+                _host.c.campaign_id == campaign.campaign_id, _host.c.state.not_in(_OVER)))
             return not left and _update_campaign(
                 connection, campaign.campaign_id, (campaign.state,), state=ending.value,
                 ended_at=now, changed_at=self._runner.build_now_clause(), live_scope=None,
@@ -279,9 +259,9 @@ class CampaignRepository(transactions.Repository):
                     _update_hosts(connection, campaign_id, state, None, state=then.value,
                                   since=now, detail=f'aborted by {by}')
             if after is model.CampaignState.RUNNING:
+                # Engines have as long as for others to disable them, and these to come back.
                 _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, None,
-                              disabled_at=None)
-                # They have as long as others to come back.
+                              disabled_at=None, since=now)
                 _update_hosts(connection, campaign_id, model.CampaignHostState.RETURNING, None,
                               since=now)
             audits.add_audit(connection, audits.AuditEntry(
@@ -300,7 +280,8 @@ class CampaignRepository(transactions.Repository):
             to_come = model.CampaignHostState.TO_COME
             if to_come in order.before and _update_host(
                     connection, campaign_id, host, (to_come,),
-                    state=model.CampaignHostState.SKIPPED.value, **values):
+                    state=model.CampaignHostState.SKIPPED.value, since=now,
+                    detail=values['detail']):
                 pass
             elif not _update_host(connection, campaign_id, host, order.before - {to_come},
                                   state=order.after.value, **values):
@@ -324,13 +305,18 @@ def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:
 
     :raises ConflictError: a live one has.
     """
-    for rival in _read_campaigns(connection, sa.select(_campaign).where(
-            _campaign.c.live_scope.is_not(None))):
-        shared = sorted({host.host for host in rival.hosts if not host.state.is_over}
-                        & {host.host for host in campaign.hosts})
-        if rival.scope != campaign.scope and not shared:
+    live = sa.select(_campaign.c.campaign_id, _campaign.c.scope, _campaign.c.created_by,
+                     _campaign.c.state).where(_campaign.c.live_scope.is_not(None))
+    shared = {row.campaign_id: row.host for row in connection.execute(
+        sa.select(_host.c.campaign_id, _host.c.host).where(
+            _host.c.campaign_id.in_(live.with_only_columns(_campaign.c.campaign_id)),
+            _host.c.host.in_(sorted(host.host for host in campaign.hosts)),
+            _host.c.state.not_in(_OVER)).order_by(_host.c.host.desc()))}
+    for rival in connection.execute(live.order_by(_campaign.c.scope)):
+        if rival.scope != campaign.scope and rival.campaign_id not in shared:
             continue
-        what = f'scope {rival.scope}' if rival.scope == campaign.scope else f'host {shared[0]}'
+        what = (f'scope {rival.scope}' if rival.scope == campaign.scope
+                else f'host {shared[rival.campaign_id]}')
         raise exception.ConflictError(
             path='request', field='campaign',
             problem=f'{what} has the campaign {rival.campaign_id} of {rival.created_by}, which is '
@@ -338,26 +324,16 @@ def _refuse_rival(connection: sa.Connection, campaign: model.Campaign) -> None:
             remedy='Wait for its end, or end it (kronos campaign abort)')
 
 
-def _read_campaigns(connection: sa.Connection, query: sa.Select[Any]) -> list[model.Campaign]:
-    found = connection.execute(query).all()
-    hosts: dict[str, list[model.CampaignHost]] = {row.campaign_id: [] for row in found}
-    for row in connection.execute(
-            sa.select(_host).where(_host.c.campaign_id.in_(list(hosts)))
-            .order_by(_host.c.position, _host.c.host)) if hosts else ():
-        hosts[row.campaign_id].append(_build_host(row))
-    return [model.Campaign(
-        row.campaign_id, row.scope, row.reason, row.together, row.created_at, row.created_by,
-        model.CampaignState(row.state),
-        tuple(maintenance_windows.parse_window(text) for text in json.loads(row.windows)),
-        bool(row.opened), row.held_by, row.held_because, row.waits, row.migrations, row.seconds,
-        row.ended_at, tuple(hosts[row.campaign_id]), row.authorization or '',
-        row.created_at if row.changed_at is None else row.changed_at) for row in found]
+def _has_rival(connection: sa.Connection, campaign_id: str, host: str,
+               since: float | None) -> bool:
+    """Return whether another campaign has begun with a host, or asked Nova to change it.
 
-
-def _build_host(row: Any) -> model.CampaignHost:
-    return model.CampaignHost(
-        row.host, row.position, model.CampaignHostState(row.state), row.since, row.disabled_at,
-        row.worker, row.announced_at, row.detail)
+    :param since: requests from then on count; None: none does.
+    """
+    asked = [] if since is None else [_host.c.announced_at >= since]
+    return connection.execute(sa.select(_host.c.campaign_id).where(
+        _host.c.host == host, _host.c.campaign_id != campaign_id,
+        sa.or_(_host.c.state.in_(_BEGUN), *asked))).first() is not None
 
 
 def _hold_running(connection: sa.Connection, campaign_id: str, **values: Any) -> bool:
@@ -381,10 +357,11 @@ def _update_host(connection: sa.Connection, campaign_id: str, host: str,
 
 
 def _update_hosts(connection: sa.Connection, campaign_id: str, before: model.CampaignHostState,
-                  hosts: Collection[str] | None, **values: Any) -> None:
+                  hosts: Collection[str] | None, *conditions: sa.ColumnElement[bool],
+                  **values: Any) -> None:
     """Write columns of the hosts in a state; ``hosts``: only these hosts, None: all."""
     which = sa.update(_host).where(
-        _host.c.campaign_id == campaign_id, _host.c.state == before.value)
+        _host.c.campaign_id == campaign_id, _host.c.state == before.value, *conditions)
     connection.execute((which if hosts is None else which.where(
         _host.c.host.in_(sorted(hosts)))).values(values))
 

@@ -430,6 +430,7 @@ campaign_host = make_table(
     sa.Column('since', sa.Double, nullable=False),
     sa.Column('disabled_at', sa.Double),
     sa.Column('worker', sa.Unicode(255)),
+    # Of a held host: when listeners got the news; else: when an engine last asked Nova for it.
     sa.Column('announced_at', sa.Double),
     sa.Column('detail', make_text_type(), nullable=False),
 )

@@ -85,7 +85,10 @@ def claim_task(connection: sa.Connection, worker: str, scopes: Collection[str] |
 
 @statements.build_once
 def build_gate_update() -> sa.Update:
-    """Build the update with which a transaction waits for others that begin or approve tasks."""
+    """Build the update with which a transaction waits for others that have it as well.
+
+    These begin or approve tasks, start campaigns, or ask Nova to change hosts of campaigns.
+    """
     return sa.update(tables.gate).where(tables.gate.c.name == 'claim').values(
         passes=tables.gate.c.passes + 1)
 

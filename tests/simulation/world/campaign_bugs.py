@@ -146,7 +146,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'No engine enables a host that a late request has disabled': (3, 'no_host_stays_disabled'),
     'A second engine takes a running command for one that it has to begin': (
         0, 'campaign_steps_follow'),
-    'An engine that stood still runs a command that is no longer its own': (0, 'rebooted_once'),
+    'An engine that stood still runs a command that is no longer its own': (4, 'rebooted_once'),
     'An engine changes a campaign without the lease of its scope': (0, 'campaign_is_fenced'),
     'Instances move onto hosts that are to come': (5, 'hosts_to_come_take_nothing'),
     'A campaign pauses, and its reason names no host': (0, 'pauses_are_explained'),

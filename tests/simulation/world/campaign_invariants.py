@@ -34,7 +34,8 @@ Found = str | None
 #: States that an engine may give a host, by the state before.
 NEXT = {
     States.TO_COME: {States.EMPTYING},
-    States.EMPTYING: {States.HELD},
+    # Back, where a drain of a person began at the same time.
+    States.EMPTYING: {States.HELD, States.TO_COME},
     States.HELD: {States.WORKING, States.WITHDRAWN},
     States.WORKING: {States.RETURNING, States.FAILED, States.IN_DOUBT},
     States.RETURNING: {States.DONE},

@@ -12,7 +12,10 @@
 
 """Campaigns are listed, started and directed for a user; Nova may refuse that."""
 
+import dataclasses
 import datetime
+import functools
+import types
 
 import pytest
 
@@ -20,7 +23,10 @@ from kronos_nova import model
 from kronos_nova.api.handlers import campaigns as handler
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
+from kronos_nova.rebalancer.operations import campaigns
+from kronos_nova.rebalancer.operations import drains
 from tests.unit.api import conftest
 from tests.unit.api import test_drains
 from tests.unit.rebalancer.clients import served
@@ -85,6 +91,7 @@ def test_campaign_starts_for_the_user_with_its_forecast(person, nova, store, pub
     assert (started['step_count'], started['migration_count'], started['instance_count']) == (
         2, campaign['migrations_left'], 3)
     assert started['staying'] == [] and started['obstacles'] == []
+    assert started['hosts_together_reason'] is None
     assert (campaign['scope'], campaign['state'], campaign['windows']) == (
         'blue', 'running', ['sat 22:00-04:00'])
     assert {host['host'] for host in campaign['hosts']} == {'a', 'b'}
@@ -98,6 +105,27 @@ def test_campaign_starts_for_the_user_with_its_forecast(person, nova, store, pub
     ((_put, _path, _query, body, _version),) = [a for a in nova.asked if a[0] == 'PUT']
     assert body == {'status': 'enabled'}
     assert person.send('GET', f'/v1/campaigns/{campaign["id"]}') == (200, campaign)
+
+
+def test_a_start_is_refused_for_hosts_that_were_not_forecast_in_time(
+        person, nova, store, publisher, monkeypatch):
+    monkeypatch.setattr(campaign_orders, 'CampaignRequest', functools.partial(
+        campaign_orders.CampaignRequest, max_seconds=0.0))
+    status, document = start(person, together=1)
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.conflict')
+    assert '2 hosts were not forecast in time, the first b' in error['detail']
+    assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+    status, started = start(person, together=1, force=True)
+    assert status == 200 and started['expected_seconds'] is None, started
+    assert started['campaign']['host_count'] == 2 and started['campaign']['hosts_together'] == 1
+
+
+def test_the_campaign_has_the_batches_of_its_forecast(person, nova, store, publisher, monkeypatch):
+    plan = campaigns.plan_campaign
+    monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
+        plan(*args, **more), together=1))
+    assert start(person, force=True)[1]['campaign']['hosts_together'] == 1
 
 
 def test_aggregate_names_the_hosts(person, nova, store, publisher):
@@ -166,6 +194,50 @@ def test_forecast_for_which_no_client_waits_starts_nothing(person, nova, store, 
     assert status == 409 and 'hosts: the forecast takes longer than' in (
         document['errors'][0]['detail'])
     assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+
+
+@pytest.mark.parametrize('passed', ['FORECAST_SECONDS', 'REPEAT_SECONDS'])
+def test_a_forecast_with_smaller_batches_that_takes_long_refuses_no_start(
+        person, nova, store, publisher, monkeypatch, passed):
+    """Its first forecast has ended in time, and has an instance that leaves later."""
+    forecast_steps, seconds, calls = campaign_forecasts._forecast_steps, [0.0], []
+    monkeypatch.setattr(handler, 'time', types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer', lambda *_args: True)
+
+    def forecast(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            found = forecast_steps(*args)
+            return dataclasses.replace(found, staying={
+                'b': (drains.BlockedInstance('u', 'its hours come later', later=True),)})
+        (search,) = (arg for arg in args if isinstance(arg, campaign_forecasts._Search))
+        assert not search.is_over()
+        seconds[0] = getattr(handler, passed) + 1.0
+        return forecast_steps(*args)
+
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', forecast)
+    status, started = start(person, together=2)
+    assert (status, len(calls)) == (200, 2), started
+    assert started['campaign']['hosts_together'] == 2
+    assert started['hosts_together_reason'] == (
+        'the time was over before the forecast with 1 at a time ended, which may leave fewer hosts '
+        'with instances')
+    assert len(store.campaigns.list_live_campaigns()) == 1
+
+
+def test_a_smaller_number_of_hosts_at_a_time_comes_with_its_reason(
+        person, nova, store, publisher, monkeypatch):
+    forecast_steps = campaign_forecasts._forecast_steps
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer',
+                        lambda _cloud, forecast: bool(forecast.staying))
+    # With two at a time one host more stays.
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', lambda cloud, *args: (
+        lambda found: dataclasses.replace(found, staying={'b': ()}) if found.together == 2
+        else found)(forecast_steps(cloud, *args)))
+    status, started = start(person, together=2)
+    assert status == 200 and started['campaign']['hosts_together'] == 1, started
+    assert started['hosts_together_reason'] == (
+        '1 at a time and not 2, because 1 more host would keep instances with 2')
 
 
 def test_second_campaign_of_a_scope_is_refused(person, nova, store, publisher):
@@ -248,6 +320,25 @@ def test_list_comes_in_pages_newest_first(client, store):
     assert [row['id'] for row in page['campaigns']] == ids[2:] and page['next'] is None
     assert client.send('GET', f'/v1/campaigns?marker={UNKNOWN}')[0] == 404
     assert 'hosts' not in page['campaigns'][0]
+
+
+def test_a_row_that_was_written_by_hand_hides_no_other_campaign(client, store):
+    bad, good = save(store, a='held'), save(store, 'green', a='held')
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE campaign SET windows = 'never' WHERE scope = 'blue'")
+    status, page = client.send('GET', '/v1/campaigns')
+    assert status == 200 and [row['id'] for row in page['campaigns']] == [good]
+    (row,) = page['unreadable']
+    assert (row['id'], row['scope'], row['field']) == (bad, 'blue', 'windows')
+    assert row['problem'] == "'never' cannot be read"
+    assert row['remedy'].startswith(f'Correct windows of campaign {bad} in the database')
+    status, page = client.send('GET', '/v1/campaigns?limit=1')
+    assert len(page['campaigns'] + page['unreadable']) == 1 and page['next'] is not None
+    status, document = client.send('GET', f'/v1/campaigns/{bad}')
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.unreadable_row')
+    assert "windows: 'never' cannot be read" in error['detail']
 
 
 def test_filters_choose_campaigns(client, store):

@@ -355,6 +355,34 @@ def test_drain_that_starts_between_check_and_row_is_seen(
     assert not [a for a in nova.asked if a[0] == 'PUT']
 
 
+@pytest.mark.parametrize('state', ['emptying', 'held', 'withdrawn'])
+def test_drain_does_not_start_beside_a_step_that_the_check_has_not_seen(
+        person, nova, store, publisher, state):
+    """A check may take so long that the host is empty, or left out, at its end."""
+    scope = 'blue'
+    campaign_id = cases.new_id()
+    store.campaigns.create_campaign(model.Campaign(
+        campaign_id, scope, f'firmware [campaign {campaign_id}]', 1, store.now(), 'ann',
+        hosts=(model.CampaignHost('b', 0),)), 'firmware')
+    lease = cases.lease_of(store, scope)
+    (begun,) = store.campaigns.begin_step(lease, campaign_id, ['b'], opened=False,
+                                          now=store.now())
+    if state != 'emptying':
+        assert store.campaigns.change_host(lease, campaign_id, begun, state=state,
+                                           disabled_at=store.now() + 70)
+    status, document = start(person)
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.conflict')
+    assert f'campaign {campaign_id} begins with host b at the same time' in error['detail']
+    assert ('the order campaign abort, with --scope blue, frees this drain two minutes later'
+            in error['detail'])
+    assert not [a for a in nova.asked if a[0] == 'PUT']
+    assert list_commands(store)[-1][:2] == ('drain failed', 'host a')
+    if state == 'emptying':
+        store.campaigns.return_hosts(lease, campaign_id, ['b'], store.now())
+        assert start(person)[0] == 200
+
+
 @pytest.mark.parametrize(('answer', 'command'), [
     (None, 'drain unanswered'), ((409, {}), 'drain failed')])
 def test_audit_tells_a_lost_answer_from_a_refusal(person, nova, store, publisher, answer, command):

@@ -12,6 +12,7 @@
 
 """``kronos campaign plan`` on the example's snapshot, run as an operator does."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -89,6 +90,28 @@ def test_last_row_names_the_expected_end_of_the_hosts_that_are_forecast(changes,
     assert rows[-1][1] == verdict and rows[-1][2].endswith(end.replace('1.0 hours', '60 minutes'))
     assert (rows[0][2] == 'a: 1 move, about 60 minutes; begins 1970-01-01T00:00:00+00:00, ends '
             '1970-01-01T02:00:00+00:00') == bool(forecast.schedule)
+
+
+def test_number_of_hosts_at_a_time_has_a_row_where_it_has_a_reason():
+    forecast = campaign_forecasts.CampaignForecast((), {}, 0, 2, '2 and not 4 hosts at a time')
+    rows = list(campaign._render_rows(forecast))
+    assert rows[0] == ('together', '2', '2 and not 4 hosts at a time') and len(rows) == 2
+    assert len(list(campaign._render_rows(dataclasses.replace(
+        forecast, together_reason='')))) == 1
+
+
+def test_a_start_says_how_many_hosts_it_empties_at_a_time_where_that_has_a_reason(
+        monkeypatch, capsys):
+    started = model.Campaign('id', 'blue', 'x', 2, 0.0, 'ann')
+    forecast = campaign_forecasts.CampaignForecast((), {}, 0, 2, 'a reason')
+    monkeypatch.setattr(campaign.campaign_orders, 'start_campaign',
+                        lambda *_args, **_more: (started, forecast))
+    command = campaign.StartCampaign(None, None)
+    monkeypatch.setattr(command, 'open_session',
+                        lambda *_args, **_more: contextlib.nullcontext())
+    args = command.get_parser('start').parse_args(['a', '--reason', 'x'])
+    command._start_campaign(args)
+    assert 'It empties 2 at a time: a reason. kronos campaign status' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(('options', 'said'), [

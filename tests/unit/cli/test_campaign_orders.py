@@ -136,3 +136,22 @@ def test_of_several_campaigns_the_scope_tells_which(run, store):
 def test_a_start_without_a_usable_reason_is_refused(run, words, problem):
     status, _out, error = run(*words)
     assert status == 2 and problem in error, error
+
+
+def test_a_row_that_was_written_by_hand_is_named_and_hides_no_other_campaign(run, store):
+    start(store, a='held')
+    start(store, 'green', b='held')
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE campaign SET windows = 'never' WHERE scope = 'green'")
+    for options in ((), ('--all',)):
+        first, _host, bad = json.loads(run('status', *options, '-f', 'json')[1])
+        assert (first['Campaign'], first['State']) == ('id-blue', 'running')
+        assert (bad['Campaign'], bad['State']) == ('id-green', 'unreadable')
+        assert bad['Detail'] == (
+            "scope green; windows: 'never' cannot be read. Correct windows of campaign id-green in "
+            'the database, and abort the campaign. Find out who can write to the database')
+    status, _out, line = run('pause', '--scope', 'green', '--reason', 'x')
+    assert status == 1 and "windows: 'never' cannot be read" in line
+    assert run('done', 'b')[0] == 1 and 'id-green' in run('done', 'b')[2]
+    assert run('done', 'a')[0] == 0 and run('pause', '--scope', 'blue', '--reason', 'x')[0] == 0

@@ -12,6 +12,7 @@
 
 """Campaigns on the real routes: started, followed and directed by ``openstack rebalance``."""
 
+import dataclasses
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.osc import campaign_waits
+from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.store import tables
 from tests.unit.api import test_campaigns
 from tests.unit.api import test_drains
@@ -54,8 +56,18 @@ def test_start_orders_the_campaign_and_shows_its_forecast(openstack, nova, store
     assert shown['id'] == campaign.campaign_id and campaign.together == 1
     assert (shown['step_count'], shown['instance_count'], shown['state']) == (2, 3, 'running')
     assert {host['host'] for host in shown['hosts']} == {'a', 'b'}
-    assert shown['windows'] == ['sat 22:00-04:00']
+    assert shown['windows'] == ['sat 22:00-04:00'] and shown['hosts_together_reason'] is None
     assert campaign.reason.startswith('new firmware [campaign ')
+
+
+def test_start_shows_why_fewer_hosts_are_emptied_at_a_time(openstack, nova, store, publisher,
+                                                           monkeypatch):
+    plan = campaigns.plan_campaign
+    monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
+        plan(*args, **more), together=1, together_reason='1 at a time and not 2'))
+    shown = read_json(openstack, 'campaign', 'start', 'a', 'b', '--reason', 'x')
+    assert (shown['hosts_together'], shown['hosts_together_reason']) == (
+        1, '1 at a time and not 2')
 
 
 @pytest.mark.parametrize(('arguments', 'said'), [
@@ -183,3 +195,48 @@ def test_start_with_wait_names_the_campaign_first(openstack, nova, store, publis
     campaign = store.campaigns.find_live_campaign('blue')
     assert status == 1
     assert error.startswith(f'Campaign {campaign.campaign_id} has started.\n')
+
+
+def spoil(store, scope, column='windows', value='never'):
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f'UPDATE campaign SET {column} = ? WHERE scope = ?',
+                                   (value, scope))
+
+
+@pytest.mark.parametrize('options', [(), ('--state', 'running'), ('--state', 'paused')])
+def test_a_campaign_that_the_service_cannot_read_is_named_on_standard_error(openstack, store,
+                                                                            options):
+    good, bad = save(store, a='held'), save(store, 'green', b='held')
+    column, value = ('state', 'on') if options else ('windows', 'never')
+    spoil(store, 'green', column, value)
+    status, output, error = openstack.run('campaign', 'list', *options, '-f', 'json')
+    assert status == 0 and [row['ID'] for row in json.loads(output)] == [good] * (
+        'paused' not in options)
+    assert f"{bad} cannot be read: {column}: '{value}'" in error
+    assert f'Correct {column}' in error
+
+
+@pytest.mark.parametrize(('column', 'value'), [('windows', 'never'), ('state', 'on')])
+def test_no_order_takes_the_readable_campaign_for_the_only_one(openstack, nova, store, column,
+                                                               value):
+    good, bad = save(store, a='held'), save(store, 'green', b='held')
+    spoil(store, 'green', column, value)
+    for words in (('abort', '--reason', 'x'), ('pause', '--reason', 'x'), ('resume',), ('show',)):
+        line = openstack.fail('campaign', *words)
+        assert f'{good} and {bad} go on; name one, or its --scope' in line
+        assert f"{bad} cannot be read: {column}: '{value}'" in line
+    assert store.campaigns.find_live_campaign('blue').state is STATES.RUNNING
+    for words in (('--scope', 'green'), (bad,), (bad[:13],)):
+        line = openstack.fail('campaign', 'abort', *words, '--reason', 'x')
+        assert f"{column}: '{value}'" in line
+    assert read_json(openstack, 'campaign', 'abort', '--scope', 'blue', '--reason', 'x')[
+        'id'] == good
+
+
+def test_an_order_for_a_host_names_the_campaign_that_may_have_it(openstack, nova, store):
+    save(store, a='held')
+    bad = save(store, 'green', b='held')
+    spoil(store, 'green')
+    line = openstack.fail('campaign', 'done', 'green-b')
+    assert f"no campaign that goes on has the host green-b, but {bad} cannot be read" in line
+    assert read_json(openstack, 'campaign', 'done', 'blue-a')['state'] == 'running'

@@ -100,7 +100,8 @@ def recording():
             MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
         services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
                                    NAMES['zone']),
-                  b: model.Service(b, disabled_reason=NAMES['reason'], status='disabled')},
+                  b: model.Service(b, disabled_reason=f'{NAMES["reason"]} [campaign {GROUP}]',
+                             status='disabled')},
         groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
                                   frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
         flights=(model.InFlightMove(INSTANCE, a, b, 'task', (a,), NAMES['rack']),),
@@ -199,6 +200,8 @@ def test_numbers_and_structure_stay(tmp_path, original):
     assert (moved.status, moved.task_state, moved.locked) == ('ACTIVE', 'migrating', True)
     service = cluster.services[names.rename_host(f'{NAMES["host-a"]}.example.org')]
     assert service.disabled_reason == f'AUTO: {anonymiser.REMOVED}'
+    in_campaign = cluster.services[names.rename_host(NAMES['host-b'])]
+    assert in_campaign.disabled_reason == f'{anonymiser.REMOVED} [campaign {anonymiser.REMOVED}]'
     host = next(h for h in cluster.hosts.values() if h.provider is not None)
     assert host.hypervisor_hostname.startswith(f'{host.name}.')
     assert set(moved.claims) <= set(host.provider.inventories)

@@ -264,6 +264,11 @@ def test_it_is_an_outage_when_more_than_the_fraction_or_one_host_is_out(good):
     two = {f'off{n}': model.Service(f'off{n}', status='disabled') for n in range(2)}
     none = dataclasses.replace(request.options, max_drain_fraction=0.0)
     assert verdict(request, plan, cluster=with_hosts(request, **two), options=none) == {'outage'}
+    for reason, found in (('firmware [campaign c]', {'outage'}), ('burnt', set())):
+        one_down = {**two, 'off0': model.Service('off0', state='down', status='disabled',
+                                                 disabled_reason=reason)}
+        assert verdict(request, plan, cluster=with_hosts(request, **one_down),
+                       options=dataclasses.replace(none, max_down_fraction=0.9)) == found, reason
 
 
 def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):

@@ -82,8 +82,10 @@ class Bench:
         self.orphans = {}
         #: Servers that Nova shows on each host when it is asked about one.
         self.hidden = []
-        #: Hosts whose changes Nova does not answer.
-        self.silent = set()
+        #: Called once Nova has shown a service, or before it changes one, with the host.
+        self.after_read = self.before_change = lambda host: None
+        #: Hosts whose changes Nova does not answer, and those whose changes it refuses.
+        self.silent, self.refused = set(), set()
         self.payloads = []
         #: Moves for balance that the plan of each cycle has as well; they never begin.
         self.other_moves = ()
@@ -226,7 +228,9 @@ class _Service:
         self._bench, self._host = bench, host
 
     def read_service(self):
-        return self._host, self._bench.services[self._host]
+        found = self._host, self._bench.services[self._host]
+        self._bench.after_read(self._host)
+        return found
 
     def list_left_servers(self):
         return self._bench.list_instances(self._host) + self._bench.hidden
@@ -238,9 +242,12 @@ class _Service:
         self._change(status='enabled', disabled_reason=None)
 
     def _change(self, **changes):
+        self._bench.before_change(self._host)
         self._bench.may_die()
         if self._host in self._bench.silent:
-            raise api.ApiError('Nova', 'the service', 'no answer')
+            raise api.ApiError('Nova', 'the service', 'no answer', sent=True)
+        if self._host in self._bench.refused:
+            raise api.ApiError('Nova', 'the service', 'HTTP 403', 403)
         self._bench.set_service(self._host, **changes)
         self._bench.may_die()
 

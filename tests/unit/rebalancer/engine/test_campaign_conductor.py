@@ -117,7 +117,9 @@ def test_nothing_moves_onto_hosts_to_come_until_the_campaign_is_aborted():
     bench.start('ab')
     assert bench.build_request().history.campaign_hosts == set()
     bench.run_cycle()
-    assert bench.build_request().history.campaign_hosts == {'b'}, 'once a host has begun'
+    assert bench.build_request().history.campaign_hosts == {'a', 'b'}, 'once a host has begun'
+    bench.run_cycle()
+    assert bench.build_request().history.campaign_hosts == {'b'}, 'once it is seen as disabled'
     bench.set_state([STATES.RUNNING], STATES.PAUSED)
     assert bench.build_request().history.campaign_hosts == {'b'}
     bench.set_state([STATES.PAUSED], STATES.ABORTING)

@@ -227,15 +227,69 @@ def test_host_that_was_disabled_before_gives_room_once_it_is_done():
 def test_loads_of_earlier_steps_count_for_ceilings():
     """The instance of a fills spare by load: that of b, which memory would admit, must not."""
     request = make_request({'a': [1024], 'b': [1024], 'spare': []})
+    loads = {'a': 0.6, 'b': 0.6, 'spare': 0.2}
     scores = model.ClusterScores({name: dataclasses.replace(
-        policy, hosts={'a': 0.5, 'b': 0.5, 'spare': 0.1}, fill={'a': 0.5, 'b': 0.5, 'spare': 0.1},
-        usages={'a0': 5.0, 'b0': 5.0}) for name, policy in request.scores.policies.items()})
-    request = dataclasses.replace(request, scores=scores, policies=request.policies.model_copy(
-        update={'policies': tuple(p.model_copy(update={'ceiling': 0.8})
-                                  for p in request.policies.policies)}))
+        policy, hosts=loads, fill=loads, usages={'a0': 6.0, 'b0': 6.0})
+        for name, policy in request.scores.policies.items()})
+    request = dataclasses.replace(request, scores=scores)
     forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
     assert [[(m.instance_uuid, m.to_host) for m in step.moves] for step in forecast.steps] == [
         [('a0', 'spare')], [('b0', 'a')]]
+
+
+@pytest.mark.parametrize(('staying', 'asked', 'chosen'), [
+    ({4: 'abc', 2: 'a', 1: 'ab'}, [4, 2, 1], 2), ({4: 'ab', 2: 'ab', 1: ''}, [4, 2, 1], 1),
+    ({4: 'a', 2: 'b', 1: 'c'}, [4, 2, 1], 4), ({4: ''}, [4], 4), ({4: 'ab', 2: ''}, [4, 2], 2)])
+def test_smaller_batches_are_forecast_while_hosts_stay(monkeypatch, staying, asked, chosen):
+    request = make_request({'a': [2048], 'b': [2048], 'c': [2048], 'spare': []})
+    tried = []
+
+    def forecast_steps(_cloud, _request, _hosts, search):
+        tried.append(search.together)
+        left = tuple(staying[search.together])
+        is_worse = search.most_staying is not None and len(left) > search.most_staying
+        return campaign_forecasts.CampaignForecast(
+            (campaign_forecasts.CampaignStep(('x', 'y'), ()),),
+            {} if is_worse else dict.fromkeys(left, ()), 0, search.together,
+            unforecast=left if is_worse else ())
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', forecast_steps)
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 4)
+    assert forecast.together == chosen and tried == asked
+    fewer = len(staying[4]) - len(staying[chosen])
+    assert forecast.together_reason == ('' if chosen == 4 else (
+        f'{chosen} at a time and not 4, because {fewer} more host{"s" * (fewer > 1)} would '
+        'keep instances with 4'))
+
+
+@pytest.mark.parametrize('looks', range(24))
+def test_a_smaller_batch_whose_time_is_over_changes_nothing_and_is_named(monkeypatch, looks):
+    """The clock of the repeats strikes after so many looks; that of the first never does."""
+    monkeypatch.setattr(campaign_forecasts, '_may_leave_fewer', lambda *_args: True)
+    request = make_request({'a': [6144], 'b': [2048], 'c': [2048], 'd': [8192], 'spare': []},
+                           c0={'locked': True})
+    first = campaign_forecasts.forecast_campaign(request, 'abcd', 2,
+                                                 repeat_expired=lambda: True)
+    assert first.staying and first.together_reason.startswith(
+        'the time was over before the forecast with 1 at a time ended')
+    left, done = iter(range(looks)), []
+    forecast = campaign_forecasts.forecast_campaign(
+        request, 'abcd', 2, repeat_expired=lambda: next(left, None) is None,
+        report_progress=done.append)
+    assert not forecast.unforecast and len(forecast.staying) <= len(first.staying)
+    if 'time was over' in forecast.together_reason:
+        assert forecast == first
+    else:
+        assert looks > 3
+    assert done == sorted(done) and done[-1] == 4, 'repeats report nothing'
+
+
+def test_no_smaller_batch_is_forecast_for_a_held_host():
+    request = make_request({'a': [2048], 'b': [2048], 'c': [2048], 'spare': []},
+                           b0={'locked': True})
+    done = []
+    forecast = campaign_forecasts.forecast_campaign(request, 'abc', 4,
+                                                    report_progress=done.append)
+    assert forecast.together == 4 and set(forecast.staying) == {'b'} and done == [0, 2, 3]
 
 
 def test_full_cloud_keeps_its_hosts():

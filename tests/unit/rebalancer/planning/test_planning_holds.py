@@ -77,6 +77,26 @@ def test_too_many_disabled_hosts_stop_everything():
         'hosts or raise the option')
 
 
+def make_rebooting(host):
+    return model.Service(host, state='down', status='disabled',
+                         disabled_reason=f'firmware [campaign {host}]')
+
+
+def test_a_campaign_host_that_reboots_counts_as_drained():
+    """It comes back as a disabled host: a drain that begins meanwhile would pass the fraction."""
+    options = model.PlanningOptions(max_drain_fraction=0.3, max_down_fraction=0.9)
+    rebooting, broken = make_rebooting('r'), dataclasses.replace(
+        make_rebooting('r'), disabled_reason='burnt')
+    for first, free in ((rebooting, 0), (broken, 1)):
+        scope = cluster(first, *OFF[:2], *up(*'abcdefg'))
+        assert planning_holds.count_drainable_hosts(scope, options) == free
+        assert planning_holds.count_drainable_hosts(scope, options, ('r', 'o1')) == 2
+        held = planning_holds.find_outage_reason(cluster(first, *OFF, *up(*'abcdef')), options)
+        assert (held is not None) == (first is rebooting), held
+    assert '4 of 10 hosts are disabled (o1, o2, o3, ...)' in planning_holds.find_outage_reason(
+        cluster(rebooting, *OFF, *up(*'abcdef')), options)
+
+
 @pytest.mark.mutant
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]

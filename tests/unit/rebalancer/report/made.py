@@ -100,7 +100,7 @@ def of_plan(names=plain):
 
 
 def campaigns(names=plain):
-    """A campaign that pauses, with a host that failed, and one that has ended."""
+    """A campaign that pauses, with a host that failed, one that has ended, an unreadable one."""
     paused = values.CampaignProgress(
         UUID.format(0), names('scope'), model.CampaignState.PAUSED, NOW - 3600, names('person'),
         None, over=2, total=5, states=(('to-come', 2), ('failed', 1), ('done', 2)),
@@ -111,7 +111,8 @@ def campaigns(names=plain):
     return paused, values.CampaignProgress(
         UUID.format(1), names('scope'), model.CampaignState.DONE, NOW - 7200, names('person'),
         NOW - 60, over=3, total=3, states=(('done', 3),), next_host=None, held='', waits='',
-        begun=(), migrations=1, migrations_left=None, seconds_left=None)
+        begun=(), migrations=1, migrations_left=None, seconds_left=None), (
+            model.UnreadableCampaign(UUID.format(2), names('scope'), 'windows', names('value')))
 
 
 def report(names=plain, large=heat.FEW + 240):

@@ -83,6 +83,8 @@ def test_a_campaign_shows_its_progress_and_each_host_that_has_begun():
         ('2', '5'), ('3', '3')]
     text = ' '.join(' '.join(document.texts).split())
     assert 'failed since' in text and '2 of 5 hosts' in text, text
+    assert 'Unreadable campaign' in text
+    assert f'Correct windows of campaign {made.UUID.format(2)}' in text
 
 
 def test_shutdowns_are_named_where_a_plan_waits_and_beside_each_move():

@@ -16,12 +16,16 @@ import dataclasses
 import functools
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.store import campaign_stats
+from kronos_nova.rebalancer.store import pages
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import end
@@ -118,10 +122,10 @@ def test_campaigns_that_ended_since_a_time_come_last_end_first(store):
         assert store.campaigns.end_campaign(lease, read(store), at)
         ended.append(campaign.campaign_id)
     start(store)
-    found = [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW + 20, 5)]
+    found = [c.campaign_id for c in store.campaigns.list_ended_overviews(NOW + 20, 5)]
     assert found == [ended[2], ended[1]]
-    assert [c.campaign_id for c in store.campaigns.list_ended_campaigns(NOW, 1)] == [ended[2]]
-    assert store.campaigns.list_ended_campaigns(NOW, 5, 'green') == []
+    assert [c.campaign_id for c in store.campaigns.list_ended_overviews(NOW, 1)] == [ended[2]]
+    assert store.campaigns.list_ended_overviews(NOW, 5, 'green') == []
 
 
 def test_a_live_campaign_keeps_its_scope_and_its_hosts(store):
@@ -153,6 +157,20 @@ def test_of_campaigns_that_start_at_once_for_a_scope_one_is_left(store):
         lease = lease_of(store)
         set_host(store, lease, left[0], left[0].hosts[0].host, HOSTS.SKIPPED)
         assert store.campaigns.end_campaign(lease, left[0], NOW + 2)
+
+
+def test_of_campaigns_that_start_at_once_over_one_host_one_is_left(store):
+    """They are of several scopes, so the host alone keeps them apart."""
+    for _time in range(5):
+        found = at_once(3, lambda n: start(store, scope=f'scope {n}', hosts=(f'h{n}', 'shared')))
+        (left,) = store.campaigns.list_live_campaigns()
+        others = [each for each in found if each != left]
+        assert [type(each) for each in others] == [exception.ConflictError] * 2, others
+        assert all('host shared has the campaign' in str(each) for each in others)
+        lease = lease_of(store, left.scope)
+        for host in left.hosts:
+            assert store.campaigns.change_host(lease, left.campaign_id, host, state='skipped')
+        assert store.campaigns.end_campaign(lease, left, NOW + 2)
 
 
 def test_an_ended_campaign_frees_its_scope(store):
@@ -196,6 +214,159 @@ def test_a_step_begins_without_the_hosts_that_an_operator_has_left_out_meanwhile
     assert [(host.host, host.state, host.since) for host in begun] == [('h2', HOSTS.EMPTYING, NOW)]
     assert read_states(store) == {'h1': HOSTS.SKIPPED, 'h2': HOSTS.EMPTYING, 'h3': HOSTS.TO_COME}
     assert read(store).opened
+
+
+def test_hosts_that_begin_and_are_not_seen_disabled_are_known_to_other_drains(store):
+    campaign, lease = start(store), lease_of(store)
+    start(store, scope='green', hosts=('g1',))
+
+    def list_beginning(since):
+        found = store.campaigns.map_beginning_hosts(since)
+        assert set(found.values()) <= {(campaign.campaign_id, 'blue')}
+        return set(found)
+
+    assert list_beginning(NOW) == set()
+    begin(store, lease, campaign, 'h1', 'h2')
+    assert list_beginning(NOW) == list_beginning(NOW + 999) == {'h1', 'h2'}
+    (first, second, _third) = read(store).hosts
+    store.campaigns.change_host(lease, campaign.campaign_id, first, disabled_at=NOW + 9)
+    assert list_beginning(NOW + 9) == {'h1', 'h2'} and list_beginning(NOW + 10) == {'h2'}
+    store.campaigns.return_hosts(lease, campaign.campaign_id, ['h1', 'h2'], NOW + 11, 'refused')
+    assert list_beginning(NOW + 10) == set()
+    assert [(host.state, host.since, host.detail) for host in read(store).hosts[:2]] == [
+        (HOSTS.EMPTYING, NOW + 1, ''), (HOSTS.TO_COME, NOW + 11, 'refused')]
+
+
+@pytest.mark.parametrize('state', [state for state in HOSTS if state.is_begun])
+def test_a_host_that_was_disabled_since_the_reading_counts_in_each_later_state(store, state):
+    """A check of a drain may take minutes: meanwhile the host is held, or left out."""
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    store.campaigns.change_host(lease, campaign.campaign_id, read(store).hosts[0],
+                                state=state.value, disabled_at=NOW + 9)
+    assert set(store.campaigns.map_beginning_hosts(NOW + 9)) == {'h1'}
+    assert store.campaigns.map_beginning_hosts(NOW + 10) == {}
+
+
+@pytest.mark.parametrize('state', [state for state in HOSTS if not state.is_begun])
+def test_a_host_that_is_to_come_or_over_begins_no_drain(store, state):
+    campaign, lease = start(store), lease_of(store)
+    store.campaigns.change_host(lease, campaign.campaign_id, read(store).hosts[0],
+                                state=state.value, disabled_at=NOW + 9)
+    assert store.campaigns.map_beginning_hosts(NOW) == {}
+
+
+def test_a_host_that_was_just_left_out_may_still_be_disabled(store):
+    """An engine may have asked Nova for it a moment before."""
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert store.campaigns.order_host(campaign.campaign_id, 'h1', campaign_orders.SKIP, by='ann')
+    since = read(store).hosts[0].since
+    assert set(store.campaigns.map_beginning_hosts(since)) == {'h1'}
+    assert store.campaigns.map_beginning_hosts(since + 1) == {}
+
+
+BAD = (
+    ('windows', 'no list', "windows: 'no list' cannot be read"),
+    ('windows', '["Sat"]', 'has a window that cannot be read: it is no window'),
+    ('windows', '{"a": 1}', 'is no list of at most 16 texts in JSON'),
+    ('windows', '[' * 5000, 'cannot be read'),
+    ('state', 'on', "state: 'on' is no state of a campaign: running, paused, aborting"),
+    ('together', 0, 'together: 0 is no number from 1 on'),
+    ('migrations', -1, 'migrations: -1 is no number from 0 on'),
+    ('created_at', 1e30, 'created_at: 1e+30 is no time'),
+    ('seconds', -1.0, 'seconds: -1.0 is no time'))
+BAD_HOST = (('state', 'gone',
+             "campaign_host.state of host 'h2': 'gone' is no state of a host: to-come"),
+            ('since', 1e30, "campaign_host.since of host 'h2': 1e+30 is no time"),
+            ('since', -1.0, "campaign_host.since of host 'h2': -1.0 is no time"),
+            ('disabled_at', -1.0, "campaign_host.disabled_at of host 'h2': -1.0 is no time"),
+            ('announced_at', 1e30, "campaign_host.announced_at of host 'h2': 1e+30 is no time"))
+#: Only SQLite keeps them in such columns.
+BAD_TEXT = (('since', 'soon', "campaign_host.since of host 'h2': 'soon' cannot be read"),
+            ('position', 'last', "campaign_host.position of host 'h2': 'last' cannot be read"))
+
+
+def spoil(store, table, campaign, column, value, *conditions):
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(table).where(
+            table.c.campaign_id == campaign.campaign_id, *conditions).values({column: value}))
+
+
+@pytest.mark.parametrize(('column', 'value', 'said'), BAD)
+def test_a_row_that_was_written_by_hand_hides_no_other_campaign(store, column, value, said):
+    bad, good = start(store), start(store, scope='green', hosts=('g1',))
+    spoil(store, tables.campaign, bad, column, value)
+    check_unreadable(store, bad, good, said)
+
+
+@pytest.mark.parametrize(('column', 'value', 'said'), BAD_HOST)
+def test_a_row_of_a_host_that_was_written_by_hand_hides_no_other_campaign(store, column, value,
+                                                                          said):
+    bad, good = start(store), start(store, scope='green', hosts=('g1',))
+    spoil(store, tables.campaign_host, bad, column, value, tables.campaign_host.c.host == 'h2')
+    check_unreadable(store, bad, good, said)
+
+
+@pytest.mark.parametrize(('column', 'value', 'said'), BAD_TEXT)
+def test_a_text_in_place_of_a_number_hides_no_other_campaign(store, column, value, said):
+    if store.engine.dialect.name != 'sqlite':
+        pytest.skip('other databases refuse it')
+    bad, good = start(store), start(store, scope='green', hosts=('g1',))
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE campaign_host SET {column} = ? WHERE host = 'h2'", (value,))
+    check_unreadable(store, bad, good, said)
+
+
+def check_unreadable(store, bad, good, said):
+    found, other = store.campaigns.list_live_campaigns()
+    assert other == good and read(store, 'green') == good
+    assert (found.campaign_id, found.scope) == (bad.campaign_id, 'blue')
+    assert said in f'{found.field}: {found.problem}' and len(found.problem) < 300
+    for read_it in (read, lambda store: store.campaigns.find_campaign(bad.campaign_id)):
+        with pytest.raises(exception.UnreadableRowError) as caught:
+            read_it(store)
+        assert said in str(caught.value) and bad.campaign_id in str(caught.value)
+        assert f'Correct {found.field} of campaign {bad.campaign_id}' in str(caught.value)
+    # Lists say the same of it, though they read no host that is not shown.
+    page = store.campaigns.list_overview_page(pages.PageRequest(9), ())
+    shown, readable = store.campaigns.list_live_overviews()
+    assert shown == found and isinstance(readable, model.CampaignOverview)
+    assert found in page and len(page) == 2
+    # A state that no filter knows passes each of them.
+    for state in STATES:
+        kept = store.campaigns.list_overview_page(pages.PageRequest(9), [state])
+        assert (found in kept) == (state is STATES.RUNNING or found.field == 'state'), state
+    with pytest.raises(exception.ConflictError):
+        start(store, hosts=('h9',))
+    with pytest.raises(exception.ConflictError):
+        start(store, scope='red', hosts=('h2',))
+
+
+def test_an_overview_counts_hosts_without_reading_them(store):
+    campaign, lease = start(store, hosts=tuple('dcba')), lease_of(store)
+    begin(store, lease, campaign, 'd')
+    set_host(store, lease, campaign, 'c', HOSTS.DONE)
+    queries = []
+
+    def note_query(connection, cursor, text, *more):
+        queries.append(text)
+
+    event.listen(store.engine, 'after_cursor_execute', note_query)
+    (found,) = store.campaigns.list_overview_page(pages.PageRequest(9), ())
+    event.remove(store.engine, 'after_cursor_execute', note_query)
+    assert found == dataclasses.replace(
+        model.summarise_campaign(read(store)), begun=(),
+        campaign=dataclasses.replace(read(store), hosts=()))
+    assert found.counts == {HOSTS.TO_COME: 2, HOSTS.EMPTYING: 1, HOSTS.DONE: 1}
+    assert found.next_host == 'b' and found.total == 4
+    # One query reads hosts: those that cannot be read.
+    (bad,) = [text for text in queries if 'campaign_host.detail' in text]
+    assert 'NOT (campaign_host.position BETWEEN' in bad
+    (live,) = store.campaigns.list_live_overviews()
+    assert [host.host for host in live.begun] == ['d']
+    assert store.campaigns.list_live_overviews('green') == []
 
 
 def test_neither_a_step_nor_work_begins_unless_the_campaign_runs(store):
@@ -244,6 +415,9 @@ def test_hosts_to_come_are_closed_while_others_have_begun_unless_a_step_is_opene
     campaign, lease = start(store), lease_of(store)
     assert read_closed() == set(), 'the first window may be days ahead'
     begin(store, lease, campaign, 'h1')
+    assert read_closed() == {'h1', 'h2', 'h3'}, 'h1 is not known to be disabled'
+    assert store.campaigns.change_host(lease, campaign.campaign_id, read(store).hosts[0],
+                                       disabled_at=NOW)
     assert read_closed() == {'h2', 'h3'} and read_closed('green') == set()
     set_host(store, lease, campaign, 'h1', HOSTS.DONE)
     assert read_closed() == set()
@@ -251,25 +425,96 @@ def test_hosts_to_come_are_closed_while_others_have_begun_unless_a_step_is_opene
     assert order(store, campaign, STATES.PAUSED, STATES.RUNNING) and read_closed() == {'h2', 'h3'}
     assert order(store, campaign, STATES.RUNNING, STATES.PAUSED)
     begin(store, lease, campaign, 'h2', opened=True)
-    assert read_closed() == set()
+    assert read_closed() == {'h2'}
     begin(store, lease, campaign, 'h3')
     assert order(store, campaign, STATES.ABORTING, STATES.RUNNING) and read_closed() == set()
 
 
-def test_hosts_that_a_campaign_has_left_disabled_are_found_by_its_reason(store):
-    campaign, lease = start(store), lease_of(store)
+def test_hosts_that_a_late_request_has_disabled_are_found_by_the_reason_of_the_campaign(store):
+    campaign, lease = start(store, hosts=('h1', 'h2', 'h3', 'h4')), lease_of(store)
     set_host(store, lease, campaign, 'h1', HOSTS.DONE)
     set_host(store, lease, campaign, 'h2', HOSTS.SKIPPED)
+    set_host(store, lease, campaign, 'h4', HOSTS.EMPTYING)
 
-    def find(**reasons):
-        return [(found.campaign_id, host)
-                for found, host in store.campaigns.list_left_hosts(reasons)]
+    def find(scope='green', **reasons):
+        found = store.campaigns.list_left_hosts(reasons, scope)
+        assert {(left.campaign_id, left.reason) for left in found} <= {
+            (campaign.campaign_id, campaign.reason)}
+        return [(left.host, left.state) for left in found]
+
     all_hosts = dict.fromkeys(['h1', 'h2', 'h3', 'h4'], campaign.reason)
-    assert find(**all_hosts) == [(campaign.campaign_id, 'h1'), (campaign.campaign_id, 'h2')]
+    over = [('h1', HOSTS.DONE), ('h2', HOSTS.SKIPPED)]
+    assert find(**all_hosts) == over
+    assert find('blue', **all_hosts) == [*over, ('h3', HOSTS.TO_COME)]
     assert find(h1=campaign.reason.upper(), h2='firmware') == [] == find()
-    set_host(store, lease, campaign, 'h3', HOSTS.DONE)
+    for host in ('h3', 'h4'):
+        set_host(store, lease, campaign, host, HOSTS.DONE)
     assert store.campaigns.end_campaign(lease, read(store), NOW)
-    assert [host for _id, host in find(**all_hosts)] == ['h1', 'h2', 'h3']
+    assert [host for host, _state in find(**all_hosts)] == ['h1', 'h2', 'h3', 'h4']
+
+
+def ask(store, lease, campaign, host, *states, disables=True):
+    return store.campaigns.ask_host(lease, campaign.campaign_id, host, states, 120.0,
+                                    disables=disables)
+
+
+def read_asked(store, scope='blue'):
+    return {host.host: host.asked_at for host in read(store, scope).hosts if host.asked_at}
+
+
+def test_an_engine_asks_nova_only_for_hosts_in_the_state_that_it_has_read(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1', 'h2')
+    assert not ask(store, lease, campaign, 'h1', HOSTS.TO_COME, disables=False)
+    assert read_asked(store) == {}
+    before = store.now()
+    assert ask(store, lease, campaign, 'h1', HOSTS.EMPTYING)
+    assert before <= read_asked(store)['h1'] <= store.now()
+    assert order(store, campaign, STATES.PAUSED, STATES.RUNNING)
+    assert not ask(store, lease, campaign, 'h2', HOSTS.EMPTYING), 'a campaign that pauses'
+    assert store.campaigns.order_host(campaign.campaign_id, 'h2', campaign_orders.SKIP, by='ann')
+    assert not ask(store, lease, campaign, 'h2', HOSTS.EMPTYING)
+    assert ask(store, lease, campaign, 'h2', HOSTS.WITHDRAWN, disables=False)
+    assert set(read_asked(store)) == {'h1', 'h2'}
+
+
+def test_an_engine_without_the_lease_asks_nova_for_no_host(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    with pytest.raises(exception.LeaseLost):
+        ask(store, dataclasses.replace(lease, epoch=lease.epoch + 1), campaign, 'h1',
+            HOSTS.EMPTYING)
+    assert read_asked(store) == {}
+
+
+def test_requests_of_two_campaigns_for_one_host_do_not_cross(store):
+    first, lease = start(store), lease_of(store)
+    for host in ('h1', 'h2', 'h3'):
+        set_host(store, lease, first, host, HOSTS.DONE)
+    second, other = start(store, scope='green', hosts=('h1', 'h2')), lease_of(store, 'green')
+    assert ask(store, lease, first, 'h1', HOSTS.DONE, disables=False)
+    begin(store, other, second, 'h1', 'h2')
+    assert not ask(store, other, second, 'h1', HOSTS.EMPTYING), 'it may be enabled late'
+    assert not ask(store, lease, first, 'h2', HOSTS.DONE, disables=False), 'it is emptied'
+    assert ask(store, other, second, 'h2', HOSTS.EMPTYING)
+    with store.engine.begin() as connection:
+        connection.execute(tables.campaign_host.update().where(
+            tables.campaign_host.c.campaign_id == first.campaign_id,
+            tables.campaign_host.c.host == 'h1').values(announced_at=store.now() - 121.0))
+    assert ask(store, other, second, 'h1', HOSTS.EMPTYING)
+
+
+@pytest.mark.parametrize('state', [HOSTS.TO_COME, HOSTS.EMPTYING])
+def test_a_skip_forgets_no_request_of_a_host(store, state):
+    """Another campaign must not begin with it meanwhile."""
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert ask(store, lease, campaign, 'h1', HOSTS.EMPTYING)
+    set_host(store, lease, campaign, 'h1', state)
+    before = read(store).hosts[0].asked_at
+    assert store.campaigns.order_host(campaign.campaign_id, 'h1', campaign_orders.SKIP, by='ann')
+    host = read(store).hosts[0]
+    assert host.asked_at == before if state is HOSTS.TO_COME else host.since >= before
 
 
 # Operators.
@@ -300,7 +545,7 @@ def test_a_campaign_that_resumes_disables_again_and_gives_hosts_time(store):
     found = read(store)
     assert (found.state, found.held_by, found.held_because) == (STATES.RUNNING, '', '')
     emptying, returning, to_come = found.hosts
-    assert emptying.disabled_at is None and emptying.since == NOW
+    assert emptying.disabled_at is None and emptying.since > NOW
     assert returning.disabled_at == NOW and returning.since > NOW
     assert to_come.since == NOW
 
@@ -350,3 +595,16 @@ def test_old_campaigns_are_deleted_with_their_hosts_when_they_have_ended(store):
     with store.engine.begin() as connection:
         assert not campaign_stats.purge_ended_campaigns(connection, NOW + 1)
     assert store.campaigns.list_newest_campaigns(9) == [second] == [read(store)]
+
+
+@pytest.mark.parametrize('state', [*(state for state in STATES if not state.is_terminal), 'on'])
+def test_a_campaign_that_has_not_ended_is_kept_with_any_time_of_its_end(store, state):
+    """A person may have written the time of its end by hand."""
+    campaign = start(store)
+    spoil(store, tables.campaign, campaign, 'state', state)
+    spoil(store, tables.campaign, campaign, 'ended_at', NOW - 9)
+    with store.engine.begin() as connection:
+        campaign_stats.purge_ended_campaigns(connection, NOW)
+    (left,) = store.campaigns.list_newest_campaigns(9)
+    assert left.campaign_id == campaign.campaign_id
+    assert state == 'on' or len(left.hosts) == 3

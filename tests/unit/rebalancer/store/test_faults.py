@@ -295,6 +295,11 @@ UNDER_A_LEASE = {
         lease, [NOTICE]),
     'campaigns.begin_step': lambda store, lease: store.campaigns.begin_step(
         lease, CAMPAIGN.campaign_id, ['a'], opened=False, now=NOW),
+    'campaigns.return_hosts': lambda store, lease: store.campaigns.return_hosts(
+        lease, CAMPAIGN.campaign_id, ['a'], NOW),
+    'campaigns.ask_host': lambda store, lease: store.campaigns.ask_host(
+        lease, CAMPAIGN.campaign_id, 'a', [model.CampaignHostState.TO_COME], 120.0,
+        disables=False),
     'campaigns.begin_work': lambda store, lease: store.campaigns.begin_work(
         lease, CAMPAIGN.campaign_id, 'held', 'zombie', NOW),
     'campaigns.change_host': lambda store, lease: store.campaigns.change_host(
