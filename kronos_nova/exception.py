@@ -13,7 +13,8 @@
 """Errors an operator may read: one sentence, and a code that never changes.
 
 Each class has a ``msg_fmt``, filled from keyword arguments, and a ``code``
-that appears in logs, in JSON output and in the documentation.
+that appears in logs, in JSON output and in the documentation. All are in one
+module, so that the list of the codes is complete.
 """
 
 from typing import Any

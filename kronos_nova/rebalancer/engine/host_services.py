@@ -93,8 +93,8 @@ class HostServices:
     def enable_left_hosts(self, lease: store_rows.ScopeLease, cluster: model.Cluster) -> None:
         """Enable hosts that a late request has disabled for a campaign.
 
-        It is over for them, or they are to come again. Its row alone says so: no signature is
-        needed to enable them.
+        The campaign is over for these hosts, or they are to come again, by its rows: no signature
+        is needed to enable a host.
         """
         reasons = {host: service.disabled_reason for host, service in cluster.services.items()
                    if not service.enabled and service.disabled_reason is not None

@@ -103,4 +103,4 @@ def digest_settings(policy_set: policies.PolicySet, zone: str | None, contracts:
     :param contracts: the digest of ``[contracts]``.
     """
     text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
-    return rows.EngineSettings(hashlib.sha256(text.encode()).hexdigest(), contracts).format()
+    return rows.EngineSettings(hashlib.sha256(text.encode()).hexdigest(), contracts).format_digest()

@@ -77,10 +77,10 @@ class StepSearch:
         if not ready:
             return f'{to_come[0]} is down, disabled for another reason, or not in the scope'
         rows = {host.host: host for host in campaign.hosts}
-        ready = sorted((host for host in ready if (rows[host].asked_at or 0.0) < asked_since),
-                       key=lambda host: campaign_steps.is_refused(rows[host]))
-        if not ready:
-            return f'an earlier request for host {to_come[0]} may still reach Nova'
+        unasked = [host for host in ready if (rows[host].asked_at or 0.0) < asked_since]
+        if not unasked:
+            return f'an earlier request for host {ready[0]} may still reach Nova'
+        ready = sorted(unasked, key=lambda host: campaign_steps.is_refused(rows[host]))
         # Moves that were planned a moment ago would fail, and their instances would cool down.
         planned = {host for move in outcome.plan.moves for host in (move.from_host, move.to_host)}
         ready = [host for host in ready if host not in planned]

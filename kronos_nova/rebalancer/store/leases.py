@@ -67,7 +67,8 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
 
 def _refuse_other_settings(scope: str, owner: str, theirs: str, ours: str) -> NoReturn:
     where = f'shows scope {scope} leased by engine {owner}, which'
-    if rows.EngineSettings.parse(theirs).policies == rows.EngineSettings.parse(ours).policies:
+    policies, _contracts = rows.EngineSettings.parse_digest(theirs)
+    if policies == rows.EngineSettings.parse_digest(ours).policies:
         raise exception.StoreError(
             problem=f'{where} has other options of [contracts], or another file of contracts',
             remedy='Give all engines and executors the same of both, and restart them.')
@@ -84,7 +85,7 @@ def list_engine_settings(connection: sa.Connection, clock: ColumnElement[float],
 
     :param scopes: the scopes to return; None: all.
     """
-    return {row.scope: rows.EngineSettings.parse(row.policy_hash)
+    return {row.scope: rows.EngineSettings.parse_digest(row.policy_hash)
             for row in connection.execute(*_select_settings(clock))
             if scopes is None or row.scope in scopes}
 

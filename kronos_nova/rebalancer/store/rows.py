@@ -140,11 +140,11 @@ class EngineSettings(NamedTuple):
     policies: str
     contracts: str
 
-    def format(self) -> str:
+    def format_digest(self) -> str:
         return ''.join(self)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse_digest(cls, text: str) -> Self:
         return cls(text[:64], text[64:])
 
 

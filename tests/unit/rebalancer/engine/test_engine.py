@@ -26,6 +26,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import plan_text
+from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
 from kronos_nova.rebalancer import checker
@@ -35,6 +36,7 @@ from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import placement_check
 from kronos_nova.rebalancer.engine import scope_planner
+from kronos_nova.rebalancer.executors import contract_agreement
 from kronos_nova.rebalancer.monitoring import samples
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import move_notices
@@ -157,6 +159,21 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
                                         claim_seconds=60).task.task_id == task.task_id
+
+
+def test_lease_of_an_engine_has_the_contracts_that_an_executor_compares(world, tmp_path, caplog):
+    path = tmp_path / 'contracts.yaml'
+    path.write_text('default: {disruption: live}')
+    world.conf.set_override('file', str(path), 'contracts')
+    ours = contracts_conf.digest_settings(world.conf)
+    world.engine().run_cycle()
+    agreement = contract_agreement.ContractAgreement(ours)
+    assert agreement.compare_settings(world.store.leases.list_engine_settings(None)) == set()
+    path.write_text('default: {disruption: never}')
+    agreement = contract_agreement.ContractAgreement(contracts_conf.digest_settings(world.conf))
+    assert agreement.compare_settings(world.store.leases.list_engine_settings(None)) == {
+        model.UNASSIGNED}
+    assert f'Engines of {model.UNASSIGNED} have other options of [contracts]' in caplog.text
 
 
 def test_an_engine_signs_its_tasks_and_how_many_must_approve_them(world, tmp_path):

@@ -118,6 +118,15 @@ def test_a_host_does_not_begin_again_before_a_lost_request_to_enable_it_has_come
     assert bench.states()['a'] in ('emptying', 'held') and list_disabled(bench) == ['a']
 
 
+def test_a_campaign_that_waits_for_a_late_request_names_the_host_of_the_request():
+    bench = make_bench(hosts='ba')
+    bench.set_service('b', state='down')
+    make_late_host(bench)
+    for _cycle in range(3):
+        bench.run_cycle(20.0)
+    assert bench.campaign.waits == 'an earlier request for host a may still reach Nova'
+
+
 @pytest.mark.parametrize('trouble', ['unauthorised', 'unreadable', 'no keys'])
 def test_a_host_to_come_that_a_late_request_disabled_is_enabled_for_a_campaign_in_trouble(trouble):
     bench = make_bench()

@@ -361,9 +361,9 @@ def test_an_overview_counts_hosts_without_reading_them(store):
         campaign=dataclasses.replace(read(store), hosts=()))
     assert found.counts == {HOSTS.TO_COME: 2, HOSTS.EMPTYING: 1, HOSTS.DONE: 1}
     assert found.next_host == 'b' and found.total == 4
-    # One query reads hosts: those that cannot be read.
+    # One query reads hosts: those that cannot be read. MariaDB quotes the name of a column.
     (bad,) = [text for text in queries if 'campaign_host.detail' in text]
-    assert 'NOT (campaign_host.position BETWEEN' in bad
+    assert 'NOT (campaign_host.position BETWEEN' in bad.replace('`', '')
     (live,) = store.campaigns.list_live_overviews()
     assert [host.host for host in live.begun] == ['d']
     assert store.campaigns.list_live_overviews('green') == []
