@@ -39,6 +39,7 @@ from kronos_nova.rebalancer.engine import owner_notices
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.operations import beginning_drains
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import failover
@@ -59,9 +60,8 @@ AUTHOR = 'kronos-engine'
 
 #: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
-#: The deadline of a drain is written before its host is disabled. A reading that began so many
-#: seconds later, by a clock that may differ, shows whether the host is.
-ORDER_SECONDS = 300.0
+#: A drain reads the cloud between its order and its request to Nova, for so many seconds at most.
+ORDER_SECONDS = 180.0
 
 Cast = Callable[[model.Task], None]
 
@@ -147,7 +147,7 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
-        self._end_drain_orders(lease, held, now)
+        self._end_drain_orders(lease, held)
         overtaking = self._find_overtaking_view(scope, held, now)
 
         def give_drain_notices(tripped: bool = False) -> None:
@@ -176,13 +176,16 @@ class ScopePlanner:
                     lease, plan, view.replace_history(history), now)[0].plan)
         return outcome
 
-    def _end_drain_orders(self, lease: Any, view: ScopeView, now: float) -> None:
+    def _end_drain_orders(self, lease: Any, view: ScopeView) -> None:
         """Remove the deadlines of drains whose hosts are enabled again, and invalid ones."""
         services, orders = view.cluster.services, self._store.drain_orders
         enabled = [host for host in view.history.drain_deadlines
                    if host in services and services[host].enabled]
+        now = self._store.now()  # Our clock may be wrong.
         if lease is not None and (enabled or orders.has_invalid_orders(now)):
-            orders.end_old_orders(lease, enabled, now, view.cluster.taken_at - ORDER_SECONDS)
+            age = max(0.0, self.clock() - view.cluster.taken_at)
+            orders.end_old_orders(lease, enabled, now, now - age - ORDER_SECONDS
+                                  - beginning_drains.count_rival_seconds(self._conf))
 
     def _make_plan(self, scope: str, lease: Any,
                    plan: Callable[[ScopeView], planning_pipeline.PassOutcome], held: ScopeView,

@@ -23,6 +23,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import transactions
 
@@ -68,16 +69,30 @@ def _find_order(connection: sa.Connection, host: str) -> DrainOrder | None:
     return None if row is None else DrainOrder(**row._mapping)
 
 
+def _cut_texts(order: DrainOrder) -> DrainOrder:
+    """Return the order as its row has it."""
+    return dataclasses.replace(order, disabled_reason=order.disabled_reason[:tables.NAME_LENGTH],
+                               ordered_by=order.ordered_by[:tables.NAME_LENGTH])
+
+
 def _replace_order(connection: sa.Connection, host: str, order: DrainOrder | None) -> None:
     """Write the order of a host in the place of an earlier one; None: remove it."""
     if order is None:
         connection.execute(sa.delete(_order).where(_order.c.host == host))
         return
-    values = {'deadline': order.deadline, 'disabled_reason': order.disabled_reason[:255],
-              'ordered_at': order.ordered_at, 'ordered_by': order.ordered_by[:255]}
+    values = dataclasses.asdict(_cut_texts(order))
+    del values['host']
     if connection.execute(sa.update(_order).where(_order.c.host == host)
                           .values(values)).rowcount == 0:
         connection.execute(sa.insert(_order).values(host=host, **values))
+
+
+def purge_passed_orders(connection: sa.Connection, limit: float) -> bool:
+    """Delete a batch of deadlines that passed before ``limit``; return whether more are left.
+
+    A host that left the cloud is never seen enabled again.
+    """
+    return statements.delete_oldest(connection, _order.c.deadline, limit)
 
 
 class DrainOrderRepository(transactions.Repository):
@@ -102,9 +117,7 @@ class DrainOrderRepository(transactions.Repository):
         :param written: the order as the change left it; None: it removed the order.
         """
         def restore(connection: sa.Connection) -> None:
-            present = _find_order(connection, host)
-            if (present and (present.deadline, present.disabled_reason)) == (
-                    written and (written.deadline, written.disabled_reason[:255])):
+            if _find_order(connection, host) == (written and _cut_texts(written)):
                 _replace_order(connection, host, before)
         self._runner.run_transaction(restore)
 

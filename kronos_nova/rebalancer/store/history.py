@@ -26,6 +26,7 @@ from kronos_nova.constraints import contracts
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import campaign_stats
+from kronos_nova.rebalancer.store import drain_orders
 from kronos_nova.rebalancer.store import notices
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import requests
@@ -109,6 +110,7 @@ class HistoryRepository(transactions.Repository):
               for table in plans.LAPSING),
             functools.partial(notices.purge_lapsed_notices, limit=limit),
             functools.partial(campaign_stats.purge_ended_campaigns, limit=limit),
+            functools.partial(drain_orders.purge_passed_orders, limit=limit),
             lambda c: statements.delete_oldest(c, audits.get_purge_column(), audited_before)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()

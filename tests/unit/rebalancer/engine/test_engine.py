@@ -397,6 +397,30 @@ def test_a_deadline_reaches_the_tasks_of_a_drain_and_ends_with_it(world):
     assert cases.map_deadlines(world.store, world.clock()) == {}
 
 
+@pytest.mark.parametrize('ahead', [-3600.0, 3600.0])
+def test_an_engine_with_a_wrong_clock_ends_no_deadline_of_a_drain_that_begins(world, ahead):
+    base, engine = world.clock(), world.engine()
+    world.store.now = lambda: base  # The database's clock is the truth.
+    cases.order_drain(world.store, 'a', base + 7200, 'a change', base)
+    world.clock.now = base + ahead
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, taken_at=world.clock())
+    engine.run_cycle()
+    assert cases.map_deadlines(world.store, base) == {'a': base + 7200}
+
+
+def test_a_deadline_outlives_the_longest_request_to_disable_its_host(world):
+    world.conf.set_override('timeout', 200, 'nova')
+    engine, deadline = world.engine(), world.clock() + 7200
+    cases.order_drain(world.store, 'a', deadline, 'a change', world.clock())
+    for seconds, kept in (399, {'a': deadline}), (200, {}):
+        world.clock.now += seconds
+        world.collector.cluster = dataclasses.replace(
+            world.collector.cluster, taken_at=world.clock())
+        engine.run_cycle()
+        assert cases.map_deadlines(world.store, world.clock()) == kept
+
+
 def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     approving(world, evacuate_disabled_hosts=True)
     cluster = world.collector.cluster

@@ -12,6 +12,8 @@
 
 """The store keeps the deadlines of drains until they are over."""
 
+import dataclasses
+
 import pytest
 
 from kronos_nova import exception
@@ -53,6 +55,27 @@ def test_a_change_is_undone_unless_another_came_after_it(store, before, written)
         store.drain_orders.restore_order('h1', written, before)
         found = store.drain_orders.find_order('h1')
         assert (found and found.deadline) == (expected and expected.deadline)
+
+
+def test_the_same_deadline_of_another_person_is_not_undone(store):
+    first, second = (drain_orders.DrainOrder('h1', NOW + 60, 'disks', NOW + at, by)
+                     for at, by in ((0.25, 'ann' * 100), (0.5, 'bob')))
+    store.drain_orders.replace_order(first)
+    store.drain_orders.replace_order(second)
+    store.drain_orders.restore_order('h1', first, None)
+    assert store.drain_orders.find_order('h1') == second, 'that of another time'
+    store.drain_orders.replace_order(first)
+    store.drain_orders.restore_order('h1', dataclasses.replace(first, ordered_by='bob'), None)
+    assert store.drain_orders.find_order('h1') is not None, 'that of another person'
+    store.drain_orders.restore_order('h1', first, None)
+    assert store.drain_orders.find_order('h1') is None
+
+
+def test_deadlines_that_passed_long_ago_are_purged(store):
+    for host, at in ('h1', NOW), ('h2', NOW + 10):
+        cases.order_drain(store, host, at, 'x')
+    store.history.purge_records(NOW + 5)
+    assert set(cases.map_deadlines(store)) == {'h2'}
 
 
 @pytest.mark.parametrize(('deadline', 'ordered_at'), [
