@@ -713,7 +713,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Live tasks are not seen, and not unique': (0, 'ended_cools'),
     "A policy's budget is not heeded": (17, 'budget'),
     'A budget that operators have lowered stays in force': (3, 'budget'),
-    'Two executors claim at the same moment': (137, 'fenced'),
+    'Two executors claim at the same moment': (43, 'fenced'),
     "A task's requirements are not stored": (1, 'plan_is_kept'),
     'The first alternate is stored as the destination': (5, 'plan_is_kept'),
     'The cap of a scope is not heeded': (15, 'slots'),
