@@ -128,6 +128,10 @@ class DeadlineOrder:
         self.change_text = f'It takes the place of the deadline {earlier}.'
         return f'{at}, in place of {earlier}'
 
+    def keep(self) -> None:
+        """Let :meth:`restore` change nothing: the drain may have begun."""
+        self._before = self._written
+
     def restore(self) -> None:
         """Undo :meth:`write`, because the drain did not begin; without a database it stays.
 

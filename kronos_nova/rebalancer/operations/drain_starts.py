@@ -152,6 +152,8 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
             try:
                 service.disable(uuid, reason)
             except api.ApiError as e:
+                if e.sent and order is not None:
+                    order.keep()
                 record(audits.DRAIN_UNANSWERED if e.sent else audits.DRAIN_FAILED, str(e))
                 raise
     except api.ApiError as e:
@@ -165,7 +167,7 @@ def _order_deadline(order: drain_deadlines.DeadlineOrder | None, present: model.
                     reason: str, text: str) -> Iterator[str]:
     """Write the deadline of a drain, and yield the reason of the audit row with it.
 
-    Restore the earlier one if the drain certainly does not begin.
+    Restore the earlier one after an error, unless the order is to be kept.
     """
     if order is None:
         yield text
@@ -173,9 +175,8 @@ def _order_deadline(order: drain_deadlines.DeadlineOrder | None, present: model.
     text = order.write(present, reason, text)
     try:
         yield text
-    except Exception as e:
-        if not (isinstance(e, api.ApiError) and e.sent):
-            order.restore()
+    except Exception:
+        order.restore()
         raise
 
 

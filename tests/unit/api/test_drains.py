@@ -206,6 +206,23 @@ def test_refused_start_restores_the_deadline_and_a_lost_answer_does_not(
         'a': model.DrainDeadline(ordered.timestamp(), 'new memory')})
 
 
+@pytest.mark.parametrize(('answer', 'stays'), [(None, True), (FORBIDDEN, False)])
+def test_deadline_of_a_drain_that_may_have_begun_stays_although_no_audit_row_says_so(
+        person, nova, store, publisher, monkeypatch, answer, stays):
+    due, record = in_hours(store, 2), store.audit.record_command
+
+    def refuse(by, command, target, reason):
+        if command != audits.DRAIN_STARTED:
+            raise exception.StoreError(problem='refuses', remedy='Wait.')
+        return record(by, command, target, reason)
+
+    monkeypatch.setattr(audits.AuditRepository, 'record_command',
+                        lambda _self, *given: refuse(*given))
+    nova.answers[PUT] = [answer]
+    assert start(person, deadline=due.isoformat())[0] >= 500
+    assert cases.map_deadlines(store) == ({'a': due.timestamp()} if stays else {})
+
+
 def test_approved_moves_have_the_deadline_of_the_same_request(
         conf, person, nova, store, publisher):
     approving(conf, publisher)
