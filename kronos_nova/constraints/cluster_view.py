@@ -19,6 +19,7 @@ too, on freshly read data: one truth, three users.
 from collections.abc import Collection
 from collections.abc import Mapping
 import functools
+import math
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
@@ -141,6 +142,12 @@ class ClusterView:
 
     def find_late_drain(self, uuid: str) -> str | None:
         return self.history.late_drains.get(uuid)
+
+    def find_quarantine_end(self, uuid: str) -> float | None:
+        seconds = self.history.quarantined.get(uuid)
+        if seconds is None:
+            return None
+        return math.inf if seconds < 0 else self.taken_at + seconds
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
