@@ -138,7 +138,7 @@ class ClusterView:
     def judge_history(self, uuid: str, *,
                       is_late_drain: bool = False) -> model.Rejection | None:
         return next((reason for reason in history_holds.list_hold_reasons(self.history, uuid)
-                     if not is_late_drain or reason.rule != 'quarantined'), None)
+                     if not is_late_drain or reason.rule != history_holds.QUARANTINED), None)
 
     def find_late_drain(self, uuid: str) -> str | None:
         return self.history.late_drains.get(uuid)

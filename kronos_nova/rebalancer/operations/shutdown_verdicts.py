@@ -21,6 +21,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import statuses
@@ -104,7 +105,7 @@ def judge_refused_shutdown(view: views.CloudView, move: model.Move,
     if not _is_worth_naming(view, verdict):
         return None
     others = [rule for rule in refused
-              if rule != drains.QUARANTINED and rule not in contracts.PASSING]
+              if rule != history_holds.QUARANTINED and rule not in contracts.PASSING]
     lasting = [rule for rule in others if rule not in _NOT_KEEPING]
     if not verdict.is_next or not (lasting or others and not verdict.waits):
         return verdict
