@@ -126,6 +126,9 @@ class CloudView(Protocol):
     def find_late_drain(self, uuid: str) -> str | None:
         """Return the host that the instance did not leave live in time; None: it was not late."""
 
+    def find_quarantine_end(self, uuid: str) -> float | None:
+        """Return when the instance's quarantine ends (epoch seconds); None: it has none."""
+
     def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""
 
