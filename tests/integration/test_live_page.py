@@ -471,15 +471,23 @@ def test_focus_in_the_list_of_drains_survives_a_change_of_the_list(page, service
     assert page.run('return document.activeElement !== window.kept')
 
 
+def read_certificate(page, name):
+    """Check the drain of a host; return the text of its certificate."""
+    page.run('document.querySelector("#certificate").replaceChildren()')
+    page.find('#check-form [name=host]').clear()
+    page.find('#check-form [name=host]').send_keys(name, Keys.ENTER)
+    page.wait(lambda: f'Drain of {name} is' in page.read_text('#certificate'))
+    return page.read_text('#certificate')
+
+
 def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
     provoked.append('status of 404')
     page.open(service.tokens['manager'])
     page.find('#check-form [name=host]').send_keys('nowhere', Keys.ENTER)
     page.wait(lambda: 'nowhere' in page.read_text('#certificate')
               and page.find_all('#certificate .bad'))
-    page.find('#check-form [name=host]').clear()
-    page.find('#check-form [name=host]').send_keys('c', Keys.ENTER)
-    page.wait(lambda: 'Drain of c is not possible' in page.read_text('#certificate'))
+    # The service may still show the reading of the test before, with another place of c0.
+    page.wait(lambda: 'Drain of c is not possible' in read_certificate(page, 'c'))
     assert 'its device cannot move' in page.read_text('#certificate')
     assert not page.find_all('#certificate button.main')
 
@@ -501,15 +509,6 @@ def test_late_error_of_one_check_does_not_replace_the_certificate_of_the_next(
     page.run('window.answer()')
     page.wait(lambda: page.run('return window.answered'))
     assert 'Drain of a is' in page.read_text('#certificate')
-
-
-def read_certificate(page, name):
-    """Check the drain of a host; return the text of its certificate."""
-    page.run('document.querySelector("#certificate").replaceChildren()')
-    page.find('#check-form [name=host]').clear()
-    page.find('#check-form [name=host]').send_keys(name, Keys.ENTER)
-    page.wait(lambda: f'Drain of {name} is' in page.read_text('#certificate'))
-    return page.read_text('#certificate')
 
 
 def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, tmp_path):
