@@ -14,12 +14,14 @@
 """The pure parts of the soak: timetable, takeovers, moves, statistics and verdict."""
 
 import dataclasses
+import json
 from xml.etree import ElementTree
 
 import pytest
 
 from tools.cloud.soak import moves
 from tools.cloud.soak import paces
+from tools.cloud.soak import people
 from tools.cloud.soak import picture
 from tools.cloud.soak import statistics
 from tools.cloud.soak import takeovers
@@ -169,6 +171,40 @@ def test_instance_in_error_is_ours_if_we_sent_the_newest_request():
     places = {server['id']: frozenset({'h1'}) for server in servers}
     [found] = moves.judge_places(servers, places, failed)
     assert found.startswith('instance i2 is in ERROR')
+
+
+def test_operator_repairs_instances_in_error_that_a_quarantine_names(monkeypatch):
+    """The lift of i1 fails at first: the next repair makes up for it."""
+    servers = [{'id': uuid, 'status': status, 'fault': {'message': 'Placement died'}}
+               for uuid, status in (('i1', 'ERROR'), ('i2', 'ERROR'), ('i3', 'ACTIVE'))]
+    quarantines = [{'Kind': 'instance', 'Name': 'i1'}, {'Kind': 'host', 'Name': 'i2'},
+                   {'Kind': 'instance', 'Name': 'i3'}]
+    lifts, requests = [], []
+
+    def ask(run, action, *arguments):
+        if arguments[0] == 'list':
+            return 0, json.dumps(quarantines)
+        lifts.append(arguments[1:])
+        if len(lifts) > 1:
+            quarantines.pop(0)
+        return int(len(lifts) == 1), ''
+
+    class Nova:
+        def servers(self):
+            return servers
+
+        def call(self, method, service, path, body):
+            requests.append((path, body))
+            servers[0]['status'] = 'ACTIVE'
+
+    actors = people.People.__new__(people.People)
+    actors._run, actors.cloud, actors.repaired = None, Nova(), {}
+    monkeypatch.setattr(people.rebalancer, 'ask', ask)
+    for _ in range(3):
+        assert list(actors.repair_instances()) == []
+    assert requests == [('/v2.1/servers/i1/action', {'os-resetState': {'state': 'active'}})]
+    assert lifts == [('instance', 'i1')] * 2
+    assert actors.repaired == {'i1': 'Placement died'}
 
 
 def make_samples(hours, growth, restarts=0, name='kronos-engine-1'):

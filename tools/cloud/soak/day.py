@@ -176,8 +176,10 @@ class Soak:
         while time.monotonic() < deadline:
             self._sampler.take()
             if not moves.count_open_tasks(self._run) and not self._list_busy():
-                return
+                break
             time.sleep(self._pace.sample_seconds)
+        for seconds in self._people.repair_instances():
+            time.sleep(seconds)
 
     def _list_busy(self) -> list[Any]:
         """Return the servers that Nova works on; those without a host wait for a lost request."""
@@ -202,6 +204,7 @@ class Soak:
              if 'Traceback' in self._run.log(name).read_text(errors='replace')])
         found.numbers['migrations'] = len(asked)
         found.numbers['failed_for_users'] = failed_for_users
+        found.numbers['repaired'] = self._people.repaired
         found.numbers['faults'] = _count(name for _, name in self._struck)
         found.numbers['given_up'] = self._given_up
         if self._upgrade is not None:

@@ -18,10 +18,12 @@ or that meets a dead service, is counted and given up; what must be undone is tr
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import json
 import random
 import time
 from typing import Any
 
+from tools.cloud import rebalancer
 from tools.cloud.client import ApiError
 from tools.cloud.client import Cloud
 from tools.cloud.run import Run
@@ -63,10 +65,13 @@ class People:
             'user locks an instance': self._lock_one,
             'operator migrates an instance': self._migrate_one,
             'operator cancels a migration': self._cancel_migration,
+            'operator repairs instances in ERROR': self.repair_instances,
         }
         self.actions = tuple(self._actions)
         #: Drains: host, number of instances, seconds until it was empty (None: it never was).
         self.drains: list[tuple[str, int, float | None]] = []
+        #: Nova's message for each instance that was in ERROR and that an operator has repaired.
+        self.repaired: dict[str, str] = {}
 
     def begin(self, name: str) -> Actor:
         """Return the actor of an action."""
@@ -167,6 +172,25 @@ class People:
             migration = self._draws.choice(running)
             path = f'/servers/{migration["instance_uuid"]}/migrations/{migration["id"]}'
             self.cloud.call('DELETE', 'nova', f'/v2.1{path}')
+        yield from ()
+
+    def repair_instances(self) -> Actor:
+        """Make instances ACTIVE again that are in ERROR, as far as a quarantine names them.
+
+        Nova puts an instance into ERROR when Placement or Keystone dies under its migration, and
+        its guest runs on. An instance in ERROR that no quarantine names is repaired by no operator.
+        """
+        status, output = rebalancer.ask(self._run, 'quarantine', 'list', '-f', 'json')
+        named = {row['Name'] for row in json.loads(output) if row['Kind'] == 'instance'
+                 } if status == 0 else set()
+        for server in self.cloud.servers():
+            uuid = str(server['id'])
+            if uuid in named and server['status'] == 'ERROR':
+                self._act(uuid, {'os-resetState': {'state': 'active'}})
+                self.repaired[uuid] = str(server.get('fault', {}).get('message', 'no reason given'))
+            if uuid in named and uuid in self.repaired:
+                # If the database is away, the next repair lifts it.
+                rebalancer.ask(self._run, 'quarantine', 'lift', 'instance', uuid)
         yield from ()
 
     def drain(self, longest: float) -> Actor:
