@@ -14,22 +14,29 @@
 
 import dataclasses
 import datetime
+import os
 import threading
 from typing import Any
 from unittest import mock
 
+import fixtures
 from nova import context
 from nova.db.main import api as nova_database
 from nova.virt import fake
+import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.authorization import task_authorization
 from kronos_nova.rebalancer.clients import live_copies
+from kronos_nova.rebalancer.executors import authorized_executor
 from kronos_nova.rebalancer.executors import escalation
 from kronos_nova.rebalancer.executors import migration_deadlines
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
 from tests import marks
 from tests.functional import test_cold_migration
 from tests.unit.rebalancer.executors import copied_guests
@@ -185,6 +192,44 @@ class ForceTestCase(EscalationCase):
                       self.ended(self.new_worker(self.executor, 'w2'), task))
         self.assertEqual([], self.forced())
         self.assertEqual([None], [step.answer for step in self.row(task).escalation])
+
+
+class SignedTestCase(EscalationCase):
+    """An executor verifies the deadline of a drain before it completes a migration by force."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        keys = os.path.join(self.useFixture(fixtures.TempDir()).path, 'keys')
+        key_repository.create_keys(keys)
+        self.keys = key_repository.KeyRepository(keys)
+        self.executor = authorized_executor.AuthorizedExecutor(
+            self.executor, task_authorization.TaskVerifier(self.keys), lambda: self.now)
+        self.settings = dataclasses.replace(
+            self.settings, escalation_limits=dataclasses.replace(
+                self.settings.escalation_limits, arrival_seconds=600.0))
+
+    def save(self, task: model.Task) -> None:
+        signer = task_authorization.TaskSigner(self.keys)
+        super().save(*signer.grant_tasks([task], (), 'kronos-engine', self.now,
+                                         begin_within=rows.BEGIN_WITHIN))
+
+    def test_signed_deadline_brings_the_step_forward(self) -> None:
+        server, task = self.begin(arrive_by=self.now + 65.0)
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        self.watch(by, server, 60)
+        self.assertEqual(1, len(self.forced()))
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task))
+
+    def test_deadline_that_another_hand_wrote_brings_no_step(self) -> None:
+        server, task = self.begin()
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        with self.store.engine.begin() as connection:
+            connection.execute(sa.update(tables.task).values(arrive_by=self.now + 65.0))
+        self.watch(by, server, 60)
+        self.assertEqual(([], ()), (self.forced(), self.row(task).escalation))
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task), 'the driver ends it by itself')
 
 
 class AbortTestCase(EscalationCase):

@@ -77,6 +77,8 @@ class AuthorizedExecutor(base.Executor):
         return self._driver.force_completion(task, marker, may_send)
 
     def find_shutdown_obstacle(self, task: model.Task, now: float) -> str | None:
+        """Ask the driver about an authorized task: a step must not be recorded for another one."""
+        self._check_begun_task(task)
         return self._driver.find_shutdown_obstacle(task, now)
 
     def read_forced_seconds(self, task: model.Task) -> float | None:

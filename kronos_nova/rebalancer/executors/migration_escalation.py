@@ -143,7 +143,7 @@ class MigrationEscalation:
                 self._driver.log_in(task)
                 obstacle = self._driver.find_shutdown_obstacle(task, step.at)
         except exception.MigrationError as e:
-            return f'it is not known whether its contract allows that: {e}'
+            return f'it is not known whether that is allowed: {e}'
         return None if obstacle is None else f'the instance may not be moved {obstacle}'
 
     def _force_completion(self, row: rows.TaskRow, flight: in_flight_migrations.InFlightMigration,

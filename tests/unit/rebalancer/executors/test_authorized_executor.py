@@ -152,6 +152,7 @@ def test_every_step_that_changes_something_is_verified(driver, keys, signer):
     for step in (lambda: executor.abort(forged, 'marker'),
                  lambda: executor.confirm(forged, 'marker'),
                  lambda: executor.force_completion(forged, 'marker', lambda: True),
+                 lambda: executor.find_shutdown_obstacle(forged, NOW),
                  lambda: executor.reset_state(forged)):
         with pytest.raises(exception.NovaClientError, match='differs from its grant'):
             step()
