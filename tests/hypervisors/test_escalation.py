@@ -14,10 +14,13 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 
 from kronos_nova import model
+from kronos_nova.text import times
+from tools.cloud import config
 
 SOURCE, DESTINATION = 'compute-01', 'compute-02'
 MEGABITS = 40
@@ -31,6 +34,8 @@ OPTIONS = {'executor': {
 #: Seconds for one guest: to boot, to copy until the step, to be measured.
 GUEST_SECONDS = 300
 ENDS = ('completed', 'failed', 'cancelled')
+#: Two guests one after the other: each has half of what is left.
+DEADLINE_MINUTES = 8
 #: Seconds by which a measured blackout may be wrong.
 TOLERANCE = 0.5
 
@@ -40,7 +45,8 @@ class Departure:
     """One guest's drain: seconds of its copying, and of its step.
 
     ``blackout``: for how long the guest stood still, by its own clock. ``seconds``: from the
-    request until the arrival, by Nova's records; ``expected`` before the request.
+    request until the arrival, by Nova's records; ``expected`` before the request. ``left_at``: the
+    end of its migration, in epoch seconds.
     """
 
     writer: tuple[int, int]
@@ -51,6 +57,7 @@ class Departure:
     blackout: float
     seconds: float | None
     expected: float | None
+    left_at: float
 
     @property
     def in_time(self) -> bool:
@@ -94,11 +101,11 @@ class Writing:
         return not self._waiting and not self._writing
 
 
-def start_drain(lab):
+def start_drain(lab, *options):
     """Start an executor and the drain; the engine afterwards, or it would spread the guests."""
     if not lab.is_running('kronos-executor'):
         lab.start('kronos-executor')
-    lab.ask('drain', 'start', SOURCE, '--reason', 'a new kernel')
+    lab.ask('drain', 'start', SOURCE, '--reason', 'a new kernel', *options)
     lab.start('kronos-engine')
 
 
@@ -109,12 +116,15 @@ def find_task(lab, guest):
     return json.loads(lab.ask('task', 'show', row['Task'], '-f', 'json'))
 
 
-def drain_writers(lab, writers):
-    """Drain a host of guests that outrun the link; return the end of each."""
+def drain_writers(lab, writers, *options):
+    """Drain a host of guests that outrun the link; return the end of each.
+
+    :param options: of the command that starts the drain.
+    """
     guests = boot_writers(lab, writers)
     lab.hypervisor.limit_link(lab.run, SOURCE, megabits=MEGABITS)
     try:
-        start_drain(lab)
+        start_drain(lab, *options)
         lab.wait(Writing(lab, guests).follow_tasks, 'every task ended',
                  timeout=GUEST_SECONDS * len(guests))
     finally:
@@ -128,7 +138,8 @@ def drain_writers(lab, writers):
             'ACTIVE', same_boot=now.boot == before.boot,
             copying=task['Attempts'][-1]['phases'].get('running', 0.0),
             answer=steps[-1]['answer'], blackout=round(guest.measure_lag() - lag, 2),
-            seconds=steps[-1]['seconds'], expected=steps[-1]['expected_seconds'])
+            seconds=steps[-1]['seconds'], expected=steps[-1]['expected_seconds'],
+            left_at=times.parse_time(task['Attempts'][-1]['ended_at'], time.time()))
         print(json.dumps(dataclasses.asdict(departure)), task['Escalation'], flush=True)
         lab.assert_runs_once(guest, guest.find_host())
         departures.append(departure)
@@ -170,6 +181,20 @@ def test_19_of_20_guests_that_outrun_the_link_leave_in_time_unharmed(empty_lab):
     assert sum(departure.in_time for departure in departures) >= 19
     for name in ('seconds', 'blackout'):
         print(name, sum(d.has_expected(getattr(d, name)) for d in departures), 'as expected')
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3 * GUEST_SECONDS)
+def test_guests_leave_before_the_deadline_of_their_drain(empty_lab):
+    """Without the deadline the steps would come after half an hour."""
+    empty_lab.configure(config.merge(OPTIONS, {'executor': {'drain_arrival_seconds': 1800}}))
+    began = time.time()
+    departures = drain_writers(empty_lab, WRITERS[:2], '--deadline', f'{DEADLINE_MINUTES}m')
+    for departure in departures:
+        assert departure.has_left and departure.same_boot, departure
+        assert departure.answer == model.ACCEPTED, departure
+        assert departure.left_at < began + 60 * DEADLINE_MINUTES, departure
+    assert max(departure.copying for departure in departures) > ARRIVAL_SECONDS
 
 
 @pytest.fixture
