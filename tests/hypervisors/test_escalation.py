@@ -187,7 +187,8 @@ def test_19_of_20_guests_that_outrun_the_link_leave_in_time_unharmed(empty_lab):
 @pytest.mark.timeout(3 * GUEST_SECONDS)
 def test_guests_leave_before_the_deadline_of_their_drain(empty_lab):
     """Without the deadline the steps would come after half an hour."""
-    empty_lab.configure(config.merge(OPTIONS, {'executor': {'drain_arrival_seconds': 1800}}))
+    empty_lab.configure(config.merge(OPTIONS, {'executor': {
+        'drain_arrival_seconds': 1800, 'migration_timeout': 3600}}))
     began = time.time()
     departures = drain_writers(empty_lab, WRITERS[:2], '--deadline', f'{DEADLINE_MINUTES}m')
     for departure in departures:
