@@ -71,11 +71,11 @@ class BlockedInstance(values.Resource):
     instance_id: str
     reason: str
     leaves_later: bool = pydantic.Field(
-        description='It leaves in a later cycle, when other migrations have ended or its contract '
-                    'allows it.')
+        description='It leaves in a later cycle, when other migrations have ended, its contract '
+                    'allows it or its quieter hour has come.')
     movable_from: datetime.datetime | None = pydantic.Field(
-        description='When its contract allows that, as far as contracts say today; null: it waits '
-                    'for no contract.')
+        description='When its contract allows that, as far as contracts say today, or when its '
+                    'quieter hour begins; null: it waits for neither.')
 
 
 class LateInstance(values.Resource):

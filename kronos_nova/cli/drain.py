@@ -146,7 +146,7 @@ def _format_contract_wait(check: Any) -> str | None:
     return None if not waiting else (
         f'{plurals.count_noun(len(waiting), "instance")} '
         f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
-        f'{times.format_time(max(waiting))} at most, as contracts say')
+        f'{times.format_time(max(waiting))} at most, as contracts and quieter hours say')
 
 
 class StartDrain(command.BaseCommand):

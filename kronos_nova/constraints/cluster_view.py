@@ -142,6 +142,9 @@ class ClusterView:
     def find_late_drain(self, uuid: str) -> str | None:
         return self.history.late_drains.get(uuid)
 
+    def find_quiet_wait(self, uuid: str) -> model.QuietWait | None:
+        return self.history.quiet_waits.get(uuid)
+
     def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
 

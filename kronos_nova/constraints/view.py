@@ -126,6 +126,10 @@ class CloudView(Protocol):
     def find_late_drain(self, uuid: str) -> str | None:
         """Return the host that the instance did not leave live in time; None: it was not late."""
 
+    def find_quiet_wait(self, uuid: str) -> model.QuietWait | None:
+        """Return the wait of a drain for a quieter hour of the instance; None: it waits for none.
+        """
+
     def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""
 

@@ -32,9 +32,6 @@ from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.planning import time_shares
 from kronos_nova.rebalancer.simulation import migration_costs
 
-#: Smallest risk at which the answer says that an instance may not converge.
-RISKY = 0.2
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DrainAnswer:
@@ -177,7 +174,7 @@ def estimate_plan(conf: Any, plan: model.Plan, request: planner.PlanningInput,
             instance.uuid, instance.memory_mb,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: estimate.risk for uuid, estimate in expected.items()
-             if estimate is not None and estimate.risk >= RISKY}
+             if estimate is not None and estimate.risk >= migration_costs.RISKY}
     seconds = {uuid: estimate.seconds for uuid, estimate in expected.items()
                if estimate is not None}
     return PlanEstimate(model_.count, model_.rate, risky,

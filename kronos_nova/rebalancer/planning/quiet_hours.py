@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The quieter hours for which drains wait with instances that write much memory. Pure.
+
+A live migration of an instance that writes memory faster than the network sends it does not
+converge. Many instances repeat their load day by day: what an instance wrote in an hour of the last
+day says what it will write in the same hour of the next one.
+
+The present hour counts as quiet if it was quiet a day before. So an hour that was waited for lets
+the instance move once it has begun, whatever the instance writes then; and where the load of a day
+does not repeat, no drain waits for it to do so.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import contracts
+from kronos_nova.constraints import disks
+from kronos_nova.constraints import relevant_cluster
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.planning import time_shares
+from kronos_nova.rebalancer.simulation import migration_costs
+from kronos_nova.rebalancer.strategies import drain_requests
+
+HOUR = 3600.0
+_HOURS_OF_DAY = 24
+#: An hour in which an instance writes more than this part of its present rate is no quieter one.
+QUIETER = 0.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _RiskyInstance:
+    """An instance whose live migration is not expected to converge now.
+
+    ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
+    which it may begin to move (epoch).
+    """
+
+    uuid: str
+    host: str
+    rate: float
+    rates: Mapping[int, float]
+    end: float
+
+
+def list_risky_instances(cluster: model.Cluster, scores: model.ClusterScores,
+                         history: model.MoveHistory, options: model.PlanningOptions,
+                         hosts: Collection[str]) -> list[str]:
+    """Return the instances of the hosts whose live migration may not converge now.
+
+    The highest risk comes first. Without a measured migration no risk is known.
+    """
+    return _list_risky_instances(cluster, _build_costs(history, options),
+                                 migration_costs.dirty_rates(scores), hosts)
+
+
+def map_drain_deadlines(cluster: model.Cluster, history: model.MoveHistory) -> dict[str, float]:
+    """Return the deadlines of the present drains (epoch), by host."""
+    return {host: at for host in history.drain_deadlines
+            if (at := model.find_drain_deadline(history.drain_deadlines,
+                                                cluster.services.get(host))) is not None}
+
+
+def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
+                     history: model.MoveHistory, options: model.PlanningOptions, now: float,
+                     deadlines: Mapping[str, float] | None = None) -> dict[str, model.QuietWait]:
+    """Return the instances of drains that wait for a quieter hour.
+
+    Each one waits for the next hour in which it wrote, a day before, so little that its migration
+    converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest, and
+    before the deadline of the drain by the time that all moves off the host need one after the
+    other.
+
+    :param deadlines: None: those of the history.
+    """
+    if options.drain_quiet_wait <= 0 or not history.hourly_write_rates:
+        return {}
+    if deadlines is None:
+        deadlines = map_drain_deadlines(cluster, history)
+    costs = _build_costs(history, options)
+    waiting = list(_list_candidates(cluster, costs, migration_costs.dirty_rates(scores), history,
+                                    options, now, deadlines))
+    if not waiting:
+        return {}
+    probes = {one.uuid: model.Move(one.uuid, one.host, '', model.Phase.EVACUATE) for one in waiting}
+    view = cluster_view.ClusterView(
+        relevant_cluster.reduce_cluster(cluster, probes.values(), history), options, history)
+    waits = {one.uuid: _find_wait(one, costs, view, probes[one.uuid], now) for one in waiting}
+    return {uuid: wait for uuid, wait in waits.items() if wait is not None}
+
+
+def begin_hour(at: float) -> float:
+    """Return the begin of the hour of a time, in epoch seconds."""
+    return at // HOUR * HOUR
+
+
+def _list_risky_instances(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
+                          rates: Mapping[str, float], hosts: Collection[str]) -> list[str]:
+    flying = {flight.instance_uuid for flight in cluster.flights}
+    risks = {
+        uuid: expected.risk for uuid, rate in rates.items()
+        if rate > 0 and uuid not in flying
+        and (instance := cluster.instances.get(uuid)) is not None and instance.host in hosts
+        and statuses.choose_method(instance.status) is model.MoveMethod.LIVE
+        and (expected := _expect_migration(costs, cluster, instance, rate)) is not None
+        and expected.risk >= migration_costs.RISKY}
+    return sorted(risks, key=lambda uuid: (-risks[uuid], uuid))
+
+
+def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
+                     rates: Mapping[str, float], history: model.MoveHistory,
+                     options: model.PlanningOptions, now: float,
+                     deadlines: Mapping[str, float]) -> Iterator[_RiskyInstance]:
+    hosts = drain_requests.drained_hosts(cluster, options)
+    needed = {host: _sum_needed_seconds(cluster, costs, rates, host)
+              for host in hosts if host in deadlines}
+    for uuid in _list_risky_instances(cluster, costs, rates, hosts):
+        if uuid not in history.hourly_write_rates:
+            continue
+        host = cluster.instances[uuid].host
+        end = history.drain_begins.get(host, now) + options.drain_quiet_wait
+        if host in deadlines:
+            end = min(end, deadlines[host] - needed[host])
+        yield _RiskyInstance(uuid, host, rates[uuid], {
+            _find_hour_of_day(at): rate for at, rate in history.hourly_write_rates[uuid]}, end)
+
+
+def _find_wait(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
+               view: cluster_view.ClusterView, probe: model.Move,
+               now: float) -> model.QuietWait | None:
+    """Return the wait for the earliest quiet hour in which the instance may move."""
+    present = begin_hour(now)
+    if _find_quiet_rate(instance, costs, present) is not None:
+        return None
+    at = present + HOUR
+    while at <= instance.end:
+        rate = _find_quiet_rate(instance, costs, at)
+        if (rate is not None and rate <= QUIETER * instance.rate
+                and at not in view.history.frozen_hours):
+            opening = contracts.find_movable_from(view, probe, since=at)
+            if opening is None:
+                return None
+            if opening <= instance.end and begin_hour(opening) == at:
+                return model.QuietWait(opening, instance.rate, rate)
+        at += HOUR
+    return None
+
+
+def _find_quiet_rate(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
+                     at: float) -> float | None:
+    """Return the rate of the hour a day before; None: no migration converges then, or unknown."""
+    rate = instance.rates.get(_find_hour_of_day(at))
+    return rate if rate is not None and (
+        costs.compute_rate_risk(rate) < migration_costs.RISKY) else None
+
+
+def _find_hour_of_day(at: float) -> int:
+    return int(at // HOUR) % _HOURS_OF_DAY
+
+
+def _sum_needed_seconds(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
+                        rates: Mapping[str, float], host: str) -> float:
+    """Return the seconds that all moves off a host need, one after the other, at present rates."""
+    return sum(
+        max(time_shares.SHORTEST_SECONDS, 0.0 if expected is None else expected.seconds)
+        for instance in cluster.instances.values() if instance.host == host
+        for expected in [_expect_migration(costs, cluster, instance,
+                                           rates.get(instance.uuid, 0.0))])
+
+
+def _expect_migration(costs: migration_costs.MigrationCosts, cluster: model.Cluster,
+                      instance: model.Instance,
+                      rate: float) -> migration_costs.MigrationExpectation | None:
+    return costs.expect_migration(instance.uuid, instance.memory_mb,
+                                  disks.sum_local_gb(instance, cluster.sharing), rate)
+
+
+def _build_costs(history: model.MoveHistory,
+                 options: model.PlanningOptions) -> migration_costs.MigrationCosts:
+    return migration_costs.MigrationCosts(history.measured, disks.has_local_storage(options))

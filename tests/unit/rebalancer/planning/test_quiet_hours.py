@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Quieter hours: the earliest one in which the migration converges, and never a longer wait."""
+
+import dataclasses
+import datetime
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.conf import contracts as contracts_conf
+from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.simulation import migration_costs
+from tests.unit.rebalancer.operations import test_drains
+
+MIB = migration_costs.MIB
+#: 2001-09-09 01:46:40 UTC: 800 s before the next hour.
+NOW = 1_000_000_000.0
+HOUR = quiet_hours.begin_hour(NOW)
+#: Migrations arrived at 80, 90, ..., 170 MiB/s.
+MEASURED = tuple(model.MeasuredAttempt(f'm{n}', 1000, 0, 1000 / (80.0 + 10 * n))
+                 for n in range(10))
+LOUD, QUIET = 150 * MIB, 10 * MIB
+
+
+def profile(**rates):
+    """Hourly rates of the day before NOW: loud, but for ``h3=QUIET``: the third hour to come."""
+    return tuple((HOUR + 3600.0 * n - 86400.0, rates.get(f'h{n}', LOUD)) for n in range(24))
+
+
+def cloud(rates, *, rate=LOUD, wait=86400.0, measured=MEASURED, count=1, contracts=(),
+          history=None, **options):
+    """A cloud whose host a is drained; i0 has the profile."""
+    request = test_drains.cloud(*[1024] * count)
+    services = {**request.cluster.services, 'a': dataclasses.replace(
+        request.cluster.services['a'], status='disabled', disabled_reason='x')}
+    instances = {**request.cluster.instances, 'i0': dataclasses.replace(
+        request.cluster.instances['i0'], contracts=contracts)}
+    policies = {name: dataclasses.replace(scores, dirty_rates={'i0': rate})
+                for name, scores in request.scores.policies.items()}
+    return dataclasses.replace(
+        request, now=NOW,
+        cluster=dataclasses.replace(request.cluster, services=services, instances=instances,
+                                    taken_at=NOW),
+        scores=dataclasses.replace(request.scores, policies=policies),
+        options=model.PlanningOptions(evacuate_disabled_hosts=True, max_drain_fraction=1.0,
+                                      drain_quiet_wait=wait, **options),
+        history=dataclasses.replace(
+            history or model.MoveHistory(), measured=measured,
+            hourly_write_rates={} if rates is None else {'i0': rates}))
+
+
+def find(request, now=NOW):
+    return quiet_hours.find_quiet_waits(request.cluster, request.scores, request.history,
+                                        request.options, now)
+
+
+def test_an_instance_waits_for_the_earliest_quiet_hour_and_not_the_quietest():
+    request = cloud(profile(h3=QUIET, h4=0.0))
+    assert find(request) == {'i0': model.QuietWait(HOUR + 3 * 3600, LOUD, QUIET)}
+
+
+@pytest.mark.parametrize('change', [
+    {'wait': 0.0}, {'rates': None}, {'rates': profile()}, {'rate': QUIET}, {'rate': 0.0},
+    {'measured': ()}, {'wait': 3 * 3600.0 - 2801.0},
+    {'rates': profile(h0=QUIET, h3=QUIET)}, {'rates': profile(h3=79 * MIB), 'rate': 100 * MIB}],
+    ids=['off', 'no-rates', 'no-quiet-hour', 'quiet-now', 'idle', 'nothing-measured',
+         'beyond-the-option', 'same-hour-was-quiet', 'hardly-quieter'])
+def test_no_instance_waits_without_a_reason_to_do_so(change):
+    assert find(cloud(**{'rates': profile(h3=QUIET)} | change)) == {}
+
+
+def test_the_wait_counts_from_the_begin_of_the_drain():
+    wait = 4 * 3600.0
+    began = model.MoveHistory(drain_begins={'a': NOW - 3600.0})
+    assert find(cloud(profile(h3=QUIET), wait=wait))
+    assert find(cloud(profile(h3=QUIET), wait=wait, history=began))
+    late = model.MoveHistory(drain_begins={'a': NOW - 2 * 3600.0})
+    assert find(cloud(profile(h3=QUIET), wait=wait, history=late)) == {}
+
+
+@pytest.mark.parametrize(('count', 'left', 'waits'), [
+    (1, 61.0, True), (1, 59.0, False), (3, 181.0, True), (3, 179.0, False)])
+def test_a_deadline_leaves_each_move_of_the_host_a_minute_at_least(count, left, waits):
+    history = model.MoveHistory(drain_deadlines={
+        'a': model.DrainDeadline(HOUR + 3 * 3600 + left, 'x')})
+    fast = tuple(dataclasses.replace(m, running=m.running / 4) for m in MEASURED)
+    rates = tuple((at, 4 * rate) for at, rate in profile(h3=QUIET))
+    request = cloud(rates, rate=4 * LOUD, count=count, history=history, measured=fast)
+    assert bool(find(request)) == waits
+
+
+def test_a_move_that_needs_longer_begins_earlier_before_a_deadline():
+    seconds = migration_costs.MigrationCosts(MEASURED, False).expect_migration(
+        'i0', 1024, 0, LOUD).seconds
+    assert seconds > 61
+    for left, waits in ((seconds + 1, True), (seconds - 1, False)):
+        history = model.MoveHistory(drain_deadlines={
+            'a': model.DrainDeadline(HOUR + 3 * 3600 + left, 'x')})
+        assert bool(find(cloud(profile(h3=QUIET), history=history))) == waits
+
+
+def test_the_deadline_of_an_earlier_drain_shortens_nothing():
+    history = model.MoveHistory(drain_deadlines={'a': model.DrainDeadline(NOW + 60, 'another')})
+    assert find(cloud(profile(h3=QUIET), history=history))
+
+
+def test_frozen_hours_do_not_count():
+    request = cloud(profile(h3=QUIET, h5=QUIET), history=model.MoveHistory(
+        frozen_hours=(HOUR + 3 * 3600,)))
+    assert find(request)['i0'].until == HOUR + 5 * 3600
+
+
+def test_hours_that_a_contract_forbids_do_not_count():
+    opens = datetime.datetime.fromtimestamp(HOUR + 5 * 3600 + 1800, datetime.UTC)
+    hours = contracts_conf.parse_value(
+        'hours', f'{opens.minute}-59 {opens.hour} * * *', 30 * 86400)
+    request = cloud(profile(h3=QUIET, h5=QUIET), contracts=(
+        model.Contract(model.ContractSource.FLAVOR, hours=hours),))
+    assert find(request)['i0'].until == HOUR + 5 * 3600 + 1800
+
+
+def test_the_instance_moves_once_its_hour_has_come_whatever_it_writes():
+    rates = profile(h3=QUIET, h9=0.0)
+    until = find(cloud(rates))['i0'].until
+    for rate in (QUIET, LOUD, 10 * LOUD):
+        request = cloud(rates, rate=rate)
+        assert find(request, until) == {} == find(request, until + 3599)
+
+
+def test_a_failure_at_a_loud_hour_does_not_make_the_quiet_hours_loud():
+    failed = (*MEASURED, model.MeasuredAttempt('i0', 1000, 0, 900.0, arrived=False, late=True))
+    assert find(cloud(profile(h3=QUIET), measured=failed))
+
+
+def test_the_rule_holds_drains_alone_and_no_executor():
+    request = cloud(profile(h3=QUIET))
+    history = dataclasses.replace(request.history, quiet_waits=find(request))
+    view = cluster_view.ClusterView(request.cluster, request.options, history)
+    drain = model.Move('i0', 'a', 'b', model.Phase.EVACUATE)
+    refused = constraints.judge_move(view, drain)
+    assert refused is not None and refused.rule == 'quieter-hour'
+    assert '150.0 MiB/s' in refused.detail and '10.0 MiB/s' in refused.detail
+    assert '2001-09-09T04:00:00+00:00' in refused.detail
+    assert constraints.CODES['quieter-hour'].retry is constraints.RetryClass.PASSING
+    assert constraints.check_alone(view, dataclasses.replace(
+        drain, phase=model.Phase.REQUESTED)) is None
+    fresh = cluster_view.ClusterView(request.cluster, request.options, request.history)
+    assert constraints.judge_move(fresh, drain, constraints.PRE_FLIGHT) is None
+
+
+@pytest.mark.parametrize('option', model.OfflineDrains)
+def test_a_move_that_shuts_the_instance_down_waits_for_no_quiet_hour(option):
+    request = cloud(profile(h3=QUIET), drain_offline=option)
+    history = dataclasses.replace(request.history, quiet_waits=find(request),
+                                  late_drains={'i0': 'a'})
+    view = cluster_view.ClusterView(request.cluster, request.options, history)
+    refused = constraints.judge_move(view, model.Move('i0', 'a', 'b', model.Phase.EVACUATE))
+    assert (refused is None) == (option is model.OfflineDrains.ALLOW)
+
+
+RATES = st.sampled_from([0.0, QUIET, 60 * MIB, 100 * MIB, LOUD, 2 * LOUD])
+
+
+@hypothesis.given(
+    rates=st.lists(st.none() | RATES, min_size=24, max_size=24), rate=RATES,
+    wait=st.floats(0, 7 * 86400), began=st.floats(0, 2 * 86400),
+    left=st.none() | st.floats(1, 3 * 86400), hours=st.none() | st.sampled_from(
+        ['* 3-4 * * *', '30-50 5 * * *', '15-25 */4 * * *']),
+    frozen=st.frozensets(st.integers(1, 167)), after=st.floats(0, 86400))
+def test_no_wait_is_beyond_the_option_the_deadline_or_the_allowed_hours(
+        rates, rate, wait, began, left, hours, frozen, after):
+    now = NOW + after
+    stated = () if hours is None else (model.Contract(
+        model.ContractSource.FLAVOR,
+        hours=contracts_conf.parse_value('hours', hours, 30 * 86400)),)
+    history = model.MoveHistory(
+        drain_begins={'a': now - began},
+        drain_deadlines={} if left is None else {'a': model.DrainDeadline(now + left, 'x')},
+        frozen_hours=tuple(HOUR + 3600.0 * n for n in sorted(frozen)))
+    known = tuple((HOUR + 3600.0 * n - 86400.0, value) for n, value in enumerate(rates)
+                  if value is not None)
+    request = cloud(known, rate=rate, wait=wait, contracts=stated, history=history)
+    waits = find(request, now)
+    if not waits:
+        return
+    until, costs = waits['i0'].until, migration_costs.MigrationCosts(MEASURED, False)
+    assert now < until <= now - began + wait
+    if left is not None:
+        assert until <= now + left - max(60.0, costs.expect_migration('i0', 1024, 0, rate).seconds)
+    assert quiet_hours.begin_hour(until) not in history.frozen_hours
+    if stated:
+        assert stated[0].hours.is_open(until, request.options.contracts.timezone,
+                                       request.options.contracts.begin_within)
+    past = dict(known)[HOUR + (quiet_hours.begin_hour(until) - HOUR) % 86400 - 86400]
+    assert past == waits['i0'].quiet_rate <= rate / 2
+    assert costs.compute_rate_risk(past) < migration_costs.RISKY
+    assert find(request, until) == {}
