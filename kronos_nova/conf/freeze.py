@@ -128,6 +128,15 @@ def find_freeze_end(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
                 if (end := window.find_window_end(now, zone)) is not None), default=None)
 
 
+def list_frozen_hours(windows: Iterable[FreezeWindow], zone: datetime.tzinfo, now: float,
+                      seconds: float) -> tuple[float, ...]:
+    """List the hours that begin in the next ``seconds`` while a freeze window is open (epoch)."""
+    opening = tuple(windows)
+    begins = (hour * 3600.0 for hour in range(
+        math.floor(now / 3600) + 1, math.floor((now + seconds) / 3600) + 1) if opening)
+    return tuple(at for at in begins if find_freeze_end(opening, zone, at) is not None)
+
+
 def find_next_freeze(windows: Iterable[FreezeWindow], zone: datetime.tzinfo, now: float) -> float:
     """Return when the next freeze window begins (epoch); infinity: none does."""
     return min((window.find_next_begin(now, zone) for window in windows), default=math.inf)

@@ -33,6 +33,7 @@ from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -137,9 +138,14 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
         raise _make_read_error('Nova and Placement', recording.cluster)
     if isinstance(recording.histories, str):
         raise _make_read_error('the database', recording.histories)
-    return add_stored_state(conf, store, CloudState(
+    cloud = add_stored_state(conf, store, CloudState(
         recording.cluster, dict(recording.samples), scopes, dict(recording.histories),
         recording.now))
+    rates = write_rates.WriteRateReader(conf, source)
+    return dataclasses.replace(cloud, histories=cloud.histories | {
+        scope: rates.add_rates(cloud.histories[scope], cluster, cloud.samples, policy_set,
+                               cloud.now)
+        for scope, cluster in cloud.map_clusters().items()})
 
 
 def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> CloudState:
@@ -386,6 +392,11 @@ class Session(sessions.DatabaseSession):
             return read_cloud(self.conf, policies, store, collector, source)
         finally:
             notice.cancel()
+
+    @property
+    def live_metrics(self) -> sources.MetricsSource | None:
+        """The source of metrics of the cloud; None: a snapshot has its own answers."""
+        return None if self.snapshot is not None else self.metrics_source
 
     def build_request(self, cluster: model.Cluster,
                       cloud: CloudState | None = None) -> planner.PlanningInput:

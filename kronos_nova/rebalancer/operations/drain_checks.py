@@ -26,6 +26,8 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
@@ -97,6 +99,7 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     cluster = find_host_cluster(cloud, host)
     request = session.build_request(cluster, cloud)
     due = drain_deadlines.resolve_deadline(deadline, request.now)
+    request = _suppose_deadline(_add_write_rates(session, request, host), host, due)
     check = drains.plan_drain(request, host, mode, overbooking=overbooking)
     broken = drains.find_failover_obstacle(request, host, check.plan, mode,
                                            overbooking=overbooking)
@@ -109,6 +112,24 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     answer = _add_estimate(session.conf, DrainAnswer(check, here, coming, deadline=due), request,
                            host)
     return _add_shutdowns(answer, request, host)
+
+
+def _add_write_rates(session: cloud_state.Session, request: planner.PlanningInput,
+                     host: str) -> planner.PlanningInput:
+    """Return the request with the rates by which instances of the host wait for quieter hours."""
+    source = session.live_metrics
+    history = None if source is None else write_rates.add_write_rates(
+        session.conf, source, session.policies, request.cluster, request.scores, request.history,
+        [host], request.now)
+    return request if history is None else dataclasses.replace(request, history=history)
+
+
+def _suppose_deadline(request: planner.PlanningInput, host: str,
+                      due: float | None) -> planner.PlanningInput:
+    """Return the request with the deadline that the drain of the host is to get."""
+    return request if due is None else dataclasses.replace(
+        request, history=dataclasses.replace(request.history, drain_deadlines={
+            **request.history.drain_deadlines, host: model.DrainDeadline(due, what_if.REASON)}))
 
 
 def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:

@@ -173,6 +173,8 @@ def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: 
             store.history.read_history(scope, now, remembered),
             # Only the engine that asked Placement knows them.
             refused=published.refused, refused_everywhere=published.refused_everywhere,
+            # Only the engine asks the source of metrics.
+            hourly_write_rates=published.hourly_write_rates, frozen_hours=published.frozen_hours,
             **records._asdict())
     under_way = {flight.instance_uuid for flight in flights}
     ended = {move.instance_uuid: model.InFlightMove(
@@ -215,6 +217,10 @@ class PublishedSession(cloud_state.Session):
         cloud = read_published_cloud(self.conf, self.store, self.reading, self._clock())
         return dataclasses.replace(cloud, cluster=cloud.cluster.replace_services(
             self.present_services))
+
+    @property
+    def live_metrics(self) -> None:
+        """None: kronos-api asks no source of metrics."""
 
     def count_needed_approvals(self, scope: str) -> int:
         """Return the number of the engine; without one in the reading, that of kronos.conf."""

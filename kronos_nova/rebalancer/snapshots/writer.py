@@ -319,7 +319,26 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
            if noticed else {}),
         **({'campaign_hosts': to_come} if to_come else {}),
-        **({'late_drains': dict(sorted(late.items()))} if late else {})}
+        **({'late_drains': dict(sorted(late.items()))} if late else {}),
+        **({'quiet_hours': _build_quiet_hours(histories)}
+           if any(h.hourly_write_rates for h in histories.values()) else {})}
+
+
+def _build_quiet_hours(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
+    rates: dict[str, Any] = {}
+    begins: dict[str, float] = {}
+    deadlines: dict[str, Any] = {}
+    frozen: set[float] = set()
+    for history in histories.values():
+        rates |= {uuid: [list(hour) for hour in hours]
+                  for uuid, hours in history.hourly_write_rates.items()}
+        begins |= history.drain_begins
+        deadlines |= {host: dataclasses.asdict(deadline)
+                      for host, deadline in history.drain_deadlines.items()}
+        frozen.update(history.frozen_hours)
+    return {'hourly_write_rates': dict(sorted(rates.items())), 'frozen_hours': sorted(frozen),
+            'drain_begins': dict(sorted(begins.items())),
+            'drain_deadlines': dict(sorted(deadlines.items()))}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:

@@ -297,8 +297,8 @@ def test_disabling_a_host_is_reported():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
     assert (' 1 instance waits until 1970-01-01T00:00:00+00:00 at most, as contracts and '
-            'quieter hours say. kronos drain watch') in drain._format_start_message('h1', drain_starts.StartedDrain(
-                answer(here=3, blocked=[WAITS]), True))
+            'quieter hours say. kronos drain watch') in drain._format_start_message(
+                'h1', drain_starts.StartedDrain(answer(here=3, blocked=[WAITS]), True))
     assert drain._format_start_message(
         'h1', drain_starts.StartedDrain(answer(here=3), True)).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')
