@@ -178,8 +178,9 @@ def test_an_engine_asks_once_an_hour_and_when_a_further_host_is_drained(conf):
 def test_no_more_instances_than_the_bound_are_asked_for(conf, caplog, monkeypatch):
     monkeypatch.setattr(write_rates, 'MOST_INSTANCES', 1)
     source, request = HistorySource(), cloud(2)
-    policies_ = {name: dataclasses.replace(scores, dirty_rates={
-        'i0': quiet.LOUD, 'i1': 2 * quiet.LOUD}) for name, scores in request.scores.policies.items()}
+    policies_ = {
+        name: dataclasses.replace(scores, dirty_rates={'i0': quiet.LOUD, 'i1': 2 * quiet.LOUD})
+        for name, scores in request.scores.policies.items()}
     read(conf, source, dataclasses.replace(request, scores=dataclasses.replace(
         request.scores, policies=policies_)))
     assert 'instance-i1' in source.asked[0][0] and 'instance-i0' not in source.asked[0][0]

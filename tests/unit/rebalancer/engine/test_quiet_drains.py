@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Cycles of an engine whose drain waits for a quieter hour of an instance."""
+
+import dataclasses
+
+import pytest
+import yaml
+
+from kronos_nova import model
+from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.snapshots import replay
+from kronos_nova.sources import ranges
+from tests.unit.rebalancer.engine import test_engine
+from tests.unit.rebalancer.operations import test_write_rates
+from tests.unit.rebalancer.planning import test_quiet_hours
+from tests.unit.rebalancer.store import cases
+
+A0, MIB, LOUD = test_engine.A0, test_quiet_hours.MIB, test_quiet_hours.LOUD
+HOURS = 3600.0
+
+
+class LoudSource(test_engine.FakeSource):
+    """Instance A0 writes much memory, but in one hour of the day; it writes ``rate`` now."""
+
+    def __init__(self, clock, quiet_hour):
+        super().__init__(clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4})
+        self.quiet_hour, self.rate = quiet_hour, LOUD
+        self.history = test_write_rates.HistorySource()
+
+    def fetch(self, policy, *, profile=True):
+        return dataclasses.replace(super().fetch(policy), dirty_rate=model.QueryResult(
+            'dirty', model.SourceHealth.HEALTHY, {A0: self.rate}))
+
+    def query_range(self, query, label, mark, window, progress=ranges.ignore_progress):
+        self.history.series = {A0: [
+            MIB if (window.start + HOURS * n - self.quiet_hour) % 86400 == 0 else LOUD
+            for n in range(24)]}
+        return self.history.query_range(query, label, mark, window, progress)
+
+
+@pytest.fixture
+def drained(tmp_path):
+    """A world with a drained host, the instance of which is quiet in the third hour from now."""
+    world = test_engine.World(tmp_path)
+    document = yaml.safe_load(world.path.read_text())
+    document['policies'][0]['vm_dirty_rate_query'] = 'dirty'
+    world.path.write_text(yaml.safe_dump(document))
+    for name, value in {'evacuate_disabled_hosts': True, 'drain_quiet_wait': 12 * 3600,
+                        'snapshot_dir': str(tmp_path / 'snapshots')}.items():
+        world.conf.set_override(name, value, 'engine')
+    world.begin = world.clock()
+    world.quiet_hour = quiet_hours.begin_hour(world.clock()) + 3 * HOURS
+    world.source = LoudSource(world.clock, world.quiet_hour)
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, services={
+        **cluster.services, 'a': dataclasses.replace(
+            cluster.services['a'], status='disabled', disabled_reason='repair')})
+    read_history = world.store.history.read_history
+    world.store.history.read_history = lambda *args, **more: dataclasses.replace(
+        read_history(*args, **more), measured=test_quiet_hours.MEASURED)
+    world.went_on()
+    return world
+
+
+def run_at(world, engine, at):
+    """Run a cycle; return the instances of its tasks and the warnings of its report."""
+    world.clock.now, world.casts[:] = at, []
+    row, = engine.run_cycle()
+    return [task.instance_uuid for task in world.casts], row
+
+
+def test_a_drain_waits_for_the_quiet_hour_and_then_moves_whatever_is_written(drained):
+    engine, until = drained.engine(), drained.quiet_hour
+    for at in (drained.begin, drained.begin + 1800, until - 1):
+        moved, row = run_at(drained, engine, at)
+        assert moved == [] and row['draining'] == ['a']
+        assert 'host a is disabled, not drained, because' in row['warnings'][0]
+        assert '(quieter-hour)' in row['warnings'][0]
+    assert len(drained.source.history.asked) == 3, 'three hours'
+    drained.source.rate = 2 * LOUD
+    moved, row = run_at(drained, engine, until)
+    assert moved == [A0] and row['warnings'] == []
+
+
+def test_another_engine_counts_the_wait_from_the_begin_of_the_drain(drained):
+    drained.conf.set_override('drain_quiet_wait', 4 * 3600, 'engine')
+    drained.source.quiet_hour += HOURS  # the begin of the drain is 2800 s after the full hour
+    assert run_at(drained, drained.engine(), drained.begin)[0] == []
+    drained.source.quiet_hour += HOURS
+    later = drained.begin + 1.5 * HOURS
+    assert run_at(drained, drained.engine(), later)[0] == [A0]
+
+
+@pytest.mark.parametrize('change', ['off', 'deadline', 'silent', 'quiet'])
+def test_a_drain_waits_for_no_hour_without_need_or_knowledge(drained, change, caplog):
+    if change == 'off':
+        drained.conf.set_override('drain_quiet_wait', 0, 'engine')
+    elif change == 'deadline':
+        cases.order_drain(drained.store, 'a', drained.quiet_hour, 'repair', drained.clock())
+    elif change == 'silent':
+        drained.source.history.error = 'the server is busy'
+    else:
+        drained.source.rate = MIB
+    assert run_at(drained, drained.engine(), drained.begin)[0] == [A0]
+    asked = len(drained.source.history.asked)
+    assert asked == (change in ('deadline', 'silent'))
+    assert ('the server is busy' in caplog.text) == (change == 'silent')
+
+
+def test_an_order_of_the_deadline_ends_a_wait(drained):
+    engine = drained.engine()
+    assert run_at(drained, engine, drained.begin)[0] == []
+    cases.order_drain(drained.store, 'a', drained.begin + 1800, 'repair', drained.begin)
+    assert run_at(drained, engine, drained.begin + 60)[0] == [A0]
+
+
+def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
+    engine = drained.engine()
+    _moved, row = run_at(drained, engine, drained.begin)
+    again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
+    assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
