@@ -46,7 +46,7 @@ QUIETER_HOUR_RULE = rules.Rule(
     codes={
         'quieter-hour': rules.RejectionCode(
             meaning='It writes too much memory for a live migration now, and its drain waits for a '
-                    'quieter hour.',
+                    'quieter hour; only when planning.',
             remedy='the hour comes, or [engine] drain_quiet_wait, counted from the begin of the '
                    'drain, is over; an earlier deadline of the drain shortens the wait',
             retry=rules.RetryClass.PASSING)})

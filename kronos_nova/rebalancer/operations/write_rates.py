@@ -42,7 +42,7 @@ from kronos_nova.sources import base
 from kronos_nova.sources import ranges
 
 LOG = logging.getLogger(__name__)
-#: Instances that are asked for at a time, at most; those with the highest risk come first.
+#: Instances that a query names, at most; those with the highest risk come first.
 MOST_INSTANCES = 200
 #: Seconds between two samples; the highest one of an hour counts.
 STEP = 900.0
@@ -126,7 +126,7 @@ def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
         LOG.warning('No instance of a drain waits for a quieter hour in this hour: '
                     'vm_dirty_rate_query over the last day: %s', problem)
     if len(risky) > MOST_INSTANCES:
-        LOG.warning('%s of drains wait for no quieter hour: no more than %d are asked for',
+        LOG.warning('%s of drains wait for no quieter hour: a query names %d at most',
                     plurals.count_noun(len(risky) - MOST_INSTANCES, 'instance'), MOST_INSTANCES)
     return dataclasses.replace(
         history, hourly_write_rates={**history.hourly_write_rates, **rates},
@@ -166,7 +166,7 @@ def _read_rates(source: base.MetricsSource, policy_set: policies.PolicySet,
 
 def _list_queries(policy_set: policies.PolicySet, cluster: model.Cluster,
                   uuids: Sequence[str]) -> Iterator[tuple[policies.Policy, str]]:
-    """Yield each different query once, for these instances alone where their names allow it."""
+    """Yield each different query once; where names allow it, for the given instances alone."""
     asked = set()
     for policy in policy_set.enabled_policies:
         if policy.vm_dirty_rate_query is None:
@@ -184,7 +184,7 @@ def _list_queries(policy_set: policies.PolicySet, cluster: model.Cluster,
 
 
 def _select_instances(query: str, label: str, names: Sequence[str]) -> str:
-    """Return the query for the series of these names alone; '': without names."""
+    """Return the query for the series of the names alone; '': without names."""
     if not names:
         return ''
     wanted = ' or '.join(f'label_replace(vector(1), "{label}", "{name}", "", "")'

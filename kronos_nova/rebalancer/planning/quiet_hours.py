@@ -13,12 +13,12 @@
 """The quieter hours for which drains wait with instances that write much memory. Pure.
 
 A live migration of an instance that writes memory faster than the network sends it does not
-converge. Many instances repeat their load day by day: what an instance wrote in an hour of the last
-day says what it will write in the same hour of the next one.
+converge. Many instances repeat their load day by day: the rate of an hour of the last day is the
+expected rate of the same hour to come.
 
-The present hour counts as quiet if it was quiet a day before. So an hour that was waited for lets
-the instance move once it has begun, whatever the instance writes then; and where the load of a day
-does not repeat, no drain waits for it to do so.
+The present hour counts as quiet if it was quiet a day before. So once the hour of a wait has begun,
+the instance moves, even if it writes as much as before; and where the load of a day does not
+repeat, no drain waits for it to do so.
 """
 
 from collections.abc import Collection

@@ -80,7 +80,7 @@ def run_at(world, engine, at):
     return [task.instance_uuid for task in world.casts], row
 
 
-def test_a_drain_waits_for_the_quiet_hour_and_then_moves_whatever_is_written(drained):
+def test_a_drain_waits_until_its_quiet_hour_begins_and_no_longer(drained):
     engine, until = drained.engine(), drained.quiet_hour
     for at in (drained.begin, drained.begin + 1800, until - 1):
         moved, row = run_at(drained, engine, at)

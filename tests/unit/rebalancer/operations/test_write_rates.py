@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Past rates of drains: which are asked for, when, and what answers mean."""
+"""Past rates of drains: the queries, their times, and the meaning of answers."""
 
 import array
 import dataclasses
@@ -100,7 +100,7 @@ def test_an_hour_has_the_highest_rate_of_its_samples(conf):
         'domain', HOUR - 86400, HOUR - 900, 96)
 
 
-def test_only_the_instances_that_may_not_converge_are_asked_for(conf):
+def test_a_query_names_only_instances_that_may_not_converge(conf):
     source = HistorySource()
     assert read(conf, source, cloud(3)) is not None
     (query, _label, _window), = source.asked
@@ -175,7 +175,7 @@ def test_an_engine_asks_once_an_hour_and_when_a_further_host_is_drained(conf):
     assert not reader.add_known_rates(request.cluster.scope, request.history).hourly_write_rates
 
 
-def test_no_more_instances_than_the_bound_are_asked_for(conf, caplog, monkeypatch):
+def test_a_query_names_no_more_instances_than_the_bound(conf, caplog, monkeypatch):
     monkeypatch.setattr(write_rates, 'MOST_INSTANCES', 1)
     source, request = HistorySource(), cloud(2)
     policies_ = {
@@ -187,7 +187,7 @@ def test_no_more_instances_than_the_bound_are_asked_for(conf, caplog, monkeypatc
     assert '1 instance of drains' in caplog.text
 
 
-def test_the_decision_uses_what_was_read(conf):
+def test_the_decision_uses_the_rates_that_the_reader_adds(conf):
     rates = [quiet.LOUD] * 24
     rates[2] = MIB
     request = cloud()

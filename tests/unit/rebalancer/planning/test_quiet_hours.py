@@ -134,7 +134,7 @@ def test_hours_that_a_contract_forbids_do_not_count():
     assert find(request)['i0'].until == HOUR + 5 * 3600 + 1800
 
 
-def test_the_instance_moves_once_its_hour_has_come_whatever_it_writes():
+def test_the_instance_moves_once_its_hour_has_come_at_any_rate():
     rates = profile(h3=QUIET, h9=0.0)
     until = find(cloud(rates))['i0'].until
     for rate in (QUIET, LOUD, 10 * LOUD):
