@@ -23,6 +23,10 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.operations import why_not
+from kronos_nova.rebalancer.planning import move_notices
 from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.simulation import migration_costs
 from tests.unit.rebalancer.operations import test_drains
@@ -210,3 +214,57 @@ def test_no_wait_is_beyond_the_option_the_deadline_or_the_allowed_hours(
     assert past == waits['i0'].quiet_rate <= rate / 2
     assert costs.compute_rate_risk(past) < migration_costs.RISKY
     assert find(request, until) == {}
+
+
+def supposed(request, status='enabled', **history):
+    """The request before host a is drained, or while it is."""
+    services = {**request.cluster.services, 'a': dataclasses.replace(
+        request.cluster.services['a'], status=status)}
+    return dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, services=services),
+        history=dataclasses.replace(request.history, **history))
+
+
+@pytest.mark.parametrize('status', ['enabled', 'disabled'])
+def test_a_drain_check_says_that_the_instance_leaves_later_and_when(status):
+    check = drains.plan_drain(supposed(cloud(profile(h3=QUIET), count=2), status), 'a')
+    assert [move.instance_uuid for move in check.plan.moves] == ['i1']
+    (blocked,) = check.blocked
+    assert blocked.later and blocked.movable_from == HOUR + 3 * 3600
+    assert '150.0 MiB/s' in blocked.reason and '2001-09-09T04:00:00+00:00' in blocked.reason
+    assert check.contract_wait == blocked.movable_from - NOW and not check.obstacles
+
+
+@pytest.mark.parametrize(('status', 'deadline'), [
+    ('disabled', model.DrainDeadline(HOUR + 3 * 3600, 'x')),
+    ('enabled', model.DrainDeadline(HOUR + 3 * 3600, what_if.REASON))])
+def test_a_drain_check_heeds_the_deadline_of_the_drain_and_of_the_question(status, deadline):
+    check = drains.plan_drain(supposed(cloud(profile(h3=QUIET)), status,
+                                       drain_deadlines={'a': deadline}), 'a')
+    assert len(check.plan.moves) == 1 and not check.blocked
+
+
+def test_a_waiting_instance_that_no_host_may_take_stays():
+    request = cloud(profile(h3=QUIET))
+    instances = {'i0': dataclasses.replace(request.cluster.instances['i0'], memory_mb=10 ** 6,
+                                           claims={'MEMORY_MB': 10 ** 6})}
+    (blocked,) = drains.plan_drain(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances=instances)), 'a').blocked
+    assert not blocked.later and 'no-room' in blocked.reason and blocked.movable_from is None
+
+
+def test_why_not_names_the_quieter_hour():
+    request = cloud(profile(h3=QUIET))
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, quiet_waits=find(request)))
+    answer = why_not.why_not(request, 'i0', 'b', model.Phase.EVACUATE)
+    assert [verdict.rule for verdict in answer.refused] == ['quieter-hour']
+
+
+def test_a_notice_to_the_owner_does_not_wait_for_the_quieter_hour():
+    request = cloud(profile(h3=QUIET), contracts=(model.Contract(
+        model.ContractSource.FLAVOR, notify=model.NoticePeriod(1800)),))
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, quiet_waits=find(request)))
+    assert request.history.quiet_waits['i0'].until == HOUR + 3 * 3600
+    assert [notice.instance_uuid for notice in move_notices.list_drain_notices(request)] == ['i0']
