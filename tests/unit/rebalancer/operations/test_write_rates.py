@@ -15,6 +15,7 @@
 import array
 import dataclasses
 import math
+import types
 
 from oslo_config import cfg
 import pytest
@@ -23,6 +24,8 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.conf import freeze
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.sources import base
@@ -195,3 +198,23 @@ def test_the_decision_uses_the_rates_that_the_reader_adds(conf):
     waits = quiet_hours.find_quiet_waits(request.cluster, request.scores, history,
                                          request.options, NOW)
     assert waits['i0'].until == HOUR + 2 * 3600
+
+
+@pytest.mark.parametrize('waits', [True, False])
+def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
+    rates = [quiet.LOUD] * 24
+    rates[2] = MIB
+    source, request = HistorySource(**{'instance-i0': rates}), quiet.supposed(cloud(2))
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, drain_quiet_wait=7200.0))
+    session = types.SimpleNamespace(
+        conf=conf, policies=policy_set(), live_metrics=source,
+        cloud_for_requests=cloud_state.CloudState(
+            request.cluster, {}, [model.UNASSIGNED], {}, NOW),
+        build_request=lambda cluster, cloud: request)
+    answer = drain_checks.check_drain(session, 'a', deadline=None if waits else HOUR + 2 * 3600)
+    assert len(source.asked) == 1
+    assert [b.movable_from for b in answer.check.blocked] == ([HOUR + 2 * 3600] if waits else [])
+    source.asked.clear()
+    session.live_metrics = None
+    assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked

@@ -23,6 +23,8 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.operations import why_not
@@ -268,3 +270,10 @@ def test_a_notice_to_the_owner_does_not_wait_for_the_quieter_hour():
         request.history, quiet_waits=find(request)))
     assert request.history.quiet_waits['i0'].until == HOUR + 3 * 3600
     assert [notice.instance_uuid for notice in move_notices.list_drain_notices(request)] == ['i0']
+
+
+def test_a_campaign_forecast_says_that_the_host_waits_and_does_not_refuse_it():
+    forecast = campaign_forecasts.forecast_campaign(cloud(profile(h3=QUIET), count=2), ['a'], 1)
+    (blocked,) = forecast.staying['a']
+    assert blocked.later and blocked.movable_from == HOUR + 3 * 3600 and not forecast.steps
+    campaign_orders._refuse_without_force(forecast)
