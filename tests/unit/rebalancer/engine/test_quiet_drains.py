@@ -31,19 +31,19 @@ HOURS = 3600.0
 
 
 class LoudSource(test_engine.FakeSource):
-    """Instance A0 writes much memory, but in one hour of the day; it writes ``rate`` now."""
+    """An instance writes much memory, but in one hour of the day; it writes ``rate`` now."""
 
-    def __init__(self, clock, quiet_hour):
-        super().__init__(clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4})
-        self.quiet_hour, self.rate = quiet_hour, LOUD
+    def __init__(self, clock, quiet_hour, uuid=A0):
+        super().__init__(clock, {'a': 0.9, 'b': 0.1}, {uuid: 0.4})
+        self.quiet_hour, self.uuid, self.rate = quiet_hour, uuid, LOUD
         self.history = test_write_rates.HistorySource()
 
     def fetch(self, policy, *, profile=True):
         return dataclasses.replace(super().fetch(policy), dirty_rate=model.QueryResult(
-            'dirty', model.SourceHealth.HEALTHY, {A0: self.rate}))
+            'dirty', model.SourceHealth.HEALTHY, {self.uuid: self.rate}))
 
     def query_range(self, query, label, mark, window, progress=ranges.ignore_progress):
-        self.history.series = {A0: [
+        self.history.series = {self.uuid: [
             MIB if (window.start + HOURS * n - self.quiet_hour) % 86400 == 0 else LOUD
             for n in range(24)]}
         return self.history.query_range(query, label, mark, window, progress)
