@@ -55,8 +55,8 @@ class HistorySource(base.MetricsSource):
         if self.error is not None:
             return ranges.RangeResult(query, window, error=self.error)
         values = tuple(array.array('f', [
-            math.nan if rate is None else rate + 64 * (index % 4) for rate in rates
-            for index in range(4)]) for rates in self.series.values())
+            math.nan if rate is None else rate + more for rate in rates
+            for more in (0, 192, 64, 128)]) for rates in self.series.values())
         return ranges.RangeResult(query, window, keys=tuple(self.series), marks=tuple(self.series),
                                   values=values)
 

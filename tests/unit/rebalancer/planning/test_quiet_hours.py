@@ -140,6 +140,39 @@ def test_hours_that_a_contract_forbids_do_not_count():
     assert find(request)['i0'].until == HOUR + 5 * 3600 + 1800
 
 
+def test_an_opening_after_the_end_of_the_wait_does_not_count():
+    opens = datetime.datetime.fromtimestamp(HOUR + 3 * 3600 + 1800, datetime.UTC)
+    stated = model.Contract(model.ContractSource.FLAVOR, hours=contracts_conf.parse_value(
+        'hours', f'{opens.minute}-59 {opens.hour} * * *', 30 * 86400))
+    for minutes, waits in (29, False), (31, True):
+        wait = HOUR + 3 * 3600 + 60.0 * minutes - NOW
+        assert bool(find(cloud(profile(h3=QUIET), wait=wait, contracts=(stated,)))) == waits
+
+
+def change_instance(request, **changes):
+    return dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances={**request.cluster.instances, 'i0': dataclasses.replace(
+            request.cluster.instances['i0'], **changes)}))
+
+
+def test_only_instances_that_stay_and_move_live_wait():
+    request = cloud(profile(h3=QUIET))
+    assert find(change_instance(request, status='PAUSED'))
+    assert find(change_instance(request, status='SHUTOFF')) == {}
+    assert find(change_instance(request, host='b')) == {}
+    assert find(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, flights=(model.InFlightMove('i0', 'a', 'b'),)))) == {}
+
+
+def test_no_search_makes_room_for_an_instance_that_waits():
+    request = cloud(profile(h3=QUIET), count=2)
+    simulation = drains._build_simulation(dataclasses.replace(
+        request, history=dataclasses.replace(request.history, quiet_waits=find(request))))
+    assert [bool(simulation.drainable[simulation.index[uuid]]) for uuid in ('i0', 'i1')] == [
+        False, True]
+    assert simulation.repairable[simulation.index['i0']]
+
+
 def test_the_instance_moves_once_its_hour_has_come_at_any_rate():
     rates = profile(h3=QUIET, h9=0.0)
     until = find(cloud(rates))['i0'].until
