@@ -133,19 +133,15 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     :raises KronosException: a part cannot be read.
     """
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
-    recording = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
+    recording = write_rates.add_recorded_rates(conf, source, recorder.read_recording(
+        collector, source, store, policy_set, scopes, clock))
     if isinstance(recording.cluster, str):
         raise _make_read_error('Nova and Placement', recording.cluster)
     if isinstance(recording.histories, str):
         raise _make_read_error('the database', recording.histories)
-    cloud = add_stored_state(conf, store, CloudState(
+    return add_stored_state(conf, store, CloudState(
         recording.cluster, dict(recording.samples), scopes, dict(recording.histories),
         recording.now))
-    rates = write_rates.WriteRateReader(conf, source)
-    return dataclasses.replace(cloud, histories=cloud.histories | {
-        scope: rates.add_rates(cloud.histories[scope], cluster, cloud.samples, policy_set,
-                               cloud.now)
-        for scope, cluster in cloud.map_clusters().items()})
 
 
 def add_stored_state(conf: cfg.ConfigOpts, store: Any, cloud: CloudState) -> CloudState:
@@ -316,6 +312,8 @@ class Session(sessions.DatabaseSession):
     def __init__(self, *files: str, snapshot: str | None = None, **more: Any) -> None:
         super().__init__(*files, **more)
         self.snapshot = snapshot
+        #: The source of metrics may be asked for more than the cloud has.
+        self.asks_metrics = snapshot is None
         #: By host, services that are newer than a published cloud.
         self.present_services: Mapping[str, model.Service] = {}
 
@@ -392,11 +390,6 @@ class Session(sessions.DatabaseSession):
             return read_cloud(self.conf, policies, store, collector, source)
         finally:
             notice.cancel()
-
-    @property
-    def live_metrics(self) -> sources.MetricsSource | None:
-        """The source of metrics of the cloud; None: a snapshot has its own answers."""
-        return None if self.snapshot is not None else self.metrics_source
 
     def build_request(self, cluster: model.Cluster,
                       cloud: CloudState | None = None) -> planner.PlanningInput:

@@ -117,10 +117,9 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
 def _add_write_rates(session: cloud_state.Session, request: planner.PlanningInput,
                      host: str) -> planner.PlanningInput:
     """Return the request with the rates by which instances of the host wait for quieter hours."""
-    source = session.live_metrics
-    history = None if source is None else write_rates.add_write_rates(
-        session.conf, source, session.policies, request.cluster, request.scores, request.history,
-        [host], request.now)
+    history = None if not session.asks_metrics else write_rates.add_write_rates(
+        session.conf, session.metrics_source, session.policies, request.cluster, request.scores,
+        request.history, [host], request.now)
     return request if history is None else dataclasses.replace(request, history=history)
 
 

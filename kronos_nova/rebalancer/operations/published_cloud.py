@@ -192,6 +192,7 @@ class PublishedSession(cloud_state.Session):
                  **more: Any) -> None:
         super().__init__(**more)
         self.reading = reading
+        self.asks_metrics = False
         self._clock = clock
 
     def forget_cloud(self) -> None:
@@ -217,10 +218,6 @@ class PublishedSession(cloud_state.Session):
         cloud = read_published_cloud(self.conf, self.store, self.reading, self._clock())
         return dataclasses.replace(cloud, cluster=cloud.cluster.replace_services(
             self.present_services))
-
-    @property
-    def live_metrics(self) -> None:
-        """None: kronos-api asks no source of metrics."""
 
     def count_needed_approvals(self, scope: str) -> int:
         """Return the number of the engine; without one in the reading, that of kronos.conf."""

@@ -37,6 +37,7 @@ from kronos_nova.conf import freeze
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.sources import base
 from kronos_nova.sources import ranges
@@ -104,6 +105,21 @@ class WriteRateReader:
         return history if known is None else dataclasses.replace(
             history, hourly_write_rates=known.history.hourly_write_rates,
             frozen_hours=known.history.frozen_hours)
+
+
+def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
+                       recording: writer.SnapshotContent) -> writer.SnapshotContent:
+    """Return what a cycle would see, with the rates of the drains that go on."""
+    cluster, histories = recording.cluster, recording.histories
+    if isinstance(cluster, str) or isinstance(histories, str):
+        return recording
+    reader = WriteRateReader(conf, source)
+    named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
+    return dataclasses.replace(recording, histories={
+        scope: history if scope in named and scope not in cluster.aggregates else reader.add_rates(
+            history, cluster.replace_scope(scope, named), recording.samples, recording.policies,
+            recording.now)
+        for scope, history in histories.items()})
 
 
 def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,

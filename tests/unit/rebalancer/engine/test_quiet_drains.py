@@ -18,7 +18,10 @@ import pytest
 import yaml
 
 from kronos_nova import model
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.sources import ranges
 from tests.unit.rebalancer.engine import test_engine
@@ -130,3 +133,16 @@ def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
     _moved, row = run_at(drained, engine, drained.begin)
     again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
     assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
+
+
+def test_commands_and_records_of_the_cloud_know_the_rates_as_well(drained):
+    run_at(drained, drained.engine(), drained.begin)
+    recording = write_rates.add_recorded_rates(
+        drained.conf, drained.source, recorder.read_recording(
+            drained.collector, drained.source, drained.store,
+            policy_files.load_policies(str(drained.path)), (model.UNASSIGNED, 'missing'),
+            drained.clock))
+    assert list(recording.histories[model.UNASSIGNED].hourly_write_rates) == [A0]
+    assert recording.histories['missing'].hourly_write_rates == {}
+    unknown = dataclasses.replace(recording, cluster='Nova does not answer')
+    assert write_rates.add_recorded_rates(drained.conf, drained.source, unknown) is unknown

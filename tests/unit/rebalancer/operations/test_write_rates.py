@@ -208,7 +208,7 @@ def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
     request = dataclasses.replace(request, options=dataclasses.replace(
         request.options, drain_quiet_wait=7200.0))
     session = types.SimpleNamespace(
-        conf=conf, policies=policy_set(), live_metrics=source,
+        conf=conf, policies=policy_set(), metrics_source=source, asks_metrics=True,
         cloud_for_requests=cloud_state.CloudState(
             request.cluster, {}, [model.UNASSIGNED], {}, NOW),
         build_request=lambda cluster, cloud: request)
@@ -216,5 +216,5 @@ def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
     assert len(source.asked) == 1
     assert [b.movable_from for b in answer.check.blocked] == ([HOUR + 2 * 3600] if waits else [])
     source.asked.clear()
-    session.live_metrics = None
+    session.asks_metrics = False
     assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked
