@@ -43,6 +43,7 @@ from kronos_nova.api import versions
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import live_views
 from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.wiring import library_defaults
 
@@ -116,7 +117,7 @@ class CallMaker:
         self._enforcer = policies.make_enforcer(conf)
         self._database = sessions.SharedDatabase(conf)
         self._database.check_keys()
-        self._cloud = published_cloud.ReadingCache(
+        self._cloud = reading_cache.ReadingCache(
             conf, after_load=published_cloud.keep_from_collector)
         self._calculations = calculation_turns.CalculationTurns()
         self._waits = calls.WaitingPlaces(conf.kronos_api.max_waiting)

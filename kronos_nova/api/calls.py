@@ -28,6 +28,7 @@ from werkzeug import exceptions as http_errors
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import live_views
 from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.operations import sessions
 
 #: Characters that the database keeps of an operator's name.
@@ -68,7 +69,7 @@ class Call:
     conf: cfg.ConfigOpts
     session: sessions.DatabaseSession
     url: str
-    cloud: published_cloud.ReadingCache
+    cloud: reading_cache.ReadingCache
     calculations: calculation_turns.CalculationTurns
     waits: WaitingPlaces
     views: live_views.RenderedViews

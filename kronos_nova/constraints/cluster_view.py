@@ -19,6 +19,7 @@ too, on freshly read data: one truth, three users.
 from collections.abc import Collection
 from collections.abc import Mapping
 import functools
+import math
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
@@ -137,13 +138,19 @@ class ClusterView:
     def judge_history(self, uuid: str, *,
                       is_late_drain: bool = False) -> model.Rejection | None:
         return next((reason for reason in history_holds.list_hold_reasons(self.history, uuid)
-                     if not is_late_drain or reason.rule != 'quarantined'), None)
+                     if not is_late_drain or reason.rule != history_holds.QUARANTINED), None)
 
     def find_late_drain(self, uuid: str) -> str | None:
         return self.history.late_drains.get(uuid)
 
     def find_quiet_wait(self, uuid: str) -> model.QuietWait | None:
         return self.history.quiet_waits.get(uuid)
+
+    def find_quarantine_end(self, uuid: str) -> float | None:
+        seconds = self.history.quarantined.get(uuid)
+        if seconds is None:
+            return None
+        return math.inf if seconds < 0 else self.taken_at + seconds
 
     def compute_fresh_seconds(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)

@@ -17,13 +17,16 @@ from collections.abc import Iterator
 
 from kronos_nova import model
 
+#: Rule that refuses an instance whose last migration failed.
+QUARANTINED = 'quarantined'
+
 
 def list_hold_reasons(history: model.MoveHistory, uuid: str) -> Iterator[model.Rejection]:
     """Yield every reason to leave the instance alone, the one that holds longest first."""
     if uuid in history.quarantined:
         seconds = history.quarantined[uuid]
         text = 'for ever' if seconds < 0 else f'for another {seconds:.0f} s'
-        yield model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
+        yield model.Rejection(QUARANTINED, f'instance {uuid} is quarantined {text}')
     if uuid in history.cooling:
         yield model.Rejection('cooling', f'instance {uuid} cools down for another '
                                          f'{history.cooling[uuid]:.0f} s')

@@ -13,6 +13,7 @@
 """The instance itself: it must be movable, and on the source of the move."""
 
 from kronos_nova import model
+from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
@@ -119,7 +120,7 @@ def history(view: views.CloudView, move: model.Move) -> model.Rejection | None:
 HISTORY_RULE = rules.Rule(
     history, kind=rules.RuleKind.ALONE,
     codes={
-        'quarantined': rules.RejectionCode(
+        history_holds.QUARANTINED: rules.RejectionCode(
             meaning='Its last migration failed for good.',
             remedy='kronos quarantine lift instance, when its last failure is understood',
             retry=rules.RetryClass.FINAL),

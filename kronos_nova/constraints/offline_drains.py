@@ -54,8 +54,7 @@ def is_late(view: views.CloudView, move: model.Move) -> bool:
 
 def is_quarantined(view: views.CloudView, uuid: str) -> bool:
     """Return whether a quarantine holds the next live migration of the instance."""
-    held = view.judge_history(uuid)
-    return held is not None and held.rule == 'quarantined'
+    return view.find_quarantine_end(uuid) is not None
 
 
 def may_shut_down(view: views.CloudView, move: model.Move) -> bool:

@@ -130,6 +130,9 @@ class CloudView(Protocol):
         """Return the wait of a drain for a quieter hour of the instance; None: it waits for none.
         """
 
+    def find_quarantine_end(self, uuid: str) -> float | None:
+        """Return when the instance's quarantine ends (epoch seconds); None: it has none."""
+
     def compute_fresh_seconds(self, uuid: str) -> float:
         """Return the seconds for which a booted instance stays on its host; 0: it may move."""
 

@@ -55,6 +55,8 @@ HOSTS, SERVERS = 4, (1, 2, 2, 2)
 AWAY_SECONDS, PATIENCE = 3.0, 2400.0
 #: Seconds that the operator leaves Nova to free what a migration held in Placement.
 CLAIMS_SECONDS = 90.0
+#: Seconds within which Nova shows all hosts as up after the last kill of a campaign.
+UP_SECONDS = 300.0
 #: Seconds between two looks at the campaign.
 LOOK_SECONDS = 0.01
 ENGINE, EXECUTOR, MARIADB, RABBITMQ = 'engine', 'executor', 'mariadb', 'rabbitmq'
@@ -120,6 +122,14 @@ class CampaignLab:
             self.options, {} if has_command else {'campaign': {'command': ''}}))
         self.daemons.start_all()
 
+    def wait_for_services(self):
+        """Wait until Nova shows each host as up: RabbitMQ's end stops reports for a minute."""
+        deadline = time.monotonic() + UP_SECONDS
+        while down_hosts := [host for host in self.run.state.hosts
+                             if self.read_service(host).get('state') != 'up']:
+            assert time.monotonic() < deadline, f'Nova shows {down_hosts} as down'
+            time.sleep(1.0)
+
     def begin_campaign(self, hosts):
         """Begin to order a campaign; return the process of the command."""
         return subprocess.Popen([
@@ -140,12 +150,12 @@ class CampaignLab:
                 if (reboot.campaign, reboot.host, reboot.ended) == (
                     campaign.campaign_id, host, False)]
 
-    def is_service_enabled(self, host):
-        """Ask Nova whether the host is enabled; False while Nova does not answer."""
+    def read_service(self, host):
+        """Return the nova-compute of a host as Nova shows it; empty while Nova does not answer."""
         try:
-            return host_reboots.find_service(self.cloud, host)['status'] == 'enabled'
+            return host_reboots.find_service(self.cloud, host)
         except client.ApiError:
-            return False
+            return {}
 
     def kill(self, victim):
         """Kill a process and start it again a moment later; return its name."""
@@ -193,7 +203,8 @@ def is_at(lab, campaign, host, point):
                     and bool(lab.list_begun_reboots(campaign, host.host))
                     and host_reboots.find_compute(lab.run.layout, host.host) is None)
         case 'enabled':
-            return host.state is STATES.RETURNING and lab.is_service_enabled(host.host)
+            return (host.state is STATES.RETURNING
+                    and lab.read_service(host.host).get('status') == 'enabled')
     return host.state == point
 
 
@@ -309,8 +320,9 @@ class Row:
 class KilledCampaign:
     """A campaign that goes on while processes die."""
 
-    def __init__(self, lab, has_command, plan, old):
-        self._lab, self._old = lab, old
+    def __init__(self, lab, has_command, plan, old, start):
+        """:param start: the process of the command that orders it."""
+        self._lab, self._old, self._start = lab, old, start
         self._plans = plan
         #: The kills that are still to come at each host.
         self._plan = {}
@@ -330,7 +342,9 @@ class KilledCampaign:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             campaign = self._lab.read_campaign(self._old)
-            if campaign is not None:
+            if campaign is None:
+                assert not self._start.poll(), 'the campaign was refused'
+            else:
                 self._plan = self._plan or {
                     host.host: list(kills)
                     for host, kills in zip(campaign.hosts, self._plans, strict=True)}
@@ -394,9 +408,10 @@ def rows():
 def test_campaign_reboots_each_host_once_and_empty(lab, rows, name):
     has_command, plan = CAMPAIGNS[name]
     lab.start_daemons(has_command)
+    lab.wait_for_services()
     before = lab.read_campaign()
-    killed = KilledCampaign(lab, has_command, plan, before and before.campaign_id)
     start = lab.begin_campaign(lab.run.state.hosts[:len(plan)])
+    killed = KilledCampaign(lab, has_command, plan, before and before.campaign_id, start)
     try:
         campaign = killed.run()
         assert start.wait() == 0

@@ -211,7 +211,8 @@ def test_reader_sees_the_command_and_a_manager_the_button(page, service):
     plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
     for user, buttons in (('reader', 0), ('manager', 1)):
         page.open(service.tokens[user])
-        assert f'openstack rebalance plan approve {plan_id}' in page.find('#overview').text
+        page.wait(lambda: f'openstack rebalance plan approve {plan_id}'
+                  in page.find('#overview').text)
         assert len(page.list_shown('[data-approve-plan]')) == buttons
         assert page.driver.title == '(1) Kronos'
 
@@ -219,6 +220,7 @@ def test_reader_sees_the_command_and_a_manager_the_button(page, service):
 def test_plan_is_approved_by_keyboard_alone(page, service):
     plan_id, tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2), ('b0', 'b', 'c', 4))
     page.open(service.tokens['manager'])
+    page.wait(lambda: plan_id in page.read_text('#overview'))
     seen = []
     while page.read_focus('dataset.approvePlan') != plan_id:
         page.press(Keys.TAB)
@@ -245,9 +247,9 @@ def test_plan_is_approved_by_keyboard_alone(page, service):
 @pytest.mark.turns(3)
 def test_dialog_shows_the_error_of_a_plan_that_is_no_longer_there(page, service, provoked):
     provoked.append('status of 4')
-    save_plan(service, ('a1', 'a', 'b', 2))
+    plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
     page.open(service.tokens['manager'])
-    page.find('[data-approve-plan]').click()
+    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
     with service.store.engine.begin() as connection:
         connection.execute(sa.update(tables.task).values(state='cancelled'))
     page.find('#approve button.main').click()
@@ -354,7 +356,7 @@ def test_hover_over_a_move_or_host_row_lights_both_ends(page, service):
 def test_arrow_keys_move_the_cursor_and_say_the_host(page, service):
     save_moves_under_way(service)
     page.open(service.tokens['reader'], 'blue')
-    page.wait(lambda: page.find('svg.squares'))
+    page.wait(lambda: len(page.find_all('tr[data-move]')) == 2)
     page.run('document.querySelector("svg.squares").parentElement.focus()')
     said = []
     for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT,
@@ -482,6 +484,25 @@ def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
     assert not page.find_all('#certificate button.main')
 
 
+@pytest.mark.turns(3)
+def test_late_error_of_one_check_does_not_replace_the_certificate_of_the_next(
+        page, service, provoked):
+    provoked.append('status of 404')
+    page.open(service.tokens['manager'])
+    page.run('const ask = fetch; window.fetch = async (url, options) => {'
+             '  const answer = await ask(url, options);'
+             '  if (!String(url).includes("nowhere")) return answer;'
+             '  await new Promise((go) => { window.answer = go; });'
+             '  setTimeout(() => { window.answered = true; }, 300);'
+             '  return answer; }')
+    page.find('#check-form [name=host]').send_keys('nowhere', Keys.ENTER)
+    page.wait(lambda: page.run('return "answer" in window'))
+    assert 'Drain of a is' in read_certificate(page, 'a')
+    page.run('window.answer()')
+    page.wait(lambda: page.run('return window.answered'))
+    assert 'Drain of a is' in page.read_text('#certificate')
+
+
 def read_certificate(page, name):
     """Check the drain of a host; return the text of its certificate."""
     page.run('document.querySelector("#certificate").replaceChildren()')
@@ -524,10 +545,10 @@ def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, t
 
 
 def test_approval_names_the_shutdowns_before_it_is_given(page, service):
-    save_plan(service, ('a1', 'a', 'b', 2, {'method': model.MoveMethod.OFFLINE}),
-              ('x0', 'b', 'c', 2))
+    plan_id, _tasks, _plan = save_plan(
+        service, ('a1', 'a', 'b', 2, {'method': model.MoveMethod.OFFLINE}), ('x0', 'b', 'c', 2))
     page.open(service.tokens['manager'])
-    page.find('[data-approve-plan]').click()
+    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
     page.wait(lambda: page.find('#approve').is_displayed())
     text = '1 instance will be shut down, moved cold and started again.'
     assert text in page.read_text('#approve') and text in page.find('#overview').text
@@ -573,14 +594,14 @@ def test_names_of_tenants_are_text(page, service):
     save_failed_moves(service, *((f'f{number}', 'a', 'b', 2, {
         'instance_name': name, 'from_host': name, 'to_host': f'to {name}'})
         for number, name in enumerate(STORED_NASTY)))
-    save_plan(service, *((f'x{number}', 'a', 'b', 2, {
+    plan_id, _tasks, _plan = save_plan(service, *((f'x{number}', 'a', 'b', 2, {
         'instance_name': name, 'from_host': name, 'to_host': 'b'})
         for number, name in enumerate(STORED_NASTY)))
     page.open(service.tokens['manager'], 'blue')
     page.wait(lambda: len(page.find_all('tr[data-move]')) >= len(STORED_NASTY))
     for part in ('#failures', '#scope'):
         assert '<script>document.title = "owned"</script>' in page.read_text(part)
-    page.find('[data-show-plan]').click()
+    page.find_shown(f'[data-show-plan="{plan_id}"]').click()
     page.wait(lambda: page.find('#plan-view').is_displayed())
     page.point_at_element('tr[data-move="1"] td')
     assert page.driver.title == '(1) Kronos'
@@ -597,7 +618,7 @@ def axe():
 
 
 def save_everything(service, hosts, scope='blue'):
-    """Store a plan that waits, moves under way, failed tasks and a pause."""
+    """Store a waiting plan, moves under way, failed tasks and a pause; return the plan's UUID."""
     first, *others = hosts
     save_plan(service, (f'{scope} a1', first, others[0], 2, {'state': TaskState.QUEUED}),
               (f'{scope} x0', others[0], others[1], 8, {
@@ -606,10 +627,12 @@ def save_everything(service, hosts, scope='blue'):
         connection.execute(sa.update(tables.task).where(
             tables.task.c.state == 'queued').values(state='submitted'))
     save_failed_moves(service, (f'{scope} f0', first, others[1], 2), scope=scope)
-    save_plan(service, (f'{scope} w0', first, others[1], 2), (f'{scope} w1', first, others[0], 4),
-              scope=scope)
+    waiting, _tasks, _plan = save_plan(
+        service, (f'{scope} w0', first, others[1], 2), (f'{scope} w1', first, others[0], 4),
+        scope=scope)
     service.store.pauses.pause_scope(scope, service.store.now(), seconds=None, paused_by='ops',
                                      reason='firmware')
+    return waiting
 
 
 def list_violations(page, axe):
@@ -639,17 +662,17 @@ def test_axe_finds_a_missing_label(page, axe):
 @pytest.mark.turns(3)
 def test_axe_finds_nothing_on_a_page_with_everything(page, service, axe, large, scope):
     hosts = published.HOSTS if scope == 'blue' else large
-    save_everything(service, hosts, scope)
+    plan_id = save_everything(service, hosts, scope)
     page.open(service.tokens['manager'], scope)
     page.wait(lambda: len(page.find_all('tr[data-move]')) == 5)
     assert list_violations(page, axe) == []
-    page.find('[data-show-plan]').click()
+    page.find_shown(f'[data-show-plan="{plan_id}"]').click()
     page.find('#filters [name=host]').send_keys(hosts[0])
     page.find('#check-form [name=host]').send_keys(hosts[1], Keys.ENTER)
     page.wait(lambda: page.find('#plan-view').is_displayed()
               and page.find_all('#certificate button'))
     assert list_violations(page, axe) == []
-    page.find('[data-approve-plan]').click()
+    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
     page.wait(lambda: page.find('#approve').is_displayed())
     assert list_violations(page, axe) == []
     page.press(Keys.ESCAPE)
@@ -715,9 +738,9 @@ def test_page_does_not_scroll_sideways(page, service, large):
     page.wait(lambda: page.find('#sign-in').is_displayed())
     assert list_overhangs(page) == []
     for scope, hosts in (('blue', published.HOSTS), (live_benchmark.SCOPE, large)):
-        save_everything(service, hosts, scope)
+        plan_id = save_everything(service, hosts, scope)
         page.open(service.tokens['manager'], scope)
         page.wait(lambda: len(page.find_all('tr[data-move]')) == 5)
-        page.find('[data-show-plan]').click()
+        page.find_shown(f'[data-show-plan="{plan_id}"]').click()
         page.wait(lambda: page.find('#plan-view').is_displayed())
         assert list_overhangs(page) == []

@@ -297,8 +297,8 @@ def test_check_reports_unreachable_libvirt(libvirt):
 
 
 def test_check_reports_silent_libvirt_in_time(libvirt, monkeypatch):
-    over = threading.Event()
-    monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: over.wait(60))
+    over, read_only = threading.Event(), libvirt.openReadOnly
+    monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: over.wait(60) and read_only(uri))
     began = time.monotonic()
     item = looked_at(URI)
     over.set()

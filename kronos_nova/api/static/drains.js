@@ -117,6 +117,7 @@ export class Drains {
       if (asked !== this.asked) return;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      if (asked !== this.asked) return;
       this.certificate.replaceChildren(make('p', { class: 'bad' }, error.message));
       return;
     }

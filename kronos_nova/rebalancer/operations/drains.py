@@ -25,6 +25,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import quiet_hours as quiet_rule
 from kronos_nova.constraints import view as views
@@ -45,15 +46,13 @@ NO_ROOM = 'no-room'
 CEILING = 'ceiling'
 #: Rule that refuses an instance that is migrating already.
 IN_FLIGHT = 'in-flight'
-#: Rule that refuses an instance whose last migration failed.
-QUARANTINED = 'quarantined'
 #: Seconds for which a drain may wait for contracts; a longer wait is an obstacle.
 LONGEST_WAIT = 7 * 86400.0
 #: Rules whose reasons end without any action.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight',
                      *quiet_rule.QUIETER_HOUR_RULE.codes})
 #: Rules that do not count where an instance is placed for later.
-_ENDING = WAITING | contracts.PASSING | {QUARANTINED}
+_ENDING = WAITING | contracts.PASSING | {history_holds.QUARANTINED}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -306,7 +305,7 @@ def _list_own_reasons(view: views.CloudView, probe: model.Move,
     if shutdown is None:
         return own
     other = view.judge_history(probe.instance_uuid, is_late_drain=True)
-    return [*(rejection for rejection in own if rejection.rule != QUARANTINED),
+    return [*(rejection for rejection in own if rejection.rule != history_holds.QUARANTINED),
             *([] if other is None else [other])]
 
 

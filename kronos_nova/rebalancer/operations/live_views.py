@@ -22,7 +22,7 @@ from kronos_nova import plurals
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import plan_sections
-from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import stored_views
 from kronos_nova.rebalancer.report import live_page
@@ -147,7 +147,7 @@ def _list_waiting_plans(session: sessions.DatabaseSession,
     return tuple(waiting)
 
 
-def read_scope(session: sessions.DatabaseSession, cache: published_cloud.ReadingCache,
+def read_scope(session: sessions.DatabaseSession, cache: reading_cache.ReadingCache,
                scope: str) -> live_values.LiveScope:
     """Read a scope: its hosts in the newest reading, its tasks, and its imbalance over time.
 
@@ -177,7 +177,7 @@ def read_scope(session: sessions.DatabaseSession, cache: published_cloud.Reading
         plan_sections.build_points(store, past), now)
 
 
-def _find_reading(session: sessions.DatabaseSession, cache: published_cloud.ReadingCache,
+def _find_reading(session: sessions.DatabaseSession, cache: reading_cache.ReadingCache,
                   scope: str) -> live_section.ScopeReading | None:
     try:
         readings = cache.list_readings(session.store, scope)

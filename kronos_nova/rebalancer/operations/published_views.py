@@ -23,6 +23,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_views
 from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.operations import views
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import drain_requests
@@ -175,7 +176,7 @@ def find_scope(places: Sequence[Mapping[str, str]], host: str) -> str | None:
     return next((scopes[host] for scopes in places if host in scopes), None)
 
 
-def read_published_instance(session: Any, cache: published_cloud.ReadingCache,
+def read_published_instance(session: Any, cache: reading_cache.ReadingCache,
                             uuid: str) -> ShownInstance:
     """Read an instance with its holds of about now, and its newest tasks.
 
@@ -221,7 +222,7 @@ class ListedDrain:
     late: bool = False
 
 
-def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[ListedDrain]:
+def list_drains(session: Any, cache: reading_cache.ReadingCache) -> list[ListedDrain]:
     """List the hosts that are disabled or that pack empties, by scope and name.
 
     Disabled hosts are those of the reading; holds and pack's hosts are those of now.
@@ -256,7 +257,7 @@ def list_drains(session: Any, cache: published_cloud.ReadingCache) -> list[Liste
     return sorted(drains, key=lambda drain: (drain.scope, drain.host))
 
 
-def find_instance_session(session: Any, cache: published_cloud.ReadingCache,
+def find_instance_session(session: Any, cache: reading_cache.ReadingCache,
                           uuid: str) -> published_cloud.PublishedSession:
     """Return the session for the reading of the scope that an instance is in.
 
@@ -269,7 +270,7 @@ def find_instance_session(session: Any, cache: published_cloud.ReadingCache,
     raise make_instance_error(uuid)
 
 
-def find_host_session(session: Any, cache: published_cloud.ReadingCache,
+def find_host_session(session: Any, cache: reading_cache.ReadingCache,
                       host: str) -> published_cloud.PublishedSession:
     """Return the session for the reading of the scope that a host is in.
 
@@ -283,7 +284,7 @@ def find_host_session(session: Any, cache: published_cloud.ReadingCache,
         remedy='See the list of hosts')
 
 
-def find_campaign_session(session: Any, cache: published_cloud.ReadingCache,
+def find_campaign_session(session: Any, cache: reading_cache.ReadingCache,
                           hosts: Sequence[str],
                           aggregate: str | None) -> published_cloud.PublishedSession:
     """Return the session for the reading of a scope that has hosts of a campaign.

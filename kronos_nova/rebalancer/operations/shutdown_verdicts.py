@@ -15,11 +15,13 @@
 from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
+import math
 
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import statuses
@@ -62,29 +64,34 @@ class ShutdownVerdict:
 def judge_shutdown(view: views.CloudView, move: model.Move) -> ShutdownVerdict:
     """Judge the shutdown of an instance by a drain; other rules are left out.
 
-    An instance that was late, and whose quarantine is over, moves live while an obstacle holds its
+    An instance that was late moves live once its quarantine is over, while an obstacle holds its
     shutdown alone.
     """
     obstacle = offline_drains.find_obstacle(view, move, suppose_late=True)
     is_late = offline_drains.is_late(view, move) and (
-        obstacle is None or offline_drains.is_quarantined(view, move.instance_uuid)
-        or _holds_live_move(view, move, obstacle))
+        obstacle is None or _holds_live_move(view, move, obstacle))
     return ShutdownVerdict(move.instance_uuid, is_late) if obstacle is None else ShutdownVerdict(
         move.instance_uuid, is_late, obstacle.detail, obstacle.remedy, obstacle.passes)
 
 
 def _holds_live_move(view: views.CloudView, move: model.Move,
                      obstacle: offline_drains.ShutdownObstacle) -> bool:
-    """Return whether contracts hold a live migration for as long as the obstacle the shutdown.
+    """Return whether a live migration is held for as long as the obstacle holds the shutdown.
 
-    A notice that does not name the shutdown holds that alone; one that is to be given will name it.
+    Contracts hold it, and its quarantine. An engine names the shutdown in a notice that it gives in
+    the quarantine; later a notice that does not name it holds the shutdown alone.
     """
+    quarantined_until = view.find_quarantine_end(move.instance_uuid)
+    if quarantined_until is not None and (not obstacle.passes or obstacle.lacks_notice):
+        return True
     if not obstacle.passes or (obstacle.lacks_notice
                                and contracts.has_notice(view, move.instance_uuid)):
         return False
-    live = contracts.find_movable_from(view, move)
-    return live is not None and live == contracts.find_movable_from(
+    live = quarantined_until if quarantined_until == math.inf else contracts.find_movable_from(
+        view, move, since=quarantined_until)
+    offline = contracts.find_movable_from(
         view, move, options=contracts.count_in_full(view.options.contracts))
+    return live is not None and offline is not None and offline <= live
 
 
 def judge_refused_shutdown(view: views.CloudView, move: model.Move,
@@ -98,7 +105,7 @@ def judge_refused_shutdown(view: views.CloudView, move: model.Move,
     if not _is_worth_naming(view, verdict):
         return None
     others = [rule for rule in refused
-              if rule != drains.QUARANTINED and rule not in contracts.PASSING]
+              if rule != history_holds.QUARANTINED and rule not in contracts.PASSING]
     lasting = [rule for rule in others if rule not in _NOT_KEEPING]
     if not verdict.is_next or not (lasting or others and not verdict.waits):
         return verdict

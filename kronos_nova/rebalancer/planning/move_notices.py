@@ -26,6 +26,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import contracts
+from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.planning import planner
@@ -219,7 +220,7 @@ def _is_kept(view: cluster_view.ClusterView, probe: model.Move, is_shutdown: boo
     """
     return any(
         rejection.rule not in contracts.CONTRACT_RULE.codes
-        and not (is_shutdown and rejection.rule == 'quarantined')
+        and not (is_shutdown and rejection.rule == history_holds.QUARANTINED)
         and constraints.CODES[rejection.rule].retry not in _ENDING
         for rejection in constraints.list_rejections(view, probe, constraints.ALONE))
 

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from kronos_nova import exception
-from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.store import tables
 from tests.scenarios import loader
 from tests.unit.api import published
@@ -200,14 +200,14 @@ def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
     """The live page would show no hosts until its next refresh."""
     assert client.send('GET', '/v1/hosts')[0] == 200
     begun, go_on = threading.Event(), threading.Event()
-    decode = published_cloud.ReadingCache._decode
+    decode = reading_cache.ReadingCache._decode
 
     def decode_late(cache, *more):
         begun.set()
         assert go_on.wait(20)
         return decode(cache, *more)
 
-    monkeypatch.setattr(published_cloud.ReadingCache, '_decode', decode_late)
+    monkeypatch.setattr(reading_cache.ReadingCache, '_decode', decode_late)
     make_red_publisher(store, tmp_path).run_cycle()
     cases.save(store, 0, scope='red', now=store.now())
     answers = []
@@ -217,6 +217,35 @@ def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
     assert begun.wait(20), answers
     # Another scope has its reading, and does not wait.
     assert len(client.send('GET', '/v1/views/scope?scope=blue')[1]['hosts']) == 4
+    assert answers == []
+    go_on.set()
+    thread.join(20)
+    [(status, view)] = answers
+    assert status == 200 and [host['name'] for host in view['hosts']] == ['e']
+
+
+def test_view_of_a_scope_waits_beyond_the_decoding_of_a_version_without_the_scope(
+        client, store, tmp_path, publisher, monkeypatch):
+    assert client.send('GET', '/v1/hosts')[0] == 200
+    begun, go_on = threading.Event(), threading.Event()
+    decode = reading_cache.ReadingCache._decode
+
+    def decode_late(cache, *more):
+        begun.set()
+        assert go_on.wait(20)
+        return decode(cache, *more)
+
+    monkeypatch.setattr(reading_cache.ReadingCache, '_decode', decode_late)
+    publisher.run_cycle()
+    # Until the cache looks at the database again.
+    wait_for(client, '/v1/hosts', lambda status, page: begun.is_set())
+    make_red_publisher(store, tmp_path).run_cycle()
+    cases.save(store, 0, scope='red', now=store.now())
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(
+        client.send('GET', '/v1/views/scope?scope=red')), daemon=True)
+    thread.start()
+    time.sleep(0.5)
     assert answers == []
     go_on.set()
     thread.join(20)

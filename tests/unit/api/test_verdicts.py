@@ -19,7 +19,7 @@ from kronos_nova import model
 from kronos_nova.api import application
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import calculation_turns
-from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
@@ -267,7 +267,7 @@ def test_order_by_an_old_reading_is_refused_and_a_question_is_answered(
     plan_id = published.end_move(store, A1, 'a', 'b', TaskState.FAILED)
     conf.set_override('max_reading_age', 60, group='kronos_api')
     maker = application.CallMaker(conf)
-    maker._cloud = published_cloud.ReadingCache(conf, clock=lambda: time.time() + 61)
+    maker._cloud = reading_cache.ReadingCache(conf, clock=lambda: time.time() + 61)
     monkeypatch.setattr(application, 'CallMaker', lambda conf: maker)
     late = conftest.Client(application.make_routes(conf))
     status, document = late.send('POST', f'/v1/plans/{plan_id}/retry', json={'reason': 'x'})

@@ -28,7 +28,7 @@ from kronos_nova.osc import drain
 from kronos_nova.osc import event_feed
 from kronos_nova.osc import why
 from kronos_nova.rebalancer.operations import calculation_turns
-from kronos_nova.rebalancer.operations import published_cloud
+from kronos_nova.rebalancer.operations import reading_cache
 from tests.scenarios import loader
 from tests.unit.api import published
 from tests.unit.api import test_requests
@@ -322,7 +322,7 @@ def test_old_reading_is_one_line_with_the_remedy(openstack, server, conf, store,
     plan_id = published.end_move(store, A1, 'a', 'b', TaskState.FAILED)
     conf.set_override('max_reading_age', 60, group='kronos_api')
     maker = application.CallMaker(conf)
-    maker._cloud = published_cloud.ReadingCache(conf, clock=lambda: time.time() + 61)
+    maker._cloud = reading_cache.ReadingCache(conf, clock=lambda: time.time() + 61)
     monkeypatch.setattr(application, 'CallMaker', lambda conf: maker)
     late = conftest.Server(application.make_routes(conf))
     openstack.url = late.url

@@ -204,6 +204,24 @@ def test_quarantined_instance_whose_shutdown_waits_leaves_later(conf, source, st
         model.PlanningOptions())
 
 
+@pytest.mark.parametrize('source, seconds, counts, method', [
+    (FLAVOR, 1800.0, (0, 1, 0), None), (METADATA, 1800.0, (0, 0, 1), model.MoveMethod.LIVE),
+    (METADATA, 3600.0, (0, 1, 0), model.MoveMethod.OFFLINE),
+    (METADATA, -1.0, (0, 1, 0), model.MoveMethod.OFFLINE)])
+def test_live_retry_comes_before_a_shutdown_that_waits_longer_than_the_quarantine(
+        conf, source, seconds, counts, method):
+    """The shutdown waits an hour; a cap for tenants lets the instance move live before."""
+    request = make_held_request(source, {'hours': AT_NINE}, quarantined=True)
+    request = set_time(request, NOW, quarantined={'i0': seconds})
+    answer, texts = check_drain(conf, request)
+    assert count(answer) == counts, texts
+    assert texts['i0'].startswith(f'{DONE}, ' + (
+        'but later: ' if counts[1] else 'if its live migration is late, but later: ')), texts
+    after, quarantined = (3600.0, {'i0': seconds}) if seconds < 0 else (seconds, {})
+    answer, _texts = check_drain(conf, set_time(request, NOW + after, quarantined=quarantined))
+    assert answer.check.methods.get('i0') is method
+
+
 @pytest.mark.parametrize('changes', [
     {'size': 9000}, {'locked': True}, {'refused': True}])
 @pytest.mark.parametrize('source, stated, history', HELD)
