@@ -111,7 +111,8 @@ def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
                        recording: writer.SnapshotContent) -> writer.SnapshotContent:
     """Return what a cycle would see, with the rates of the drains that go on."""
     cluster, histories = recording.cluster, recording.histories
-    if isinstance(cluster, str) or isinstance(histories, str):
+    if (not conf.engine.drain_quiet_wait or isinstance(cluster, str)
+            or isinstance(histories, str)):
         return recording
     reader = WriteRateReader(conf, source)
     named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
