@@ -126,8 +126,7 @@ def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCos
                      options: model.PlanningOptions, now: float,
                      deadlines: Mapping[str, float]) -> Iterator[_RiskyInstance]:
     hosts = drain_requests.drained_hosts(cluster, options)
-    needed = {host: _sum_needed_seconds(cluster, costs, rates, host)
-              for host in hosts if host in deadlines}
+    needed = _sum_needed_seconds(cluster, costs, rates, deadlines.keys() & set(hosts))
     for uuid in _list_risky_instances(cluster, costs, rates, hosts):
         if uuid not in history.hourly_write_rates:
             continue
@@ -173,13 +172,16 @@ def _find_hour_of_day(at: float) -> int:
 
 
 def _sum_needed_seconds(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
-                        rates: Mapping[str, float], host: str) -> float:
-    """Return the seconds that all moves off a host need, one after the other, at present rates."""
-    return sum(
-        max(time_shares.SHORTEST_SECONDS, 0.0 if expected is None else expected.seconds)
-        for instance in cluster.instances.values() if instance.host == host
-        for expected in [_expect_migration(costs, cluster, instance,
-                                           rates.get(instance.uuid, 0.0))])
+                        rates: Mapping[str, float], hosts: Collection[str]) -> dict[str, float]:
+    """Return the seconds that all moves off each host need one after the other, at present rates.
+    """
+    needed = dict.fromkeys(hosts, 0.0)
+    for instance in cluster.instances.values():
+        if instance.host in needed:
+            expected = _expect_migration(costs, cluster, instance, rates.get(instance.uuid, 0.0))
+            needed[instance.host] += max(time_shares.SHORTEST_SECONDS,
+                                         0.0 if expected is None else expected.seconds)
+    return needed
 
 
 def _expect_migration(costs: migration_costs.MigrationCosts, cluster: model.Cluster,
