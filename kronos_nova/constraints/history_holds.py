@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from kronos_nova import model
 
-#: Rule that refuses an instance whose last migration failed.
+#: Rule that refuses an instance whose last migration failed, for those that compare it.
 QUARANTINED = 'quarantined'
 
 
@@ -26,7 +26,7 @@ def list_hold_reasons(history: model.MoveHistory, uuid: str) -> Iterator[model.R
     if uuid in history.quarantined:
         seconds = history.quarantined[uuid]
         text = 'for ever' if seconds < 0 else f'for another {seconds:.0f} s'
-        yield model.Rejection(QUARANTINED, f'instance {uuid} is quarantined {text}')
+        yield model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
     if uuid in history.cooling:
         yield model.Rejection('cooling', f'instance {uuid} cools down for another '
                                          f'{history.cooling[uuid]:.0f} s')

@@ -249,7 +249,7 @@ def test_dialog_shows_the_error_of_a_plan_that_is_no_longer_there(page, service,
     provoked.append('status of 4')
     plan_id, _tasks, _plan = save_plan(service, ('a1', 'a', 'b', 2))
     page.open(service.tokens['manager'])
-    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
+    page.click_shown(f'[data-approve-plan="{plan_id}"]')
     with service.store.engine.begin() as connection:
         connection.execute(sa.update(tables.task).values(state='cancelled'))
     page.find('#approve button.main').click()
@@ -413,6 +413,21 @@ def test_pattern_in_a_filter_is_a_text(page, service):
         assert page.find('#matches').text == '0 hosts and 0 moves match.'
 
 
+@contextlib.contextmanager
+def instance_on_d(service):
+    """Publish a reading with an instance on the disabled host, and afterwards one without."""
+    publisher, uuid = service.publisher, loader.uuid_of('c0')
+    cluster = publisher.collector.cluster
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuid: dataclasses.replace(cluster.instances[uuid], host='d')})
+    publisher.run_cycle()
+    try:
+        yield
+    finally:
+        publisher.collector.cluster = cluster
+        publisher.run_cycle()
+
+
 @pytest.mark.turns(3)
 def test_deadline_of_a_drain_is_shown_and_late_once_it_has_passed(page, service):
     store = service.publisher.store
@@ -437,38 +452,34 @@ def test_drains_are_listed_and_a_manager_may_stop_them(page, service):
     page.wait(lambda: page.read_text('#drains tbody th') == 'd')
     assert not page.find_all('#drains tbody button')
     page.open(service.tokens['manager'], 'blue')
-    page.wait(lambda: page.list_shown('#drains tbody button')).pop().click()
+    page.click_shown('#drains tbody button')
     dialog = page.wait(lambda: page.list_shown('#stop-drain')).pop()
     assert 'Nova enables host d.' in dialog.text
     page.press(Keys.ESCAPE)
     page.wait(lambda: not page.list_shown('#stop-drain'))
 
 
-@contextlib.contextmanager
-def instance_on_d(service):
-    """Publish a reading with an instance on the disabled host, and afterwards one without."""
-    publisher, uuid = service.publisher, loader.uuid_of('c0')
-    cluster = publisher.collector.cluster
-    publisher.collector.cluster = dataclasses.replace(cluster, instances={
-        **cluster.instances, uuid: dataclasses.replace(cluster.instances[uuid], host='d')})
-    publisher.run_cycle()
-    try:
-        yield
-    finally:
-        publisher.collector.cluster = cluster
-        publisher.run_cycle()
-
-
 @pytest.mark.turns(3)
 def test_focus_in_the_list_of_drains_survives_a_change_of_the_list(page, service):
     page.open(service.tokens['manager'], 'blue')
-    page.wait(lambda: page.list_shown('#drains tbody button'))
+    # A process of the service may still show the reading of the test before.
+    page.wait(lambda: page.refresh() or page.find('#drains tbody td:nth-of-type(2)').text == '0')
     page.run('document.querySelector("#drains tbody button").focus()')
     page.run('window.kept = document.activeElement')
     with instance_on_d(service):
-        page.wait(lambda: page.refresh() or page.find_all('#drains tbody td')[1].text == '1')
+        page.wait(lambda: page.refresh()
+                  or page.find('#drains tbody td:nth-of-type(2)').text == '1')
     assert page.read_focus('innerText') == 'Stop…'
     assert page.run('return document.activeElement !== window.kept')
+
+
+def read_certificate(page, name):
+    """Check the drain of a host; return the text of its certificate."""
+    page.run('document.querySelector("#certificate").replaceChildren()')
+    page.find('#check-form [name=host]').clear()
+    page.find('#check-form [name=host]').send_keys(name, Keys.ENTER)
+    page.wait(lambda: f'Drain of {name} is' in page.read_text('#certificate'))
+    return page.read_text('#certificate')
 
 
 def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
@@ -477,9 +488,8 @@ def test_drain_is_checked_before_it_can_be_started(page, service, provoked):
     page.find('#check-form [name=host]').send_keys('nowhere', Keys.ENTER)
     page.wait(lambda: 'nowhere' in page.read_text('#certificate')
               and page.find_all('#certificate .bad'))
-    page.find('#check-form [name=host]').clear()
-    page.find('#check-form [name=host]').send_keys('c', Keys.ENTER)
-    page.wait(lambda: 'Drain of c is not possible' in page.read_text('#certificate'))
+    # The service may still show the reading of the test before, with another place of c0.
+    page.wait(lambda: 'Drain of c is not possible' in read_certificate(page, 'c'))
     assert 'its device cannot move' in page.read_text('#certificate')
     assert not page.find_all('#certificate button.main')
 
@@ -501,15 +511,6 @@ def test_late_error_of_one_check_does_not_replace_the_certificate_of_the_next(
     page.run('window.answer()')
     page.wait(lambda: page.run('return window.answered'))
     assert 'Drain of a is' in page.read_text('#certificate')
-
-
-def read_certificate(page, name):
-    """Check the drain of a host; return the text of its certificate."""
-    page.run('document.querySelector("#certificate").replaceChildren()')
-    page.find('#check-form [name=host]').clear()
-    page.find('#check-form [name=host]').send_keys(name, Keys.ENTER)
-    page.wait(lambda: f'Drain of {name} is' in page.read_text('#certificate'))
-    return page.read_text('#certificate')
 
 
 def test_check_names_the_shutdown_of_a_late_instance_or_why_not(page, service, tmp_path):
@@ -548,7 +549,7 @@ def test_approval_names_the_shutdowns_before_it_is_given(page, service):
     plan_id, _tasks, _plan = save_plan(
         service, ('a1', 'a', 'b', 2, {'method': model.MoveMethod.OFFLINE}), ('x0', 'b', 'c', 2))
     page.open(service.tokens['manager'])
-    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
+    page.click_shown(f'[data-approve-plan="{plan_id}"]')
     page.wait(lambda: page.find('#approve').is_displayed())
     text = '1 instance will be shut down, moved cold and started again.'
     assert text in page.read_text('#approve') and text in page.find('#overview').text
@@ -601,7 +602,7 @@ def test_names_of_tenants_are_text(page, service):
     page.wait(lambda: len(page.find_all('tr[data-move]')) >= len(STORED_NASTY))
     for part in ('#failures', '#scope'):
         assert '<script>document.title = "owned"</script>' in page.read_text(part)
-    page.find_shown(f'[data-show-plan="{plan_id}"]').click()
+    page.click_shown(f'[data-show-plan="{plan_id}"]')
     page.wait(lambda: page.find('#plan-view').is_displayed())
     page.point_at_element('tr[data-move="1"] td')
     assert page.driver.title == '(1) Kronos'
@@ -666,13 +667,13 @@ def test_axe_finds_nothing_on_a_page_with_everything(page, service, axe, large, 
     page.open(service.tokens['manager'], scope)
     page.wait(lambda: len(page.find_all('tr[data-move]')) == 5)
     assert list_violations(page, axe) == []
-    page.find_shown(f'[data-show-plan="{plan_id}"]').click()
+    page.click_shown(f'[data-show-plan="{plan_id}"]')
     page.find('#filters [name=host]').send_keys(hosts[0])
     page.find('#check-form [name=host]').send_keys(hosts[1], Keys.ENTER)
     page.wait(lambda: page.find('#plan-view').is_displayed()
               and page.find_all('#certificate button'))
     assert list_violations(page, axe) == []
-    page.find_shown(f'[data-approve-plan="{plan_id}"]').click()
+    page.click_shown(f'[data-approve-plan="{plan_id}"]')
     page.wait(lambda: page.find('#approve').is_displayed())
     assert list_violations(page, axe) == []
     page.press(Keys.ESCAPE)
@@ -741,6 +742,6 @@ def test_page_does_not_scroll_sideways(page, service, large):
         plan_id = save_everything(service, hosts, scope)
         page.open(service.tokens['manager'], scope)
         page.wait(lambda: len(page.find_all('tr[data-move]')) == 5)
-        page.find_shown(f'[data-show-plan="{plan_id}"]').click()
+        page.click_shown(f'[data-show-plan="{plan_id}"]')
         page.wait(lambda: page.find('#plan-view').is_displayed())
         assert list_overhangs(page) == []

@@ -35,6 +35,9 @@ from kronos_nova.rebalancer.store import readings as stored_readings
 LOG = logging.getLogger(__name__)
 #: Seconds that a request waits for the first reading of its process.
 FIRST_WAIT = 30.0
+#: Seconds without a look at the database after which a request waits for the newest version: a
+#: process that had no request for an hour would answer with the cloud of an hour ago.
+IDLE_SECONDS = 30.0
 #: Tries to read versions that engines replace meanwhile.
 LOADS = 5
 
@@ -43,7 +46,7 @@ class ReadingCache:
     """The newest readings, decoded, for all threads of a process.
 
     A thread decodes a new version, while requests get the one before. Only the first requests of a
-    process wait, and the first ones for a scope.
+    process wait, the first ones for a scope, and those after :data:`IDLE_SECONDS` without any.
 
     :param clock: seconds since the epoch.
     :param first_wait: seconds that a request waits for the first reading.
@@ -94,7 +97,12 @@ class ReadingCache:
             if key == self._error_key and isinstance(self._error, exception.SnapshotError):
                 raise self._error
             lacking = scope if scope in {row.scope for row in versions} else None
-            if not self._wait_for_scope(store, lacking) and not self._held:
+            is_idle = time.monotonic() - self._checked_at > IDLE_SECONDS
+
+            def serves() -> bool:
+                return key == self._held_key if is_idle else self._serves(lacking)
+
+            if not self._wait_for_version(store, serves) and not self._held:
                 raise exception.ReadingMissingError(
                     path='database', field='reading', problem='the reading of the cloud is still '
                     'being decoded', remedy='Try again later')
@@ -102,23 +110,23 @@ class ReadingCache:
                 raise self._error
             return self._held
 
-    def _wait_for_scope(self, store: store_api.Store, scope: str | None) -> bool:
-        """Wait until the scope is decoded, or a version that was read after the call is.
+    def _wait_for_version(self, store: store_api.Store, serves: Callable[[], bool]) -> bool:
+        """Wait until the versions that are held serve, or one that was read after the call.
 
-        A version whose decoding is under way may be older than the scope: one more follows it.
+        A version whose decoding is under way may be older than the call: one more follows it.
 
-        :param scope: None: any scope.
-        :returns: whether the decoding has ended in time, or serves the scope.
+        :param serves: returns whether the versions that are held are an answer.
+        :returns: whether the decoding has ended in time, or the versions serve.
         """
         ends_at = time.monotonic() + self._first_wait
 
         def wait() -> bool:
-            return self._changed.wait_for(lambda: not self._loading or self._serves(scope),
+            return self._changed.wait_for(lambda: not self._loading or serves(),
                                           ends_at - time.monotonic())
 
         if self._loading:
             ended = wait()
-            if not ended or self._serves(scope) or self._error is not None:
+            if not ended or serves() or self._error is not None:
                 return ended
         if not self._loading:
             self._loading, self._error = True, None
@@ -134,9 +142,10 @@ class ReadingCache:
         held: tuple[published_cloud.PublishedReading, ...] | None = None
         error: exception.KronosException | None = None
         key: object = None
+        checked_at = self._checked_at
         try:
             for _try in range(LOADS):
-                versions = store.readings.list_versions()
+                checked_at, versions = time.monotonic(), store.readings.list_versions()
                 key, held = tuple(versions), self._decode(store, versions)
                 if held:
                     break
@@ -154,7 +163,7 @@ class ReadingCache:
         with self._changed:
             self._loading = False
             if held:
-                self._held, self._held_key = held, key
+                self._held, self._held_key, self._checked_at = held, key, checked_at
             self._error, self._error_key = error, key
             self._changed.notify_all()
         self._after_load()

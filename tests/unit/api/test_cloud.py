@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.store import tables
 from tests.scenarios import loader
@@ -165,6 +166,27 @@ def test_later_version_replaces_the_one_before(client, publisher):
     assert before['id'] in {row['id'] for row in page['instances']}
     assert page['instances'][0]['read_at'] > before['read_at']
     assert client.send('GET', '/v1/hosts')[1]['hosts'][0]['instance_count'] == 1
+
+
+def test_request_after_a_time_without_any_waits_for_the_newest_version(
+        client, publisher, monkeypatch):
+    """A process that had no request for an hour would show the cloud of an hour ago."""
+    assert len(client.send('GET', '/v1/instances?host=b')[1]['instances']) == 1
+    decode = reading_cache.ReadingCache._decode
+
+    def decode_slowly(cache, *more):
+        time.sleep(0.3)
+        return decode(cache, *more)
+
+    monkeypatch.setattr(reading_cache.ReadingCache, '_decode', decode_slowly)
+    monkeypatch.setattr(reading_cache, 'IDLE_SECONDS', 0.0)
+    monkeypatch.setattr(published_cloud, 'CHECK_SECONDS', 0.0)
+    cluster = publisher.collector.cluster
+    publisher.collector.cluster = dataclasses.replace(cluster, instances={
+        uuid: dataclasses.replace(instance, host='b') if uuid == loader.uuid_of('a1')
+        else instance for uuid, instance in cluster.instances.items()})
+    publisher.run_cycle()
+    assert len(client.send('GET', '/v1/instances?host=b')[1]['instances']) == 2
 
 
 def test_next_engine_of_the_scope_takes_over(client, store, tmp_path, publisher):
