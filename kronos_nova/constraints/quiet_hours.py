@@ -30,11 +30,13 @@ def quieter_hour(view: views.CloudView, move: model.Move) -> model.Rejection | N
     if (wait is None or move.phase is not model.Phase.EVACUATE
             or offline_drains.is_admitted(view, move)):
         return None
+    why = ('its rates of the last day are asked for until then at most'
+           if wait.quiet_rate is None else
+           f'in that hour it wrote {_format_rate(wait.quiet_rate)} at most a day before')
     return model.Rejection(
         'quieter-hour',
         f'instance {move.instance_uuid} writes {_format_rate(wait.rate_now)} of memory now, and '
-        f'its drain waits until {times.format_time(wait.until)}: in that hour it wrote '
-        f'{_format_rate(wait.quiet_rate)} at most a day before')
+        f'its drain waits until {times.format_time(wait.until)}: {why}')
 
 
 def _format_rate(rate: float) -> str:

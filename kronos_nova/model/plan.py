@@ -143,12 +143,13 @@ class QuietWait:
     """The wait of a drain for an hour in which an instance writes less memory.
 
     ``until``: when the instance may move (epoch). Both rates in bytes a second: ``rate_now``, and
-    ``quiet_rate``, the highest one that was measured in that hour a day before.
+    ``quiet_rate``, the highest one that was measured in that hour a day before; None: the
+    past rates are asked for.
     """
 
     until: float
     rate_now: float
-    quiet_rate: float
+    quiet_rate: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,7 +175,8 @@ class MoveHistory:
     :func:`find_drain_deadline`. ``drain_begins``: when the drains of ``draining`` began (epoch), by
     host. ``hourly_write_rates``: by instance, the hours of the last day, oldest first: the begin
     (epoch) and the highest rate at which the instance wrote memory, in bytes a second.
-    ``frozen_hours``: hours to come at whose begin nothing may move. ``quiet_waits``: instances of
+    ``frozen_hours``: hours to come at whose begin nothing may move. ``awaited_write_rates``: by instance,
+    until when its drain waits for rates that are asked for (epoch). ``quiet_waits``: instances of
     drains that wait for a quieter hour.
     """
 
@@ -201,6 +203,7 @@ class MoveHistory:
     hourly_write_rates: Mapping[str, tuple[tuple[float, float], ...]] = dataclasses.field(
         default_factory=dict)
     frozen_hours: tuple[float, ...] = ()
+    awaited_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quiet_waits: Mapping[str, QuietWait] = dataclasses.field(default_factory=dict)
 
 

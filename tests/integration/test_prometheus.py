@@ -244,8 +244,8 @@ def test_past_write_rates_of_named_instances_come_in_hours(source):
     request = test_quiet_hours.cloud(None, count=2)
     now = time.time()
     history = write_rates.add_write_rates(
-        conf, source, policy_set, request.cluster, request.scores, request.history, ['a'], now)
-    assert list(history.hourly_write_rates) == ['i0'], 'i1 has no risk, so the query leaves it out'
+        conf, source, policy_set, request.cluster, ['i0'], request.history, now)
+    assert list(history.hourly_write_rates) == ['i0'], 'the query names i0 alone'
     begin = quiet_hours.begin_hour(now)
     assert history.hourly_write_rates['i0'] == tuple(
         (at, at // 3600 % 24 * 1e5 + 45.0)

@@ -43,8 +43,8 @@ from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import reading_publisher
 from kronos_nova.rebalancer.engine import scope_planner
+from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.monitoring import stats as tallies
-from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
@@ -132,8 +132,8 @@ class Engine:
             announcer, self._owner, clock, monotonic)
         self._scopes = scope_planner.ScopePlanner(
             conf, store, announcer, self._tally, self._stopping, cast=cast, confirming=confirming,
-            kept_alive=kept_alive, rates=write_rates.WriteRateReader(conf, source), clock=clock,
-            monotonic=monotonic)
+            kept_alive=kept_alive, clock=clock, monotonic=monotonic,
+            rates=write_rate_reader.WriteRateReader(conf, source, self._stopping))
         self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),
                                   conf.engine.dry_run)
 
@@ -177,7 +177,7 @@ class Engine:
         if isinstance(recording.histories, str):
             return recording
         return dataclasses.replace(recording, histories={
-            scope: self._scopes.add_remembered(scope, history, recording.now)
+            scope: self._scopes.add_remembered(history, recording.now)
             for scope, history in recording.histories.items()})
 
     def keep_leases(self) -> bool:

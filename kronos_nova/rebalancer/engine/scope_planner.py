@@ -39,9 +39,9 @@ from kronos_nova.rebalancer.engine import owner_notices
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.engine import scope_view
+from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.operations import beginning_drains
-from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import failover
@@ -81,7 +81,7 @@ class ScopePlanner:
                  listeners: notifications.PlanAnnouncer, tally: tallies.DaemonTally,
                  stopping: threading.Event, *, cast: Cast | None,
                  confirming: confirmation.PlanConfirmation | None, kept_alive: bool,
-                 rates: write_rates.WriteRateReader, clock: Callable[[], float],
+                 rates: write_rate_reader.WriteRateReader, clock: Callable[[], float],
                  monotonic: Callable[[], float]) -> None:
         self._conf = conf
         self.write_rates = rates
@@ -325,10 +325,9 @@ class ScopePlanner:
         return (history if self.confirming is None
                 else self.confirming.refusals.update_history(history, now))
 
-    def add_remembered(self, scope: str, history: model.MoveHistory,
-                       now: float) -> model.MoveHistory:
+    def add_remembered(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with what this engine alone remembers, for a snapshot."""
-        return self.add_refusals(self.write_rates.add_known_rates(scope, history), now)
+        return self.add_refusals(self.write_rates.add_known_rates(history, now), now)
 
     def _find_wrong_clock(self) -> str | None:
         """Return the difference from the database's clock, in words; None where it is small."""

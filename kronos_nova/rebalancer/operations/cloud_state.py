@@ -33,7 +33,6 @@ from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import sessions
-from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -133,8 +132,7 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     :raises KronosException: a part cannot be read.
     """
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
-    recording = write_rates.add_recorded_rates(conf, source, recorder.read_recording(
-        collector, source, store, policy_set, scopes, clock))
+    recording = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
     if isinstance(recording.cluster, str):
         raise _make_read_error('Nova and Placement', recording.cluster)
     if isinstance(recording.histories, str):

@@ -99,7 +99,7 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     cluster = find_host_cluster(cloud, host)
     request = session.build_request(cluster, cloud)
     due = drain_deadlines.resolve_deadline(deadline, request.now)
-    request = _suppose_deadline(_add_write_rates(session, request, host), host, due)
+    request = _suppose_deadline(write_rates.add_host_rates(session, request, host), host, due)
     check = drains.plan_drain(request, host, mode, overbooking=overbooking)
     broken = drains.find_failover_obstacle(request, host, check.plan, mode,
                                            overbooking=overbooking)
@@ -112,15 +112,6 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     answer = _add_estimate(session.conf, DrainAnswer(check, here, coming, deadline=due), request,
                            host)
     return _add_shutdowns(answer, request, host)
-
-
-def _add_write_rates(session: cloud_state.Session, request: planner.PlanningInput,
-                     host: str) -> planner.PlanningInput:
-    """Return the request with the rates by which instances of the host wait for quieter hours."""
-    history = None if not session.asks_metrics else write_rates.add_write_rates(
-        session.conf, session.metrics_source, session.policies, request.cluster, request.scores,
-        request.history, [host], request.now)
-    return request if history is None else dataclasses.replace(request, history=history)
 
 
 def _suppose_deadline(request: planner.PlanningInput, host: str,

@@ -16,35 +16,41 @@
 for an instance that is a day old, and is seven times cheaper to ask for than a week.
 """
 
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
 import re
+import time
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import labels
 from kronos_nova import model
-from kronos_nova import plurals
 from kronos_nova import policy as policies
+from kronos_nova import scoring
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import freeze
-from kronos_nova.rebalancer.planning import planning_pipeline
-from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.simulation import migration_costs
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.sources import base
+from kronos_nova.sources import deadline
 from kronos_nova.sources import ranges
 
 LOG = logging.getLogger(__name__)
-#: Instances that a query names, at most; those with the highest risk come first.
-MOST_INSTANCES = 200
+#: Instances that a query names, at most: 100 UUIDs make a query of 8,400 characters, and servers
+#: refuse those above 16,384.
+MOST_NAMES = 100
+#: Seconds after which an answer to all queries of a question comes too late.
+ANSWER_SECONDS = 30.0
 #: Seconds between two samples; the highest one of an hour counts.
 STEP = 900.0
 _HOURS = 24
@@ -52,110 +58,166 @@ _HOURS = 24
 _SAFE = re.compile(r'[A-Za-z0-9_.-]{1,255}')
 _BY_NAME = {'nova_instance_uuid': 'uuid', 'nova_internal_name': 'internal_name'}
 
-Rates = Mapping[str, tuple[tuple[float, float], ...]]
+HourlyRates = tuple[tuple[float, float], ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _KnownRates:
-    """An answer, for the hour and the hosts for which it was asked."""
-
-    hour: float
-    hosts: frozenset[str]
-    history: model.MoveHistory
+class _AnswerLate(Exception):
+    """The time of a question is over."""
 
 
-class WriteRateReader:
-    """The engine's reader: it asks for a scope once an hour, and when a further host is drained.
+@dataclasses.dataclass(slots=True)
+class RateAnswer:
+    """The hourly rates of each instance that was asked for; () where none is known.
 
-    It asks only while an instance of a drain is not expected to converge.
+    ``error``: why instances are missing.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, source: base.MetricsSource) -> None:
-        self._conf = conf
-        self._source = source
-        self._known: dict[str, _KnownRates] = {}
-
-    def add_rates(self, history: model.MoveHistory, cluster: model.Cluster,
-                  samples: Mapping[str, model.PolicySamples], policy_set: policies.PolicySet,
-                  now: float) -> model.MoveHistory:
-        """Return the history with what decides which instances wait for a quieter hour.
-
-        :param cluster: with its scope set.
-        """
-        options, scope = engine_conf.build_options(self._conf), cluster.scope
-        hosts = frozenset(drain_requests.list_waiting_hosts(cluster, options)
-                          if options.drain_quiet_wait > 0 else ())
-        known, hour = self._known.get(scope), quiet_hours.begin_hour(now)
-        if known is not None and known.hour == hour and hosts <= known.hosts:
-            return self.add_known_rates(scope, history)
-        self._known.pop(scope, None)
-        if not hosts:
-            return history
-        scores = planning_pipeline.score_policies(
-            cluster, samples, planning_settings.build_settings(self._conf, policy_set), now)
-        answered = add_write_rates(self._conf, self._source, policy_set, cluster, scores, history,
-                                   hosts, now)
-        if answered is not None:
-            self._known[scope] = _KnownRates(hour, hosts, answered)
-        return self.add_known_rates(scope, history)
-
-    def add_known_rates(self, scope: str, history: model.MoveHistory) -> model.MoveHistory:
-        """Return the history with the last answer for the scope, if there is one."""
-        known = self._known.get(scope)
-        return history if known is None else dataclasses.replace(
-            history, hourly_write_rates=known.history.hourly_write_rates,
-            frozen_hours=known.history.frozen_hours)
+    rates: dict[str, HourlyRates] = dataclasses.field(default_factory=dict)
+    error: str | None = None
 
 
-def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
-                       recording: writer.SnapshotContent) -> writer.SnapshotContent:
-    """Return what a cycle would see, with the rates of the drains that go on."""
-    cluster, histories = recording.cluster, recording.histories
-    if (not conf.engine.drain_quiet_wait or isinstance(cluster, str)
-            or isinstance(histories, str)):
-        return recording
-    reader = WriteRateReader(conf, source)
-    named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
-    return dataclasses.replace(recording, histories={
-        scope: history if scope in named and scope not in cluster.aggregates else reader.add_rates(
-            history, cluster.replace_scope(scope, named), recording.samples, recording.policies,
-            recording.now)
-        for scope, history in histories.items()})
+def list_risky_instances(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
+                         cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                         history: model.MoveHistory) -> list[str]:
+    """List the instances of drains that are not expected to converge now, highest risk first.
+
+    :param cluster: with its scope set.
+    """
+    options = engine_conf.build_options(conf)
+    hosts = drain_requests.list_waiting_hosts(cluster, options)
+    if options.drain_quiet_wait <= 0 or not hosts:
+        return []
+    highest: dict[str, float] = {}
+    for policy in policy_set.enabled_policies:
+        rates, _warnings = scoring.map_dirty_rates(policy, samples[policy.name].dirty_rate, cluster)
+        for uuid, rate in rates.items():
+            highest[uuid] = max(rate, highest.get(uuid, 0.0))
+    return quiet_hours.list_risky_instances(cluster, highest, history, options, hosts)
+
+
+def read_rates(source: base.MetricsSource, policy_set: policies.PolicySet, cluster: model.Cluster,
+               uuids: Sequence[str], now: float, *, calls: deadline.BoundedCalls | None = None,
+               is_stopping: Callable[[], bool] = lambda: False) -> RateAnswer:
+    """Ask for the rates of instances, all within :data:`ANSWER_SECONDS`.
+
+    :param calls: remembers the questions that hang.
+    :param is_stopping: returns whether the answer is not needed any more.
+    """
+    end = time.monotonic() + ANSWER_SECONDS
+    answer = RateAnswer()
+
+    def end_late_question(_points: int) -> None:
+        if is_stopping() or time.monotonic() > end:
+            raise _AnswerLate
+
+    def ask() -> None:
+        for first in range(0, len(uuids), MOST_NAMES):
+            batch = uuids[first:first + MOST_NAMES]
+            rates, error = _read_batch(source, policy_set, cluster, batch, now, end_late_question)
+            if error is not None:
+                answer.error = error
+                return
+            answer.rates |= {uuid: rates.get(uuid, ()) for uuid in batch}
+
+    try:
+        (calls or deadline.BoundedCalls()).run_bounded(ask, ANSWER_SECONDS)
+    except (_AnswerLate, deadline.DeadlineExceeded):
+        # The question that was left behind may still write to its answer.
+        return RateAnswer(dict(answer.rates), f'no answer within {ANSWER_SECONDS:g} s')
+    except deadline.TooManyHanging as e:
+        answer.error = str(e)
+    return answer
+
+
+def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
+                    clusters: Iterable[model.Cluster]) -> cloud_state.CloudState:
+    """Return the cloud with the rates of the drains of some scopes, as engines know them.
+
+    Only what judges a drain needs them: each scope with a risky instance is a question.
+
+    :param clusters: each with its scope set.
+    """
+    if not session.asks_metrics:
+        return cloud
+    histories = dict(cloud.histories)
+    for cluster in clusters:
+        histories[cluster.scope] = add_write_rates(
+            session.conf, session.metrics_source, session.policies, cluster, list_risky_instances(
+                session.conf, session.policies, cluster, cloud.samples, histories[cluster.scope]),
+            histories[cluster.scope], cloud.now)
+    return dataclasses.replace(cloud, histories=histories)
+
+
+def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
+                   host: str) -> planner.PlanningInput:
+    """Return the request with the rates of a host, which need not be drained yet."""
+    if not session.asks_metrics or session.conf.engine.drain_quiet_wait <= 0:
+        return request
+    risky = quiet_hours.list_risky_instances(
+        request.cluster, migration_costs.dirty_rates(request.scores), request.history,
+        request.options, [host])
+    return dataclasses.replace(request, history=add_write_rates(
+        session.conf, session.metrics_source, session.policies, request.cluster, risky,
+        request.history, request.now))
 
 
 def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
                     policy_set: policies.PolicySet, cluster: model.Cluster,
-                    scores: model.ClusterScores, history: model.MoveHistory,
-                    hosts: Collection[str], now: float) -> model.MoveHistory | None:
-    """Ask for the instances of the hosts that are not expected to converge now.
+                    risky: Sequence[str], history: model.MoveHistory,
+                    now: float) -> model.MoveHistory:
+    """Return the history with the rates of instances that it does not have yet; wait for them.
 
-    :returns: the history with the rates, without new ones where the source does not answer; None:
-        the history has all that the decision needs.
+    :param risky: by :func:`list_risky_instances`.
     """
-    options = engine_conf.build_options(conf)
-    risky = [uuid for uuid in quiet_hours.list_risky_instances(cluster, scores, history, options,
-                                                               hosts)
-             if uuid not in history.hourly_write_rates]
-    if options.drain_quiet_wait <= 0 or not risky:
-        return None
-    rates, problem = _read_rates(source, policy_set, cluster, risky[:MOST_INSTANCES], now)
-    if problem is not None:
-        LOG.warning('No instance of a drain waits for a quieter hour in this hour: '
-                    'vm_dirty_rate_query over the last day: %s', problem)
-    if len(risky) > MOST_INSTANCES:
-        LOG.warning('%s of drains wait for no quieter hour: a query names %d at most',
-                    plurals.count_noun(len(risky) - MOST_INSTANCES, 'instance'), MOST_INSTANCES)
+    unknown = [uuid for uuid in risky if uuid not in history.hourly_write_rates]
+    if not unknown:
+        return history
+    answer = read_rates(source, policy_set, cluster, unknown, now)
+    if answer.error is not None:
+        LOG.warning('Instances of drains are shown as if they waited for no quieter hour: '
+                    'vm_dirty_rate_query over the last day: %s', answer.error)
+    return replace_rates(conf, history, {**history.hourly_write_rates, **answer.rates}, now)
+
+
+def replace_rates(conf: cfg.ConfigOpts, history: model.MoveHistory,
+                  rates: Mapping[str, HourlyRates], now: float,
+                  awaited: Mapping[str, float] | None = None) -> model.MoveHistory:
+    """Return the history with rates of the last day.
+
+    :param awaited: until when drains wait for rates that are not known yet, by instance.
+    """
     return dataclasses.replace(
-        history, hourly_write_rates={**history.hourly_write_rates, **rates},
-        frozen_hours=freeze.list_frozen_hours(
+        history, hourly_write_rates={uuid: rates[uuid] for uuid in sorted(rates) if rates[uuid]},
+        awaited_write_rates=dict(awaited or {}), frozen_hours=freeze.list_frozen_hours(
             conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now,
-            options.drain_quiet_wait))
+            conf.engine.drain_quiet_wait))
 
 
-def _read_rates(source: base.MetricsSource, policy_set: policies.PolicySet,
-                cluster: model.Cluster, uuids: Sequence[str],
-                now: float) -> tuple[Rates, str | None]:
-    """Return the highest rate of each hour, of several policies the highest.
+def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
+                       recording: writer.SnapshotContent) -> writer.SnapshotContent:
+    """Return the content of a snapshot with the rates of the drains that go on."""
+    cluster, histories = recording.cluster, recording.histories
+    if (not conf.engine.drain_quiet_wait or isinstance(cluster, str)
+            or isinstance(histories, str)):
+        return recording
+    named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
+    known = dict(histories)
+    for scope, history in histories.items():
+        if scope == model.UNASSIGNED or scope in cluster.aggregates:
+            part = cluster.replace_scope(scope, named)
+            known[scope] = add_write_rates(
+                conf, source, recording.policies, part, list_risky_instances(
+                    conf, recording.policies, part, recording.samples, history),
+                history, recording.now)
+    return dataclasses.replace(recording, histories=known)
+
+
+def _read_batch(source: base.MetricsSource, policy_set: policies.PolicySet,
+                cluster: model.Cluster, uuids: Sequence[str], now: float,
+                progress: ranges.Progress) -> tuple[dict[str, HourlyRates], str | None]:
+    """Return the highest rate of each hour, of several policies and series the highest.
+
+    An instance that migrated has a series for each host.
 
     :returns: the rates, and why there are none: with one answer missing, all are.
     """
@@ -164,21 +226,28 @@ def _read_rates(source: base.MetricsSource, policy_set: policies.PolicySet,
                                 int(_HOURS * quiet_hours.HOUR / STEP))
     highest: dict[str, dict[float, float]] = {}
     for policy, query in _list_queries(policy_set, cluster, uuids):
-        answer = source.query_range(query, policy.vm_profile_label, policy.vm_profile_label, window)
+        progress(0)
+        answer = source.query_range(query, policy.vm_profile_label, policy.vm_profile_label, window,
+                                    progress)
         if answer.error is not None:
             return {}, answer.error
-        numbers = Counter(answer.keys)
-        mapped = labels.map_instances(
-            {key: float(n) for n, key in enumerate(answer.keys) if numbers[key] == 1},
-            cluster.instances.values(), policy.vm_profile_label_type).values
-        for uuid in mapped.keys() & set(uuids):
-            hours = highest.setdefault(uuid, {})
-            for index, rate in enumerate(answer.values[int(mapped[uuid])]):
-                if math.isfinite(rate) and rate >= 0:
-                    at = quiet_hours.begin_hour(window.compute_time(index))
-                    hours[at] = max(rate, hours.get(at, 0.0))
-    return {uuid: tuple(sorted(hours.items())) for uuid, hours in sorted(highest.items())
-            if hours}, None
+        places = {key: float(n) for n, key in enumerate(dict.fromkeys(answer.keys))}
+        mapped = labels.map_instances(places, cluster.instances.values(),
+                                      policy.vm_profile_label_type).values
+        wanted = {mapped[uuid]: uuid for uuid in mapped.keys() & set(uuids)}
+        for key, values in zip(answer.keys, answer.values, strict=True):
+            if (uuid := wanted.get(places[key])) is not None:
+                _keep_highest(highest.setdefault(uuid, {}), window, values)
+    return {uuid: tuple(sorted(hours.items())) for uuid, hours in highest.items()}, None
+
+
+def _keep_highest(hours: dict[float, float], window: ranges.QueryWindow,
+                  values: Sequence[float]) -> None:
+    """Keep the highest rate of each hour."""
+    for index, rate in enumerate(values):
+        if math.isfinite(rate) and rate >= 0:
+            at = quiet_hours.begin_hour(window.compute_time(index))
+            hours[at] = max(rate, hours.get(at, 0.0))
 
 
 def _list_queries(policy_set: policies.PolicySet, cluster: model.Cluster,

@@ -57,15 +57,16 @@ class _RiskyInstance:
     end: float
 
 
-def list_risky_instances(cluster: model.Cluster, scores: model.ClusterScores,
+def list_risky_instances(cluster: model.Cluster, rates: Mapping[str, float],
                          history: model.MoveHistory, options: model.PlanningOptions,
                          hosts: Collection[str]) -> list[str]:
     """Return the instances of the hosts whose live migration may not converge now.
 
     The highest risk comes first. Without a measured migration no risk is known.
+
+    :param rates: bytes a second that instances write now.
     """
-    return _list_risky_instances(cluster, _build_costs(history, options),
-                                 migration_costs.dirty_rates(scores), hosts)
+    return _list_risky_instances(cluster, _build_costs(history, options), rates, hosts)
 
 
 def map_drain_deadlines(cluster: model.Cluster, history: model.MoveHistory) -> dict[str, float]:
@@ -87,7 +88,8 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
 
     :param deadlines: None: those of the history.
     """
-    if options.drain_quiet_wait <= 0 or not history.hourly_write_rates:
+    if options.drain_quiet_wait <= 0 or not (
+            history.hourly_write_rates or history.awaited_write_rates):
         return {}
     if deadlines is None:
         deadlines = map_drain_deadlines(cluster, history)
@@ -128,20 +130,25 @@ def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCos
     hosts = drain_requests.drained_hosts(cluster, options)
     needed = _sum_needed_seconds(cluster, costs, rates, deadlines.keys() & set(hosts))
     for uuid in _list_risky_instances(cluster, costs, rates, hosts):
-        if uuid not in history.hourly_write_rates:
+        if uuid not in history.hourly_write_rates and uuid not in history.awaited_write_rates:
             continue
         host = cluster.instances[uuid].host
         end = history.drain_begins.get(host, now) + options.drain_quiet_wait
         if host in deadlines:
             end = min(end, deadlines[host] - needed[host])
         yield _RiskyInstance(uuid, host, rates[uuid], {
-            _find_hour_of_day(at): rate for at, rate in history.hourly_write_rates[uuid]}, end)
+            _find_hour_of_day(at): rate
+            for at, rate in history.hourly_write_rates.get(uuid, ())}, end)
 
 
 def _find_wait(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
                view: cluster_view.ClusterView, probe: model.Move,
                now: float) -> model.QuietWait | None:
     """Return the wait for the earliest quiet hour in which the instance may move."""
+    awaited = view.history.awaited_write_rates.get(instance.uuid)
+    if awaited is not None:
+        until = min(awaited, instance.end)
+        return model.QuietWait(until, instance.rate, None) if now < until else None
     present = begin_hour(now)
     if _find_quiet_rate(instance, costs, present) is not None:
         return None

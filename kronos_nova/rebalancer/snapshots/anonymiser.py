@@ -71,7 +71,7 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
              *(uuid for h in recorded.histories.values() for uuid in (
-                 *h.move_times, *h.notices, *h.hourly_write_rates)),
+                 *h.move_times, *h.notices, *h.hourly_write_rates, *h.awaited_write_rates)),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
@@ -175,6 +175,7 @@ class _SnapshotAnonymiser:
                     may_shut_down=_keep_value)),
                 quiet_hours=_map_fields(
                     hourly_write_rates=_map_items(ident, _keep_value), frozen_hours=_keep_value,
+                    awaited_write_rates=_map_items(ident, _keep_value),
                     drain_begins=_map_items(host, _keep_value),
                     drain_deadlines=_map_items(host, _map_fields(
                         at=_keep_value, disabled_reason=_replace_disabled_reason))))}

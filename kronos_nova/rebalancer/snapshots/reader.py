@@ -273,6 +273,7 @@ class _SnapshotReader:
             refused={uuid: frozenset(hosts) for uuid, hosts in cooldowns.placement_refused.items()},
             refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
             late_drains=dict(cooldowns.late_drains),
+            awaited_write_rates=dict(quiet.awaited_write_rates),
             drain_begins=dict(quiet.drain_begins), frozen_hours=tuple(quiet.frozen_hours),
             drain_deadlines={host: model.DrainDeadline(**deadline.model_dump())
                              for host, deadline in quiet.drain_deadlines.items()},

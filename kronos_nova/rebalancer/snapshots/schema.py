@@ -211,6 +211,7 @@ class QuietHoursRecord(_SnapshotRecord):
 
     hourly_write_rates: dict[Name, list[Annotated[list[Seconds], pydantic.Field(
         min_length=2, max_length=2)]]] = {}
+    awaited_write_rates: dict[Name, Seconds] = {}
     frozen_hours: list[Seconds] = []
     drain_begins: dict[Name, Seconds] = {}
     drain_deadlines: dict[Name, DrainDeadlineRecord] = {}

@@ -321,22 +321,26 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'campaign_hosts': to_come} if to_come else {}),
         **({'late_drains': dict(sorted(late.items()))} if late else {}),
         **({'quiet_hours': _build_quiet_hours(histories)}
-           if any(h.hourly_write_rates for h in histories.values()) else {})}
+           if any(h.hourly_write_rates or h.awaited_write_rates
+                  for h in histories.values()) else {})}
 
 
 def _build_quiet_hours(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
     rates: dict[str, Any] = {}
+    awaited: dict[str, float] = {}
     begins: dict[str, float] = {}
     deadlines: dict[str, Any] = {}
     frozen: set[float] = set()
     for history in histories.values():
         rates |= {uuid: [list(hour) for hour in hours]
                   for uuid, hours in history.hourly_write_rates.items()}
+        awaited |= history.awaited_write_rates
         begins |= history.drain_begins
         deadlines |= {host: dataclasses.asdict(deadline)
                       for host, deadline in history.drain_deadlines.items()}
         frozen.update(history.frozen_hours)
     return {'hourly_write_rates': dict(sorted(rates.items())), 'frozen_hours': sorted(frozen),
+            'awaited_write_rates': dict(sorted(awaited.items())),
             'drain_begins': dict(sorted(begins.items())),
             'drain_deadlines': dict(sorted(deadlines.items()))}
 

@@ -771,6 +771,8 @@ def test_checks_of_a_running_drain_name_the_quieter_hour_of_an_instance(client, 
                         dataclasses.replace(read(*args, **more),
                                             measured=test_quiet_hours.MEASURED))
     set_drained(publisher)
+    publisher.engine._scopes.write_rates.wait_for_answer()
+    publisher.run_cycle()
     status, check = client.send('GET', '/v1/drains/check?host=a')
     (blocked,) = [b for b in check['blocked'] if b['instance_id'] == A1]
     assert status == 200 and blocked['leaves_later'] and '150.0 MiB/s' in blocked['reason']

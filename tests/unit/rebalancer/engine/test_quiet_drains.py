@@ -13,12 +13,19 @@
 """Cycles of an engine whose drain waits for a quieter hour of an instance."""
 
 import dataclasses
+import threading
+import time
 
 import pytest
 import yaml
 
 from kronos_nova import model
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import cloud_views
+from kronos_nova.rebalancer.operations import move_verdicts
+from kronos_nova.rebalancer.operations import plan_comparisons
+from kronos_nova.rebalancer.operations import report_pages
 from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.snapshots import recorder
@@ -77,20 +84,24 @@ def drained(tmp_path):
 
 
 def run_at(world, engine, at):
-    """Run a cycle; return the instances of its tasks and the warnings of its report."""
+    """Run a cycle; return the instances of its tasks and its report.
+
+    The answer to its question comes before the next cycle.
+    """
     world.clock.now, world.casts[:] = at, []
     row, = engine.run_cycle()
+    engine._scopes.write_rates.wait_for_answer()
     return [task.instance_uuid for task in world.casts], row
 
 
 def test_a_drain_waits_until_its_quiet_hour_begins_and_no_longer(drained):
     engine, until = drained.engine(), drained.quiet_hour
-    for at in (drained.begin, drained.begin + 1800, until - 1):
+    for at in (drained.begin, drained.begin + 60, drained.begin + 1800, until - 1):
         moved, row = run_at(drained, engine, at)
         assert moved == [] and row['draining'] == ['a']
         assert 'host a is disabled, not drained, because' in row['warnings'][0]
         assert '(quieter-hour)' in row['warnings'][0]
-    assert len(drained.source.history.asked) == 3, 'three hours'
+    assert len(drained.source.history.asked) == 3, 'once in each hour'
     drained.source.rate = 2 * LOUD
     moved, row = run_at(drained, engine, until)
     assert moved == [A0] and row['warnings'] == []
@@ -101,8 +112,9 @@ def test_another_engine_counts_the_wait_from_the_begin_of_the_drain(drained):
     drained.source.quiet_hour += HOURS  # the begin of the drain is 2800 s after the full hour
     assert run_at(drained, drained.engine(), drained.begin)[0] == []
     drained.source.quiet_hour += HOURS
-    later = drained.begin + 1.5 * HOURS
-    assert run_at(drained, drained.engine(), later)[0] == [A0]
+    other, later = drained.engine(), drained.begin + 1.5 * HOURS
+    assert run_at(drained, other, later)[0] == [], 'its first cycle asks'
+    assert run_at(drained, other, later + 60)[0] == [A0]
 
 
 @pytest.mark.parametrize('change', ['off', 'deadline', 'silent', 'quiet'])
@@ -115,27 +127,77 @@ def test_a_drain_waits_for_no_hour_without_need_or_knowledge(drained, change, ca
         drained.source.history.error = 'the server is busy'
     else:
         drained.source.rate = MIB
-    assert run_at(drained, drained.engine(), drained.begin)[0] == [A0]
+    engine = drained.engine()
+    moved, row = run_at(drained, engine, drained.begin)
     asked = len(drained.source.history.asked)
     assert asked == (change in ('deadline', 'silent'))
+    if asked:
+        assert moved == [] and 'its rates of the last day are asked for' in row['warnings'][0]
+        if change == 'silent':
+            assert run_at(drained, engine, drained.begin + 299)[0] == []
+        moved, row = run_at(drained, engine, drained.begin + (
+            300 if change == 'silent' else 60))
+    assert moved == [A0]
     assert ('the server is busy' in caplog.text) == (change == 'silent')
+
+
+def test_a_query_that_fails_later_ends_no_wait(drained):
+    engine = drained.engine()
+    run_at(drained, engine, drained.begin)
+    drained.source.history.error = 'the server is busy'
+    assert run_at(drained, engine, drained.begin + HOURS)[0] == []
+    assert run_at(drained, engine, drained.quiet_hour - 1)[0] == []
+    assert run_at(drained, engine, drained.quiet_hour)[0] == [A0]
+
+
+def test_a_source_that_does_not_answer_holds_up_no_cycle(drained):
+    """Its parts come late; the first wait ends after some minutes."""
+    released = threading.Event()
+
+    def answer_late(query, label, mark, window, progress=ranges.ignore_progress):
+        while not released.wait(0.02):
+            progress(0)
+        return ranges.RangeResult(query, window, error='late')
+
+    drained.source.query_range = answer_late
+    engine = drained.engine()
+    for after, expected in ((0, []), (299, []), (301, [A0])):
+        drained.clock.now, began = drained.begin + after, time.monotonic()
+        engine.run_cycle()
+        assert time.monotonic() - began < 5
+        assert [task.instance_uuid for task in drained.casts] == expected
+    question = engine._scopes.write_rates._question
+    assert question.is_alive()
+    engine.stop()
+    question.join(5)
+    assert not question.is_alive(), 'a stop ends it'
+    released.set()
 
 
 def test_an_order_of_the_deadline_ends_a_wait(drained):
     engine = drained.engine()
-    assert run_at(drained, engine, drained.begin)[0] == []
+    run_at(drained, engine, drained.begin)
+    assert run_at(drained, engine, drained.begin + 30)[0] == []
     cases.order_drain(drained.store, 'a', drained.begin + 1800, 'repair', drained.begin)
     assert run_at(drained, engine, drained.begin + 60)[0] == [A0]
 
 
 def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
-    engine = drained.engine()
-    _moved, row = run_at(drained, engine, drained.begin)
-    again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
-    assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
+    engine, answers = drained.engine(), threading.Event()
+    query_range = drained.source.query_range
+    drained.source.query_range = lambda *args: (
+        answers.wait(9), query_range(*args))[1]
+    for after in (0, 60):
+        drained.clock.now = drained.begin + after
+        row, = engine.run_cycle()  # first without an answer, then with it
+        again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
+        answers.set()
+        engine._scopes.write_rates.wait_for_answer()
+        assert ('are asked for' in row['warnings'][0]) == (after == 0)
+        assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
 
 
-def test_commands_and_records_of_the_cloud_know_the_rates_as_well(drained):
+def test_records_of_the_cloud_have_the_rates_as_well(drained):
     run_at(drained, drained.engine(), drained.begin)
     recording = write_rates.add_recorded_rates(
         drained.conf, drained.source, recorder.read_recording(
@@ -146,3 +208,30 @@ def test_commands_and_records_of_the_cloud_know_the_rates_as_well(drained):
     assert recording.histories['missing'].hourly_write_rates == {}
     unknown = dataclasses.replace(recording, cluster='Nova does not answer')
     assert write_rates.add_recorded_rates(drained.conf, drained.source, unknown) is unknown
+
+
+@pytest.fixture
+def session(drained):
+    """A session that reads the cloud of the world."""
+    with cloud_state.Session(configure=lambda conf, files: None) as session:
+        session.conf, session.store = drained.conf, drained.store
+        session.collector, session.metrics_source = drained.collector, drained.source
+        session.policies = policy_files.load_policies(str(drained.path))
+        yield session
+
+
+def test_only_commands_that_judge_a_drain_ask_for_past_rates(drained, session):
+    """The clock of a session is real: the quiet hour is the third from now there."""
+    drained.source.quiet_hour = quiet_hours.begin_hour(time.time()) + 3 * HOURS
+    asked = drained.source.history.asked
+    cloud_views.list_hosts(session)
+    answer = move_verdicts.judge_move(session, A0, 'b', model.Phase.SPREAD)
+    assert 'quieter-hour' not in dict(answer.changes) and asked == []
+    answer = move_verdicts.judge_move(session, A0, 'b', model.Phase.EVACUATE)
+    assert 'quieter-hour' in dict(answer.changes) and len(asked) == 1
+    scope, = plan_comparisons.plan_scopes_today(session)
+    assert scope.today.plan.moves == () and len(asked) == 2
+    compared, = plan_comparisons.compare_plans(session, plan_comparisons.Supposition())
+    assert len(asked) == 2 and [m.instance_uuid for m in compared.today.plan.moves] == [A0]
+    report = report_pages.render_report(session)
+    assert 'quieter-hour' in report and len(asked) == 3

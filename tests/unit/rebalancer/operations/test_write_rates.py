@@ -15,6 +15,7 @@
 import array
 import dataclasses
 import math
+import time
 import types
 
 from oslo_config import cfg
@@ -41,6 +42,8 @@ class HistorySource(base.MetricsSource):
 
     def __init__(self, **series):
         self.series = series
+        self.keys = None
+        self.steps = (0, 192, 64, 128)
         self.error = None
         self.asked = []
 
@@ -56,9 +59,9 @@ class HistorySource(base.MetricsSource):
             return ranges.RangeResult(query, window, error=self.error)
         values = tuple(array.array('f', [
             math.nan if rate is None else rate + more for rate in rates
-            for more in (0, 192, 64, 128)]) for rates in self.series.values())
-        return ranges.RangeResult(query, window, keys=tuple(self.series), marks=tuple(self.series),
-                                  values=values)
+            for more in self.steps]) for rates in self.series.values())
+        keys = self.keys or tuple(self.series)
+        return ranges.RangeResult(query, window, keys=keys, marks=keys, values=values)
 
 
 @pytest.fixture
@@ -86,11 +89,18 @@ def cloud(count=1):
         request.cluster, instances=instances))
 
 
-def read(conf, source, request=None, found=None, hosts=('a',)):
+def samples(request, rate=quiet.LOUD):
+    return {'cpu': model.PolicySamples(
+        'cpu', model.QueryResult('load', model.SourceHealth.HEALTHY, {}),
+        dirty_rate=model.QueryResult('d', model.SourceHealth.HEALTHY, {
+            request.cluster.instances[u].internal_name: rate
+            for u in request.cluster.instances}))}
+
+
+def read(conf, source, request=None, found=None, risky=('i0',)):
     request = request or cloud()
     return write_rates.add_write_rates(
-        conf, source, found or policy_set(), request.cluster, request.scores, request.history,
-        hosts, NOW)
+        conf, source, found or policy_set(), request.cluster, risky, request.history, NOW)
 
 
 def test_an_hour_has_the_highest_rate_of_its_samples(conf):
@@ -103,17 +113,41 @@ def test_an_hour_has_the_highest_rate_of_its_samples(conf):
         'domain', HOUR - 86400, HOUR - 900, 96)
 
 
-def test_a_query_names_only_instances_that_may_not_converge(conf):
+def test_a_query_names_the_instances(conf):
     source = HistorySource()
-    assert read(conf, source, cloud(3)) is not None
+    read(conf, source, cloud(3))
     (query, _label, _window), = source.asked
     assert query == ('(rate(dirty[5m])\n) and on (domain) '
                      '(label_replace(vector(1), "domain", "instance-i0", "", ""))')
-    for request, hosts in ((cloud(), ('b',)), (quiet.cloud(None, rate=quiet.QUIET), ('a',)),
-                           (quiet.cloud(None, measured=()), ('a',))):
-        assert read(conf, source, request, hosts=hosts) is None
+    read(conf, source, risky=())
+    read(conf, source, quiet.cloud(quiet.profile()))
+    assert len(source.asked) == 1, 'nothing is missing'
+
+
+def test_a_name_that_is_no_plain_word_is_in_no_query(conf):
+    request, source = cloud(2), HistorySource()
+    instances = {**request.cluster.instances, 'i0': dataclasses.replace(
+        request.cluster.instances['i0'], internal_name='x"} or vector(1)')}
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances=instances))
+    read(conf, source, request, risky=('i0', 'i1'))
+    assert 'instance-i1' in source.asked[0][0] and 'x"' not in source.asked[0][0]
+
+
+def test_only_instances_of_drains_that_may_not_converge_are_risky(conf):
+    def risky(request, rate=quiet.LOUD):
+        return write_rates.list_risky_instances(conf, policy_set(), request.cluster,
+                                                samples(request, rate), request.history)
+
+    assert risky(cloud(2)) == ['i0', 'i1']
+    assert risky(cloud(), quiet.QUIET) == [] == risky(dataclasses.replace(
+        cloud(), history=model.MoveHistory()))
+    services = {**cloud().cluster.services, 'a': dataclasses.replace(
+        cloud().cluster.services['a'], status='enabled')}
+    assert risky(dataclasses.replace(cloud(), cluster=dataclasses.replace(
+        cloud().cluster, services=services))) == []
     conf.set_override('drain_quiet_wait', 0, 'engine')
-    assert read(conf, source) is None and len(source.asked) == 1
+    assert risky(cloud()) == []
 
 
 def test_a_display_name_is_in_no_query(conf):
@@ -122,13 +156,25 @@ def test_a_display_name_is_in_no_query(conf):
     assert source.asked[0][0] == 'rate(dirty[5m])' and list(history.hourly_write_rates) == ['i0']
 
 
-def test_gaps_duplicates_and_foreign_series_have_no_rate(conf):
+def test_gaps_and_foreign_series_have_no_rate(conf):
     source = HistorySource(**{'instance-i0': [None] * 23 + [MIB], 'instance-i9': [MIB] * 24})
     assert read(conf, source).hourly_write_rates == {'i0': ((HOUR - 3600, MIB + 192),)}
-    twice = dataclasses.replace(
-        source.query_range('q', 'l', 'l', ranges.QueryWindow(0, 1, 96)), keys=('instance-i0',) * 2)
-    source.query_range = lambda *_: twice
+
+
+@pytest.mark.parametrize('rate', [math.inf, -1.0])
+def test_impossible_rates_are_left_out(conf, rate):
+    source = HistorySource(**{'instance-i0': [rate] * 24})
+    source.steps = (0, 0, 0, 0)
     assert read(conf, source).hourly_write_rates == {}
+
+
+def test_an_instance_that_migrated_has_the_highest_rate_of_its_series(conf):
+    """Exporters of hosts name the host: the series of the two hosts overlap in an hour."""
+    source = HistorySource(here=[MIB] * 12 + [None] * 12, there=[None] * 11 + [2 * MIB] * 13,
+                           other=[9 * MIB] * 24)
+    source.keys = ('instance-i0', 'instance-i0', 'instance-i1')
+    assert [rate - 192 for _at, rate in read(conf, source).hourly_write_rates['i0']] == (
+        [MIB] * 11 + [2 * MIB] * 13)
 
 
 def test_a_failed_query_is_a_warning_and_no_rate(conf, caplog):
@@ -144,50 +190,72 @@ def test_frozen_hours_are_those_that_begin_in_a_freeze_window(conf):
     assert history.frozen_hours == (HOUR + 2 * 3600,), '03:00; the wait ends at 03:46'
 
 
-def samples(request):
-    return {'cpu': model.PolicySamples(
-        'cpu', model.QueryResult('load', model.SourceHealth.HEALTHY, {}),
-        dirty_rate=model.QueryResult('d', model.SourceHealth.HEALTHY, {
-            request.cluster.instances[u].internal_name: quiet.LOUD
-            for u in request.cluster.instances}))}
+def test_a_query_names_no_more_instances_than_the_bound(conf, monkeypatch):
+    monkeypatch.setattr(write_rates, 'MOST_NAMES', 1)
+    source = HistorySource(**{'instance-i0': [MIB] * 24, 'instance-i1': [MIB] * 24})
+    history = read(conf, source, cloud(2), risky=('i1', 'i0'))
+    assert ['instance-i1' in query for query, _label, _window in source.asked] == [True, False]
+    assert list(history.hourly_write_rates) == ['i0', 'i1']
 
 
-def test_an_engine_asks_once_an_hour_and_when_a_further_host_is_drained(conf):
-    source = HistorySource(**{'instance-i0': [quiet.LOUD] + [MIB] * 23})
-    reader, request = write_rates.WriteRateReader(conf, source), cloud(2)
-    both = {**request.cluster.services, 'b': dataclasses.replace(
-        request.cluster.services['b'], status='disabled', disabled_reason='x')}
-    instances = {**request.cluster.instances, 'j': dataclasses.replace(
-        request.cluster.instances['i1'], uuid='j', host='b', internal_name='instance-j')}
-    more = dataclasses.replace(request.cluster, services=both, instances=instances)
-
-    def ask(now, cluster=request.cluster):
-        history = reader.add_rates(request.history, cluster, samples(request), policy_set(), now)
-        return len(source.asked), list(history.hourly_write_rates)
-
-    assert ask(NOW) == ask(HOUR + 3599) == (1, ['i0'])
-    assert ask(HOUR + 3600) == ask(HOUR + 7199) == (2, ['i0'])
-    assert ask(HOUR + 7199, more) == ask(HOUR + 7199) == (3, ['i0'])
-    assert reader.add_known_rates(request.cluster.scope, request.history).hourly_write_rates
-    source.error = 'the server is busy'
-    assert ask(HOUR + 7200) == ask(HOUR + 7300) == (4, []), 'a failure counts for its hour'
-    enabled = dataclasses.replace(request.cluster, services={
-        name: dataclasses.replace(s, status='enabled')
-        for name, s in request.cluster.services.items()})
-    assert ask(HOUR + 10800, enabled) == (4, [])
-    assert not reader.add_known_rates(request.cluster.scope, request.history).hourly_write_rates
+def test_the_longest_query_is_shorter_than_servers_allow(conf):
+    uuids = [f'11111111-1111-4111-8111-{n:012}' for n in range(write_rates.MOST_NAMES)]
+    request, source = cloud(), HistorySource()
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances={uuid: dataclasses.replace(
+            request.cluster.instances['i0'], uuid=uuid) for uuid in uuids}))
+    read(conf, source, request, policy_set('nova_instance_uuid'), uuids)
+    (query, _label, _window), = source.asked
+    assert uuids[-1] in query and len(query) < 16384
 
 
-def test_a_query_names_no_more_instances_than_the_bound(conf, caplog, monkeypatch):
-    monkeypatch.setattr(write_rates, 'MOST_INSTANCES', 1)
-    source, request = HistorySource(), cloud(2)
-    policies_ = {
-        name: dataclasses.replace(scores, dirty_rates={'i0': quiet.LOUD, 'i1': 2 * quiet.LOUD})
-        for name, scores in request.scores.policies.items()}
-    read(conf, source, dataclasses.replace(request, scores=dataclasses.replace(
-        request.scores, policies=policies_)))
-    assert 'instance-i1' in source.asked[0][0] and 'instance-i0' not in source.asked[0][0]
-    assert '1 instance of drains' in caplog.text
+def test_several_policies_are_one_answer(conf):
+    """The highest rate counts; one failed query of several leaves no rate."""
+    document = {'policies': [{
+        'name': name, 'weight': weight, 'imbalance_query': 'load', 'vm_profile_query': 'vm',
+        'vm_dirty_rate_query': query, 'vm_profile_label': 'domain',
+        'vm_profile_label_type': 'nova_internal_name'}
+        for name, weight, query in (('one', 0.5, 'low'), ('two', 0.25, 'high'),
+                                    ('three', 0.25, 'high'))]}
+    source, found = HistorySource(), policies.parse_policies(document, 'test')
+    query_range = source.query_range
+
+    def answer(query, *args):
+        source.series = {'instance-i0': [2 * MIB if 'high' in query else MIB] * 24}
+        return query_range(query, *args)
+
+    source.query_range = answer
+    rates = read(conf, source, found=found).hourly_write_rates['i0']
+    assert {rate for _at, rate in rates} == {2 * MIB + 192}
+    assert len(source.asked) == 2, 'a query that two policies share is asked once'
+    source.query_range = lambda query, *args: (
+        ranges.RangeResult(query, args[-2], error='busy') if 'high' in query
+        else query_range(query, *args))
+    assert read(conf, source, found=found).hourly_write_rates == {}
+
+
+class LateSource(HistorySource):
+    """A source whose parts come late."""
+
+    def query_range(self, query, label, mark, window, progress=ranges.ignore_progress):
+        self.asked.append(query)
+        while True:
+            time.sleep(0.02)
+            progress(0)
+
+
+class HangingSource(HistorySource):
+    def query_range(self, query, label, mark, window, progress=ranges.ignore_progress):
+        time.sleep(1)
+        return super().query_range(query, label, mark, window, progress)
+
+
+@pytest.mark.parametrize('source', [LateSource(), HangingSource()])
+def test_a_question_ends_in_its_time(conf, source, monkeypatch, caplog):
+    monkeypatch.setattr(write_rates, 'ANSWER_SECONDS', 0.1)
+    began = time.monotonic()
+    assert read(conf, source).hourly_write_rates == {}
+    assert time.monotonic() - began < 0.9 and 'no answer within 0.1 s' in caplog.text
 
 
 def test_the_decision_uses_the_rates_that_the_reader_adds(conf):
