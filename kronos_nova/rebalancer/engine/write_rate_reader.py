@@ -94,9 +94,10 @@ class WriteRateReader:
             self._known = {uuid: past for uuid, past in self._known.items()
                            if abs(now - past.needed_at) < quiet_hours.HOUR}
             missing = [uuid for uuid in risky if not self._known[uuid].is_current(now)]
+        history = self.add_known_rates(history, now)
         if missing and abs(now - self._asked_at.get(cluster.scope, -PAUSE)) >= PAUSE:
             self._begin_question(cluster, policy_set, missing, now)
-        return self.add_known_rates(history, now)
+        return history
 
     def add_known_rates(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with the answers that have come."""
