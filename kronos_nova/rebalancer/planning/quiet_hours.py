@@ -133,7 +133,7 @@ def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCos
         if uuid not in history.hourly_write_rates and uuid not in history.awaited_write_rates:
             continue
         host = cluster.instances[uuid].host
-        end = history.drain_begins.get(host, now) + options.drain_quiet_wait
+        end = min(now, history.drain_begins.get(host, now)) + options.drain_quiet_wait
         if host in deadlines:
             end = min(end, deadlines[host] - needed[host])
         yield _RiskyInstance(uuid, host, rates[uuid], {

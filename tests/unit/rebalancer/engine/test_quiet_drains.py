@@ -174,6 +174,24 @@ def test_a_source_that_does_not_answer_holds_up_no_cycle(drained):
     released.set()
 
 
+def test_a_drain_keeps_its_begin_while_its_nova_compute_is_down(drained):
+    engine, cluster = drained.engine(), drained.collector.cluster
+
+    def find_begins(at, **service):
+        drained.collector.cluster = dataclasses.replace(cluster, services={
+            **cluster.services, 'a': dataclasses.replace(cluster.services['a'], **service)})
+        moved, row = run_at(drained, engine, at)
+        assert moved == []
+        return drained.store.history.read_history(model.UNASSIGNED, at).drain_begins, row
+
+    assert find_begins(drained.begin)[0] == {'a': drained.begin}
+    begins, row = find_begins(drained.begin + 60, state='down')
+    assert begins == {'a': drained.begin}
+    assert 'its nova-compute is down' in str(row['undrained'])
+    assert find_begins(drained.begin + 120)[0] == {'a': drained.begin}
+    assert find_begins(drained.begin + 180, state='down', disabled_reason='AUTO: x')[0] == {}
+
+
 def test_an_order_of_the_deadline_ends_a_wait(drained):
     engine = drained.engine()
     run_at(drained, engine, drained.begin)

@@ -97,6 +97,8 @@ def test_the_wait_counts_from_the_begin_of_the_drain():
     assert find(cloud(profile(h3=QUIET), wait=wait, history=began))
     late = model.MoveHistory(drain_begins={'a': NOW - 2 * 3600.0})
     assert find(cloud(profile(h3=QUIET), wait=wait, history=late)) == {}
+    ahead = model.MoveHistory(drain_begins={'a': NOW + 3600.0})
+    assert find(cloud(profile(h5=QUIET), wait=wait, history=ahead)) == {}, 'a clock was ahead'
 
 
 @pytest.mark.parametrize(('count', 'left', 'waits'), [
