@@ -44,7 +44,7 @@ QUIETER = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _RiskyInstance:
-    """An instance whose live migration is not expected to converge now.
+    """An instance whose live migration is not expected to converge now, because of its rate.
 
     ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
     which it may begin to move (epoch).
@@ -118,6 +118,7 @@ def _list_risky_instances(cluster: model.Cluster, costs: migration_costs.Migrati
         if rate > 0 and uuid not in flying
         and (instance := cluster.instances.get(uuid)) is not None and instance.host in hosts
         and statuses.choose_method(instance.status) is model.MoveMethod.LIVE
+        and costs.compute_rate_risk(rate) >= migration_costs.RISKY
         and (expected := _expect_migration(costs, cluster, instance, rate)) is not None
         and expected.risk >= migration_costs.RISKY}
     return sorted(risks, key=lambda uuid: (-risks[uuid], uuid))

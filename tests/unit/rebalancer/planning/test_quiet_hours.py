@@ -183,6 +183,15 @@ def test_the_instance_moves_once_its_hour_has_come_at_any_rate():
         assert find(request, until) == {} == find(request, until + 3599)
 
 
+def test_an_instance_that_is_quiet_now_does_not_wait_because_it_failed_before():
+    """The hours to come are judged by their rates alone, so this hour is as well."""
+    failed = model.MeasuredAttempt('i0', 1000, 0, 900.0, arrived=False, late=True)
+    request = cloud(profile(h3=0.0), rate=QUIET, measured=(*MEASURED, failed, failed))
+    costs = migration_costs.MigrationCosts(request.history.measured, False)
+    assert costs.expect_migration('i0', 1024, 0, QUIET).risk >= migration_costs.RISKY
+    assert find(request) == {}
+
+
 def test_a_failure_at_a_loud_hour_does_not_make_the_quiet_hours_loud():
     failed = (*MEASURED, model.MeasuredAttempt('i0', 1000, 0, 900.0, arrived=False, late=True))
     assert find(cloud(profile(h3=QUIET), measured=failed))
