@@ -102,7 +102,7 @@ def build_documents(recording: SnapshotContent) -> dict[str, Any]:
         out |= _build_nova_files(recording.cluster) | _build_placement_files(recording.cluster)
     out[schema.COOLDOWNS] = (
         files.make_placeholder(recording.histories) if isinstance(recording.histories, str)
-        else _build_cooldowns(recording.histories))
+        else _build_cooldowns(recording.histories, recording.cluster))
     out['meta.json'] = {
         'recorded_at': datetime.datetime.fromtimestamp(recording.now, datetime.UTC).isoformat(),
         'policy_names': [p.name for p in recording.policies.enabled_policies],
@@ -264,7 +264,8 @@ def _build_provider(provider: model.Provider) -> dict[str, Any]:
     return record | {name: value for name, value in optional.items() if value}
 
 
-def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
+def _build_cooldowns(histories: Mapping[str, model.MoveHistory],
+                     cluster: model.Cluster | str) -> dict[str, Any]:
     """Return the file of cooldowns.
 
     By scope: aggregate_cooldowns, paused, waiting, draining, campaign_hosts. The others are
@@ -320,12 +321,18 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
            if noticed else {}),
         **({'campaign_hosts': to_come} if to_come else {}),
         **({'late_drains': dict(sorted(late.items()))} if late else {}),
-        **({'quiet_hours': _build_quiet_hours(histories)}
+        **({'quiet_hours': _build_quiet_hours(histories, cluster)}
            if any(h.hourly_write_rates or h.awaited_write_rates
                   for h in histories.values()) else {})}
 
 
-def _build_quiet_hours(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
+def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
+                       cluster: model.Cluster | str) -> dict[str, Any]:
+    """Build the record; deadlines of earlier drains are left out.
+
+    Without disabled reasons, as in an anonymised snapshot, they would count for the present ones.
+    """
+    services = {} if isinstance(cluster, str) else cluster.services
     rates: dict[str, Any] = {}
     awaited: dict[str, float] = {}
     begins: dict[str, float] = {}
@@ -337,7 +344,9 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory]) -> dict[str, 
         awaited |= history.awaited_write_rates
         begins |= history.drain_begins
         deadlines |= {host: dataclasses.asdict(deadline)
-                      for host, deadline in history.drain_deadlines.items()}
+                      for host, deadline in history.drain_deadlines.items()
+                      if model.find_drain_deadline(history.drain_deadlines,
+                                                   services.get(host)) is not None}
         frozen.update(history.frozen_hours)
     return {'hourly_write_rates': dict(sorted(rates.items())), 'frozen_hours': sorted(frozen),
             'awaited_write_rates': dict(sorted(awaited.items())),

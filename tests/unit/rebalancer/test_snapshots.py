@@ -116,7 +116,7 @@ def histories():
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
                   model.MeasuredAttempt('u4', 1024, 0, 9.5)),
         move_times={'u1': (NOW - 90.0, NOW - 60.0)}, drain_begins={'a': NOW - 60.0},
-        drain_deadlines={'a': model.DrainDeadline(NOW + 600.0, 'repair')},
+        drain_deadlines={'a': model.DrainDeadline(NOW + 600.0, 'AUTO: x')},
         hourly_write_rates={'u1': ((NOW - 7200.0, 1.5), (NOW - 3600.0, 0.0))},
         frozen_hours=(NOW + 3600.0,), awaited_write_rates={'u2': NOW + 300.0},
         notices={name: model.MoveNotice(name, 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
@@ -464,6 +464,16 @@ def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_pat
     found = reader.read_snapshot(directory)
     put(directory, schema.INSTANCES, {'a': [], 'd': []})
     assert found.cluster.list_hosts_of(model.UNASSIGNED) == ()
+
+
+def test_deadlines_of_earlier_drains_are_not_recorded(tmp_path):
+    """Anonymised reasons are all alike: such a deadline would count for the present drain."""
+    earlier = {name: dataclasses.replace(history, drain_deadlines={
+        'a': model.DrainDeadline(NOW, 'earlier'), 'b': model.DrainDeadline(NOW, 'x')})
+        for name, history in histories().items()}
+    found = reader.read_snapshot(writer.write_snapshot(
+        str(tmp_path), recording(histories=earlier)))
+    assert found.build_history('ssd', cooldown=900, instance_cooldown=900).drain_deadlines == {}
 
 
 def test_times_of_services_reports_are_not_recorded(tmp_path):
