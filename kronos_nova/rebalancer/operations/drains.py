@@ -63,13 +63,14 @@ class BlockedInstance:
     instance leaves in a later cycle, when planned and running migrations have ended, or when its
     contract allows it, or in a quieter hour. ``movable_from``: when that is, as far as contracts
     and quieter hours say today (epoch seconds); where its owner has no notice yet, it counts from
-    now.
+    now. ``waits_for_quiet_hour``: a quieter hour is a reason of that.
     """
 
     instance_uuid: str
     reason: str
     later: bool = False
     movable_from: float | None = None
+    waits_for_quiet_hour: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -329,7 +330,8 @@ def _add_quiet_wait(blocked: BlockedInstance, view: views.CloudView,
     if wait is None or not blocked.later or not any(
             rejection.rule in quiet_rule.QUIETER_HOUR_RULE.codes for rejection in own):
         return blocked
-    return dataclasses.replace(blocked, movable_from=max(wait.until, blocked.movable_from or 0.0))
+    return dataclasses.replace(blocked, waits_for_quiet_hour=True,
+                               movable_from=max(wait.until, blocked.movable_from or 0.0))
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
