@@ -175,9 +175,9 @@ class MoveHistory:
     :func:`find_drain_deadline`. ``drain_begins``: when the drains of ``draining`` began (epoch), by
     host. ``hourly_write_rates``: by instance, the hours of the last day, oldest first: the begin
     (epoch) and the highest rate at which the instance wrote memory, in bytes a second.
-    ``frozen_hours``: hours to come at whose begin nothing may move. ``awaited_write_rates``: by instance,
-    until when its drain waits for rates that are asked for (epoch). ``quiet_waits``: instances of
-    drains that wait for a quieter hour.
+    ``freezes``: times to come in which nothing may move: begin and end (epoch), disjoint, earliest
+    first. ``awaited_write_rates``: by instance, until when its drain waits for rates that are asked
+    for (epoch). ``quiet_waits``: instances of drains that wait for a quieter hour.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -202,7 +202,7 @@ class MoveHistory:
     drain_begins: Mapping[str, float] = dataclasses.field(default_factory=dict)
     hourly_write_rates: Mapping[str, tuple[tuple[float, float], ...]] = dataclasses.field(
         default_factory=dict)
-    frozen_hours: tuple[float, ...] = ()
+    freezes: tuple[tuple[float, float], ...] = ()
     awaited_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quiet_waits: Mapping[str, QuietWait] = dataclasses.field(default_factory=dict)
 

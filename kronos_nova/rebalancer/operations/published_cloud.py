@@ -164,7 +164,7 @@ def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: 
             # Only the engine that asked Placement knows them.
             refused=published.refused, refused_everywhere=published.refused_everywhere,
             # Only the engine asks the source of metrics.
-            hourly_write_rates=published.hourly_write_rates, frozen_hours=published.frozen_hours,
+            hourly_write_rates=published.hourly_write_rates, freezes=published.freezes,
             awaited_write_rates=published.awaited_write_rates,
             **records._asdict())
     under_way = {flight.instance_uuid for flight in flights}

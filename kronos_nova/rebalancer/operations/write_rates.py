@@ -54,6 +54,7 @@ ANSWER_SECONDS = 30.0
 #: Seconds between two samples; the highest one of an hour counts.
 STEP = 900.0
 _HOURS = 24
+_DAY = _HOURS * quiet_hours.HOUR
 #: Names that may stand in a query: UUIDs, and names that Nova itself gives.
 _SAFE = re.compile(r'[A-Za-z0-9_.-]{1,255}')
 _BY_NAME = {'nova_instance_uuid': 'uuid', 'nova_internal_name': 'internal_name'}
@@ -188,9 +189,9 @@ def replace_rates(conf: cfg.ConfigOpts, history: model.MoveHistory,
     """
     return dataclasses.replace(
         history, hourly_write_rates={uuid: rates[uuid] for uuid in sorted(rates) if rates[uuid]},
-        awaited_write_rates=dict(awaited or {}), frozen_hours=freeze.list_frozen_hours(
+        awaited_write_rates=dict(awaited or {}), freezes=freeze.list_freezes(
             conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now,
-            conf.engine.drain_quiet_wait))
+            now + conf.engine.drain_quiet_wait + _DAY))
 
 
 def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
@@ -222,8 +223,7 @@ def _read_batch(source: base.MetricsSource, policy_set: policies.PolicySet,
     :returns: the rates, and why there are none: with one answer missing, all are.
     """
     hour = quiet_hours.begin_hour(now)
-    window = ranges.QueryWindow(hour - _HOURS * quiet_hours.HOUR, STEP,
-                                int(_HOURS * quiet_hours.HOUR / STEP))
+    window = ranges.QueryWindow(hour - _DAY, STEP, int(_DAY / STEP))
     highest: dict[str, dict[float, float]] = {}
     for policy, query in _list_queries(policy_set, cluster, uuids):
         progress(0)

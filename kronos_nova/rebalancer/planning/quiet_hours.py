@@ -24,7 +24,9 @@ repeat, no drain waits for it to do so.
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
+import math
 
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
@@ -38,6 +40,8 @@ from kronos_nova.rebalancer.strategies import drain_requests
 
 HOUR = 3600.0
 _HOURS_OF_DAY = 24
+#: Seconds after which a move of a cycle has surely begun.
+START_SECONDS = 300.0
 #: An hour in which an instance writes more than this part of its present rate is no quieter one.
 QUIETER = 0.5
 
@@ -47,7 +51,8 @@ class _RiskyInstance:
     """An instance whose live migration is not expected to converge now, because of its rate.
 
     ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
-    which it may begin to move (epoch).
+    which it may begin to move (epoch). ``deadline``: that of the drain (epoch); infinity: none.
+    ``needed``: the seconds of all moves off its host, one after the other.
     """
 
     uuid: str
@@ -55,6 +60,14 @@ class _RiskyInstance:
     rate: float
     rates: Mapping[int, float]
     end: float
+    deadline: float = math.inf
+    needed: float = 0.0
+
+    def is_in_time(self, at: float, freezes: Sequence[tuple[float, float]]) -> bool:
+        """Return whether the instance may begin to move as late as that (epoch)."""
+        frozen = math.fsum(max(0.0, min(end, self.deadline) - max(begin, at))
+                           for begin, end in freezes)
+        return at <= self.end and at + frozen + self.needed <= self.deadline
 
 
 def list_risky_instances(cluster: model.Cluster, rates: Mapping[str, float],
@@ -84,7 +97,7 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
     Each one waits for the next hour in which it wrote, a day before, so little that its migration
     converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest, and
     before the deadline of the drain by the time that all moves off the host need one after the
-    other.
+    other, and that is frozen. No freeze begins before the move is expected to end.
 
     :param deadlines: None: those of the history.
     """
@@ -135,36 +148,56 @@ def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCos
             continue
         host = cluster.instances[uuid].host
         end = min(now, history.drain_begins.get(host, now)) + options.drain_quiet_wait
-        if host in deadlines:
-            end = min(end, deadlines[host] - needed[host])
         yield _RiskyInstance(uuid, host, rates[uuid], {
             _find_hour_of_day(at): rate
-            for at, rate in history.hourly_write_rates.get(uuid, ())}, end)
+            for at, rate in history.hourly_write_rates.get(uuid, ())}, end,
+            deadlines.get(host, math.inf), needed.get(host, 0.0))
 
 
 def _find_wait(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
                view: cluster_view.ClusterView, probe: model.Move,
                now: float) -> model.QuietWait | None:
     """Return the wait for the earliest quiet hour in which the instance may move."""
+    freezes = view.history.freezes
     awaited = view.history.awaited_write_rates.get(instance.uuid)
     if awaited is not None:
-        until = min(awaited, instance.end)
-        return model.QuietWait(until, instance.rate, None) if now < until else None
+        return (model.QuietWait(awaited, instance.rate, None)
+                if now < awaited and instance.is_in_time(awaited, freezes) else None)
     present = begin_hour(now)
     if _find_quiet_rate(instance, costs, present) is not None:
         return None
     at = present + HOUR
     while at <= instance.end:
         rate = _find_quiet_rate(instance, costs, at)
-        if (rate is not None and rate <= QUIETER * instance.rate
-                and at not in view.history.frozen_hours):
-            opening = contracts.find_movable_from(view, probe, since=at)
+        if rate is not None and rate <= QUIETER * instance.rate:
+            opening = _find_opening(instance, costs, view, probe, at, rate)
             if opening is None:
                 return None
-            if opening <= instance.end and begin_hour(opening) == at:
+            if begin_hour(opening) == at and instance.is_in_time(opening, freezes):
                 return model.QuietWait(opening, instance.rate, rate)
         at += HOUR
     return None
+
+
+def _find_opening(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
+                  view: cluster_view.ClusterView, probe: model.Move, at: float,
+                  rate: float) -> float | None:
+    """Return when contracts let the move begin, in time before the next freeze; None: never.
+
+    Another hour than that of ``at`` is not searched to the end.
+    """
+    expected = _expect_migration(costs, view.cluster, view.cluster.instances[instance.uuid], rate)
+    seconds = START_SECONDS + (0.0 if expected is None else expected.seconds)
+    opening: float | None = at
+    while opening is not None and begin_hour(opening) == at:
+        opening = contracts.find_movable_from(view, probe, since=opening)
+        blocking = None if opening is None else next(
+            (end for begin, end in view.history.freezes
+             if begin < opening + seconds and opening < end), None)
+        if blocking is None:
+            break
+        opening = blocking
+    return opening
 
 
 def _find_quiet_rate(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,

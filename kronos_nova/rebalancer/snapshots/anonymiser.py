@@ -174,7 +174,7 @@ class _SnapshotAnonymiser:
                     noticed_at=_keep_value, movable_from=_keep_value, valid_until=_keep_value,
                     may_shut_down=_keep_value)),
                 quiet_hours=_map_fields(
-                    hourly_write_rates=_map_items(ident, _keep_value), frozen_hours=_keep_value,
+                    hourly_write_rates=_map_items(ident, _keep_value), freezes=_keep_value,
                     awaited_write_rates=_map_items(ident, _keep_value),
                     drain_begins=_map_items(host, _keep_value),
                     drain_deadlines=_map_items(host, _map_fields(

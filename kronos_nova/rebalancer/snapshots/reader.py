@@ -274,7 +274,8 @@ class _SnapshotReader:
             refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
             late_drains=dict(cooldowns.late_drains),
             awaited_write_rates=dict(quiet.awaited_write_rates),
-            drain_begins=dict(quiet.drain_begins), frozen_hours=tuple(quiet.frozen_hours),
+            drain_begins=dict(quiet.drain_begins),
+            freezes=tuple((begin, end) for begin, end in quiet.freezes),
             drain_deadlines={host: model.DrainDeadline(**deadline.model_dump())
                              for host, deadline in quiet.drain_deadlines.items()},
             hourly_write_rates={uuid: tuple((at, rate) for at, rate in hours)

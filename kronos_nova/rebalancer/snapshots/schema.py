@@ -203,16 +203,19 @@ class DrainDeadlineRecord(_SnapshotRecord):
     disabled_reason: Text
 
 
+_Pair = Annotated[list[Seconds], pydantic.Field(min_length=2, max_length=2)]
+
+
 class QuietHoursRecord(_SnapshotRecord):
     """What decides which instances of drains wait for a quieter hour, as of model.MoveHistory.
 
-    ``hourly_write_rates``: by instance, the begin of each hour and its rate.
+    ``hourly_write_rates``: by instance, the begin of each hour and its rate. ``freezes``: begin and
+    end of each.
     """
 
-    hourly_write_rates: dict[Name, list[Annotated[list[Seconds], pydantic.Field(
-        min_length=2, max_length=2)]]] = {}
+    hourly_write_rates: dict[Name, list[_Pair]] = {}
     awaited_write_rates: dict[Name, Seconds] = {}
-    frozen_hours: list[Seconds] = []
+    freezes: list[_Pair] = []
     drain_begins: dict[Name, Seconds] = {}
     drain_deadlines: dict[Name, DrainDeadlineRecord] = {}
 

@@ -337,7 +337,7 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
     awaited: dict[str, float] = {}
     begins: dict[str, float] = {}
     deadlines: dict[str, Any] = {}
-    frozen: set[float] = set()
+    freezes: set[tuple[float, float]] = set()
     for history in histories.values():
         rates |= {uuid: [list(hour) for hour in hours]
                   for uuid, hours in history.hourly_write_rates.items()}
@@ -347,8 +347,9 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
                       for host, deadline in history.drain_deadlines.items()
                       if model.find_drain_deadline(history.drain_deadlines,
                                                    services.get(host)) is not None}
-        frozen.update(history.frozen_hours)
-    return {'hourly_write_rates': dict(sorted(rates.items())), 'frozen_hours': sorted(frozen),
+        freezes.update(history.freezes)
+    return {'hourly_write_rates': dict(sorted(rates.items())),
+            'freezes': [list(freeze) for freeze in sorted(freezes)],
             'awaited_write_rates': dict(sorted(awaited.items())),
             'drain_begins': dict(sorted(begins.items())),
             'drain_deadlines': dict(sorted(deadlines.items()))}

@@ -118,7 +118,7 @@ def histories():
         move_times={'u1': (NOW - 90.0, NOW - 60.0)}, drain_begins={'a': NOW - 60.0},
         drain_deadlines={'a': model.DrainDeadline(NOW + 600.0, 'AUTO: x')},
         hourly_write_rates={'u1': ((NOW - 7200.0, 1.5), (NOW - 3600.0, 0.0))},
-        frozen_hours=(NOW + 3600.0,), awaited_write_rates={'u2': NOW + 300.0},
+        freezes=((NOW + 3600.0, NOW + 7200.0),), awaited_write_rates={'u2': NOW + 300.0},
         notices={name: model.MoveNotice(name, 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
                                         NOW + 9.0, NOW + 99.0, may_shut_down=named)
                  for name, named in (('u1', False), ('u2', True))})

@@ -184,10 +184,11 @@ def test_a_failed_query_is_a_warning_and_no_rate(conf, caplog):
     assert 'the server is busy' in caplog.text
 
 
-def test_frozen_hours_are_those_that_begin_in_a_freeze_window(conf):
+def test_freezes_until_a_day_after_the_longest_wait_are_known(conf):
     conf.set_override('freeze_windows', [freeze.WindowType()('30 2 * * * 1h')], 'engine')
     history = read(conf, HistorySource(**{'instance-i0': [MIB] * 24}))
-    assert history.frozen_hours == (HOUR + 2 * 3600,), '03:00; the wait ends at 03:46'
+    assert history.freezes == tuple(
+        (HOUR + 5400 + day, HOUR + 9000 + day) for day in (0, 86400)), '02:30 UTC'
 
 
 def test_a_query_names_no_more_instances_than_the_bound(conf, monkeypatch):

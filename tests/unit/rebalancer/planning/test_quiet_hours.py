@@ -127,10 +127,25 @@ def test_the_deadline_of_an_earlier_drain_shortens_nothing():
     assert find(cloud(profile(h3=QUIET), history=history))
 
 
-def test_frozen_hours_do_not_count():
+@pytest.mark.parametrize(('begin', 'end', 'hour'), [
+    (3 * 3600, 4 * 3600, 5), (2 * 3600, 3 * 3600 + 1800, 3.5), (3 * 3600 + 60, 3 * 3600 + 120, 3),
+    (3 * 3600 + 60, 4 * 3600, 5), (3 * 3600 + 1800, 4 * 3600, 3), (2 * 3600, 3 * 3600, 3)])
+def test_a_move_begins_in_no_freeze_and_ends_before_the_next(begin, end, hour):
+    """Also where a freeze begins or ends within the hour, as in a zone of half an hour."""
     request = cloud(profile(h3=QUIET, h5=QUIET), history=model.MoveHistory(
-        frozen_hours=(HOUR + 3 * 3600,)))
-    assert find(request)['i0'].until == HOUR + 5 * 3600
+        freezes=((HOUR + begin, HOUR + end),)))
+    expected = HOUR + (3 * 3600 + 120 if end == 3 * 3600 + 120 else hour * 3600)
+    assert find(request)['i0'].until == expected
+
+
+def test_frozen_time_before_the_deadline_is_no_time_to_move():
+    deadline = HOUR + 5 * 3600 + 90
+    for end, waits in ((deadline - 90, True), (deadline, False), (deadline + 3600, False)):
+        history = model.MoveHistory(
+            drain_deadlines={'a': model.DrainDeadline(deadline, 'x')},
+            freezes=((HOUR + 4 * 3600, end),))
+        request = cloud(profile(h3=QUIET), history=history, count=60)
+        assert bool(find(request)) == waits, end
 
 
 def test_hours_that_a_contract_forbids_do_not_count():
@@ -231,9 +246,10 @@ RATES = st.sampled_from([0.0, QUIET, 60 * MIB, 100 * MIB, LOUD, 2 * LOUD])
     wait=st.floats(0, 7 * 86400), began=st.floats(0, 2 * 86400),
     left=st.none() | st.floats(1, 3 * 86400), hours=st.none() | st.sampled_from(
         ['* 3-4 * * *', '30-50 5 * * *', '15-25 */4 * * *']),
-    frozen=st.frozensets(st.integers(1, 167)), after=st.floats(0, 86400))
+    frozen=st.frozensets(st.integers(1, 167)), length=st.floats(60, 3600),
+    after=st.floats(0, 86400))
 def test_no_wait_is_beyond_the_option_the_deadline_or_the_allowed_hours(
-        rates, rate, wait, began, left, hours, frozen, after):
+        rates, rate, wait, began, left, hours, frozen, length, after):
     now = NOW + after
     stated = () if hours is None else (model.Contract(
         model.ContractSource.FLAVOR,
@@ -241,7 +257,7 @@ def test_no_wait_is_beyond_the_option_the_deadline_or_the_allowed_hours(
     history = model.MoveHistory(
         drain_begins={'a': now - began},
         drain_deadlines={} if left is None else {'a': model.DrainDeadline(now + left, 'x')},
-        frozen_hours=tuple(HOUR + 3600.0 * n for n in sorted(frozen)))
+        freezes=tuple((HOUR + 3600.0 * n, HOUR + 3600.0 * n + length) for n in sorted(frozen)))
     known = tuple((HOUR + 3600.0 * n - 86400.0, value) for n, value in enumerate(rates)
                   if value is not None)
     request = cloud(known, rate=rate, wait=wait, contracts=stated, history=history)
@@ -252,7 +268,8 @@ def test_no_wait_is_beyond_the_option_the_deadline_or_the_allowed_hours(
     assert now < until <= now - began + wait
     if left is not None:
         assert until <= now + left - max(60.0, costs.expect_migration('i0', 1024, 0, rate).seconds)
-    assert quiet_hours.begin_hour(until) not in history.frozen_hours
+    assert not any(begin < until + quiet_hours.START_SECONDS and until < end
+                   for begin, end in history.freezes)
     if stated:
         assert stated[0].hours.is_open(until, request.options.contracts.timezone,
                                        request.options.contracts.begin_within)
