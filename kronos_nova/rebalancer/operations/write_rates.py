@@ -82,11 +82,14 @@ def list_risky_instances(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
                          history: model.MoveHistory) -> list[str]:
     """List the instances of drains that are not expected to converge now, highest risk first.
 
+    None, where plans wait for approval: people may give it when the quiet hour is over.
+
     :param cluster: with its scope set.
     """
     options = engine_conf.build_options(conf)
     hosts = drain_requests.list_waiting_hosts(cluster, options)
-    if options.drain_quiet_wait <= 0 or not hosts:
+    if (options.drain_quiet_wait <= 0 or not hosts
+            or engine_conf.count_needed_approvals(conf, cluster.scope) > 0):
         return []
     highest: dict[str, float] = {}
     for policy in policy_set.enabled_policies:
@@ -152,7 +155,8 @@ def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
 def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
                    host: str) -> planner.PlanningInput:
     """Return the request with the rates of a host, which need not be drained yet."""
-    if not session.asks_metrics or session.conf.engine.drain_quiet_wait <= 0:
+    if (not session.asks_metrics or session.conf.engine.drain_quiet_wait <= 0
+            or session.count_needed_approvals(request.cluster.scope) > 0):
         return request
     risky = quiet_hours.list_risky_instances(
         request.cluster, migration_costs.dirty_rates(request.scores), request.history,

@@ -146,6 +146,10 @@ def test_only_instances_of_drains_that_may_not_converge_are_risky(conf):
         cloud().cluster.services['a'], status='enabled')}
     assert risky(dataclasses.replace(cloud(), cluster=dataclasses.replace(
         cloud().cluster, services=services))) == []
+    conf.set_override('mode', 'approve', 'engine')
+    assert risky(cloud()) == [], 'a plan for a quiet hour may be approved in a loud one'
+    conf.set_override('mode', 'auto', 'engine')
+    assert risky(cloud()) == ['i0']
     conf.set_override('drain_quiet_wait', 0, 'engine')
     assert risky(cloud()) == []
 
@@ -280,10 +284,12 @@ def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
         conf=conf, policies=policy_set(), metrics_source=source, asks_metrics=True,
         cloud_for_requests=cloud_state.CloudState(
             request.cluster, {}, [model.UNASSIGNED], {}, NOW),
-        build_request=lambda cluster, cloud: request)
+        build_request=lambda cluster, cloud: request, count_needed_approvals=lambda scope: 0)
     answer = drain_checks.check_drain(session, 'a', deadline=None if waits else HOUR + 2 * 3600)
     assert len(source.asked) == 1
     assert [b.movable_from for b in answer.check.blocked] == ([HOUR + 2 * 3600] if waits else [])
     source.asked.clear()
-    session.asks_metrics = False
+    session.count_needed_approvals = lambda scope: 1
+    assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked
+    session.count_needed_approvals, session.asks_metrics = lambda scope: 0, False
     assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked
