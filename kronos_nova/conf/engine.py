@@ -238,7 +238,7 @@ OPTS: list[cfg.Opt] = [
                     'instance whose live migration is not expected to converge now. The instance '
                     'waits for the next hour in which its memory writes (vm_dirty_rate_query) let '
                     'the migration converge a day before. A deadline of the drain shortens the '
-                    'wait. 0: no drain waits.'),
+                    'wait. Where plans wait for approval no drain waits. 0: no drain waits.'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),

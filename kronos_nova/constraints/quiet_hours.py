@@ -30,7 +30,7 @@ def quieter_hour(view: views.CloudView, move: model.Move) -> model.Rejection | N
     if (wait is None or move.phase is not model.Phase.EVACUATE
             or offline_drains.is_admitted(view, move)):
         return None
-    why = ('its rates of the last day are asked for until then at most'
+    why = ('it waits until then at most for its rates of the last day'
            if wait.quiet_rate is None else
            f'in that hour it wrote {_format_rate(wait.quiet_rate)} at most a day before')
     return model.Rejection(

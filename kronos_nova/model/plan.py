@@ -144,7 +144,7 @@ class QuietWait:
 
     ``until``: when the instance may move (epoch). Both rates in bytes a second: ``rate_now``, and
     ``quiet_rate``, the highest one that was measured in that hour a day before; None: the
-    past rates are asked for.
+    drain waits for the past rates.
     """
 
     until: float
@@ -176,8 +176,8 @@ class MoveHistory:
     host. ``hourly_write_rates``: by instance, the hours of the last day, oldest first: the begin
     (epoch) and the highest rate at which the instance wrote memory, in bytes a second.
     ``freezes``: times to come in which nothing may move: begin and end (epoch), disjoint, earliest
-    first. ``awaited_write_rates``: by instance, until when its drain waits for rates that are asked
-    for (epoch). ``quiet_waits``: instances of drains that wait for a quieter hour.
+    first. ``awaited_write_rates``: by instance, until when its drain waits for its
+    rates (epoch). ``quiet_waits``: instances of drains that wait for a quieter hour.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -163,7 +163,7 @@ def fetch_parts(window: QueryWindow, ask: Callable[[QueryWindow], bytes], max_by
     A part that is too much is halved, and no later one is larger then.
 
     :param ask: raises one of ``too_much`` when less time may help.
-    :param progress: called with 0 before a smaller part is asked for.
+    :param progress: called with 0 before a query for a smaller part.
     """
     first, points, halvings, most = 0, FIRST, HALVINGS, MAX_POINTS
     while first < window.count:

@@ -62,9 +62,9 @@ class _PastRates:
 class WriteRateReader:
     """A reader that asks one question at a time, in a thread of its own.
 
-    An answer serves until a later one comes; a question that fails is asked again.
+    An answer serves until a later one comes; the reader repeats a question that fails.
 
-    :param stopping: set when the engine stops; then nothing is asked.
+    :param stopping: set when the engine stops; then the reader asks no more.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: base.MetricsSource,
@@ -143,8 +143,8 @@ class WriteRateReader:
                 if (past := self._known.get(uuid)) is not None:
                     past.asked_at, past.rates = now, rates
         if answer.error is not None:
-            LOG.warning('Scope %s: vm_dirty_rate_query over the last day failed, and is asked '
-                        'again: %s', cluster.scope, answer.error)
+            LOG.warning('Scope %s: vm_dirty_rate_query over the last day failed, another '
+                        'question follows: %s', cluster.scope, answer.error)
         unknown = sum(not rates for rates in answer.rates.values())
         if unknown:
             LOG.info('Scope %s: %s of drains wait for no quieter hour: vm_dirty_rate_query has no '

@@ -61,7 +61,7 @@ def test_an_engine_asks_once_an_hour_and_uses_the_answer_in_the_next_cycle(bench
     assert bench.ask(HOUR + 3600) == (['i0'], {}, 2) == bench.ask(HOUR + 7199)
 
 
-def test_an_instance_that_becomes_loud_within_the_hour_is_asked_for(bench):
+def test_an_instance_that_becomes_loud_within_the_hour_needs_a_question(bench):
     bench.ask(NOW)
     assert bench.ask(NOW + 60, ('i0', 'i1')) == (['i0'], {'i1': NOW + 360}, 1), 'pause'
     assert bench.ask(NOW + 119, ('i0', 'i1'))[2] == 1
@@ -75,7 +75,7 @@ def test_a_failed_query_is_repeated_and_the_last_answer_serves_for_a_day(bench, 
     bench.source.error = 'the server is busy'
     assert bench.ask(HOUR + 3600) == (['i0'], {}, 2)
     assert bench.ask(HOUR + 3719)[2] == 2 and bench.ask(HOUR + 3720)[2] == 3
-    assert 'asked again: the server is busy' in caplog.text
+    assert 'another question follows: the server is busy' in caplog.text
     for at in range(int(NOW), int(NOW) + 86400, 1800):
         assert bench.ask(at)[0] == ['i0']
     assert bench.ask(NOW + 86400)[:2] == ([], {})
