@@ -16,10 +16,12 @@ import dataclasses
 import threading
 import time
 
+from oslo_config import cfg
 import pytest
 import yaml
 
 from kronos_nova import model
+from kronos_nova.cmd import record
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import cloud_views
@@ -28,6 +30,7 @@ from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import report_pages
 from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import quiet_hours
+from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.sources import ranges
@@ -253,3 +256,18 @@ def test_only_commands_that_judge_a_drain_ask_for_past_rates(drained, session):
     assert len(asked) == 2 and [m.instance_uuid for m in compared.today.plan.moves] == [A0]
     report = report_pages.render_report(session)
     assert 'quieter-hour' in report and len(asked) == 3
+
+
+def test_kronos_record_records_the_rates(drained, tmp_path, monkeypatch, capsys):
+    drained.source.quiet_hour = quiet_hours.begin_hour(time.time()) + 3 * HOURS
+    drained.conf.register_opt(cfg.StrOpt('output_dir', default=str(tmp_path / 'recorded')))
+    for owner, name, value in ((record.connection, 'make_connection', None),
+                               (record.collectors, 'CloudCollector', drained.collector),
+                               (record.plugins, 'load_plugin', lambda conf: drained.source),
+                               (record, '_open_store', drained.store)):
+        monkeypatch.setattr(owner, name, lambda *args, value=value: value)
+    assert record._run(drained.conf) == 0
+    recorded = reader.read_snapshot(capsys.readouterr().out.strip())
+    history = recorded.build_history(model.UNASSIGNED, cooldown=900, instance_cooldown=900)
+    assert list(history.hourly_write_rates) == [A0]
+    assert len(drained.source.history.asked) == 1
