@@ -70,7 +70,7 @@ def _run(conf: Any) -> int:
     source = plugins.load_plugin(plugins.SOURCES, conf.engine.source)(conf)
     store = _open_store(conf)
     try:
-        recording = write_rates.add_recorded_rates(conf, source, recorder.read_recording(
+        recording = write_rates.add_recorded_rates(conf, source, store, recorder.read_recording(
             collector, source, store, policy_set, scopes, time.time))
     finally:
         source.close()

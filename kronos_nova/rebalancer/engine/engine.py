@@ -177,7 +177,7 @@ class Engine:
         if isinstance(recording.histories, str):
             return recording
         return dataclasses.replace(recording, histories={
-            scope: self._scopes.add_remembered(history, recording.now)
+            scope: self._scopes.add_remembered(scope, history, recording.cluster, recording.now)
             for scope, history in recording.histories.items()})
 
     def keep_leases(self) -> bool:

@@ -42,6 +42,7 @@ from kronos_nova.rebalancer.engine import scope_view
 from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.operations import beginning_drains
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import failover
@@ -133,8 +134,8 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
-        held = held.replace_history(self.write_rates.add_rates(
-            held.history, held.cluster, samples, policy_set, now))
+        held = held.replace_history(self._add_window_ends(self.write_rates.add_rates(
+            held.history, held.cluster, samples, policy_set, now), scope, cluster, now))
         self._end_drain_orders(lease, held)
         overtaking = self._find_overtaking_view(scope, held, now)
 
@@ -325,9 +326,16 @@ class ScopePlanner:
         return (history if self.confirming is None
                 else self.confirming.refusals.update_history(history, now))
 
-    def add_remembered(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
+    def add_remembered(self, scope: str, history: model.MoveHistory, cluster: model.Cluster | str,
+                       now: float) -> model.MoveHistory:
         """Return the history with what this engine alone remembers, for a snapshot."""
-        return self.add_refusals(self.write_rates.add_known_rates(history, now), now)
+        history = self.write_rates.add_known_rates(history, now)
+        return self.add_refusals(history if isinstance(cluster, str) else self._add_window_ends(
+            history, scope, cluster, now), now)
+
+    def _add_window_ends(self, history: model.MoveHistory, scope: str, cluster: model.Cluster,
+                         now: float) -> model.MoveHistory:
+        return write_rates.add_window_ends(self._conf, self._store, history, scope, cluster, now)
 
     def _find_wrong_clock(self) -> str | None:
         """Return the difference from the database's clock, in words; None where it is small."""

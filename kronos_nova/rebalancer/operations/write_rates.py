@@ -29,17 +29,20 @@ import time
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import exception
 from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import freeze
+from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.simulation import migration_costs
 from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.sources import base
 from kronos_nova.sources import deadline
@@ -145,10 +148,12 @@ def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
         return cloud
     histories = dict(cloud.histories)
     for cluster in clusters:
-        histories[cluster.scope] = add_write_rates(
+        history = add_write_rates(
             session.conf, session.metrics_source, session.policies, cluster, list_risky_instances(
                 session.conf, session.policies, cluster, cloud.samples, histories[cluster.scope]),
             histories[cluster.scope], cloud.now)
+        histories[cluster.scope] = add_window_ends(
+            session.conf, session.store, history, cluster.scope, cluster, cloud.now)
     return dataclasses.replace(cloud, histories=histories)
 
 
@@ -161,9 +166,10 @@ def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
     risky = quiet_hours.list_risky_instances(
         request.cluster, migration_costs.dirty_rates(request.scores), request.history,
         request.options, [host])
-    return dataclasses.replace(request, history=add_write_rates(
-        session.conf, session.metrics_source, session.policies, request.cluster, risky,
-        request.history, request.now))
+    history = add_write_rates(session.conf, session.metrics_source, session.policies,
+                              request.cluster, risky, request.history, request.now)
+    return dataclasses.replace(request, history=add_window_ends(
+        session.conf, session.store, history, request.cluster.scope, request.cluster, request.now))
 
 
 def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
@@ -184,6 +190,27 @@ def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
     return replace_rates(conf, history, {**history.hourly_write_rates, **answer.rates}, now)
 
 
+def add_window_ends(conf: cfg.ConfigOpts, store: store_api.Store, history: model.MoveHistory,
+                    scope: str, cluster: model.Cluster, now: float) -> model.MoveHistory:
+    """Return the history with the end of the campaign's window, where a drain may wait.
+
+    :raises StoreError: the database cannot be read.
+    """
+    if not history.hourly_write_rates and not history.awaited_write_rates:
+        return history
+    try:
+        campaign = store.campaigns.find_live_campaign(scope)
+    except exception.UnreadableRowError:  # no engine carries it on
+        return history
+    if campaign is None:
+        return history
+    end = maintenance_windows.find_closing(campaign.windows, now, conf.engine.freeze_timezone)
+    return history if end == math.inf else dataclasses.replace(history, window_ends={
+        host.host: end for host in campaign.begun_hosts
+        if (service := cluster.services.get(host.host)) is not None
+        and not service.enabled and service.disabled_reason == campaign.reason})
+
+
 def replace_rates(conf: cfg.ConfigOpts, history: model.MoveHistory,
                   rates: Mapping[str, HourlyRates], now: float,
                   awaited: Mapping[str, float] | None = None) -> model.MoveHistory:
@@ -199,21 +226,25 @@ def replace_rates(conf: cfg.ConfigOpts, history: model.MoveHistory,
 
 
 def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
+                       store: store_api.Store | str,
                        recording: writer.SnapshotContent) -> writer.SnapshotContent:
-    """Return the content of a snapshot with the rates of the drains that go on."""
+    """Return the content of a snapshot with the rates of the drains that go on.
+
+    :param store: the database, or why it cannot be read.
+    """
     cluster, histories = recording.cluster, recording.histories
     if (not conf.engine.drain_quiet_wait or isinstance(cluster, str)
-            or isinstance(histories, str)):
+            or isinstance(histories, str) or isinstance(store, str)):
         return recording
     named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
     known = dict(histories)
     for scope, history in histories.items():
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
             part = cluster.replace_scope(scope, named)
-            known[scope] = add_write_rates(
+            known[scope] = add_window_ends(conf, store, add_write_rates(
                 conf, source, recording.policies, part, list_risky_instances(
                     conf, recording.policies, part, recording.samples, history),
-                history, recording.now)
+                history, recording.now), scope, part, recording.now)
     return dataclasses.replace(recording, histories=known)
 
 

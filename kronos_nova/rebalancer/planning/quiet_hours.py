@@ -95,9 +95,9 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
     """Return the instances of drains that wait for a quieter hour.
 
     Each one waits for the next hour in which it wrote, a day before, so little that its migration
-    converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest, and
-    before the deadline of the drain by the time that all moves off the host need one after the
-    other, and that is frozen. No freeze begins before the move is expected to end.
+    converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest. From
+    then until the deadline of the drain, and until the window of its campaign closes, all moves
+    off the host have time one after the other. No freeze begins before the move is expected to end.
 
     :param deadlines: None: those of the history.
     """
@@ -106,6 +106,8 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
         return {}
     if deadlines is None:
         deadlines = map_drain_deadlines(cluster, history)
+    deadlines = {host: min(ends.get(host, math.inf) for ends in (deadlines, history.window_ends))
+                 for host in {**deadlines, **history.window_ends}}
     costs = _build_costs(history, options)
     waiting = list(_list_candidates(cluster, costs, migration_costs.dirty_rates(scores), history,
                                     options, now, deadlines))

@@ -177,6 +177,7 @@ class _SnapshotAnonymiser:
                     hourly_write_rates=_map_items(ident, _keep_value), freezes=_keep_value,
                     awaited_write_rates=_map_items(ident, _keep_value),
                     drain_begins=_map_items(host, _keep_value),
+                    window_ends=_map_items(host, _keep_value),
                     drain_deadlines=_map_items(host, _map_fields(
                         at=_keep_value, disabled_reason=_replace_disabled_reason))))}
 

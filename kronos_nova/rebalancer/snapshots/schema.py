@@ -217,6 +217,7 @@ class QuietHoursRecord(_SnapshotRecord):
     awaited_write_rates: dict[Name, Seconds] = {}
     freezes: list[_Pair] = []
     drain_begins: dict[Name, Seconds] = {}
+    window_ends: dict[Name, Seconds] = {}
     drain_deadlines: dict[Name, DrainDeadlineRecord] = {}
 
 

@@ -336,6 +336,7 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
     rates: dict[str, Any] = {}
     awaited: dict[str, float] = {}
     begins: dict[str, float] = {}
+    ends: dict[str, float] = {}
     deadlines: dict[str, Any] = {}
     freezes: set[tuple[float, float]] = set()
     for history in histories.values():
@@ -343,6 +344,7 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
                   for uuid, hours in history.hourly_write_rates.items()}
         awaited |= history.awaited_write_rates
         begins |= history.drain_begins
+        ends |= history.window_ends
         deadlines |= {host: dataclasses.asdict(deadline)
                       for host, deadline in history.drain_deadlines.items()
                       if model.find_drain_deadline(history.drain_deadlines,
@@ -352,6 +354,7 @@ def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
             'freezes': [list(freeze) for freeze in sorted(freezes)],
             'awaited_write_rates': dict(sorted(awaited.items())),
             'drain_begins': dict(sorted(begins.items())),
+            'window_ends': dict(sorted(ends.items())),
             'drain_deadlines': dict(sorted(deadlines.items()))}
 
 

@@ -133,6 +133,7 @@ def recording():
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),),
         move_times={INSTANCE: (NOW - 60.0,)}, drain_begins={a: NOW - 60.0},
+        window_ends={a: NOW + 60.0},
         drain_deadlines={a: model.DrainDeadline(NOW + 600.0, f'AUTO: {NAMES["reason"]}')},
         hourly_write_rates={INSTANCE: ((NOW - 3600.0, 1.5),)}, freezes=((NOW, NOW + 60.0),),
         awaited_write_rates={MEMBER: NOW + 300.0},

@@ -116,6 +116,7 @@ def histories():
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
                   model.MeasuredAttempt('u4', 1024, 0, 9.5)),
         move_times={'u1': (NOW - 90.0, NOW - 60.0)}, drain_begins={'a': NOW - 60.0},
+        window_ends={'a': NOW + 60.0},
         drain_deadlines={'a': model.DrainDeadline(NOW + 600.0, 'AUTO: x')},
         hourly_write_rates={'u1': ((NOW - 7200.0, 1.5), (NOW - 3600.0, 0.0))},
         freezes=((NOW + 3600.0, NOW + 7200.0),), awaited_write_rates={'u2': NOW + 300.0},

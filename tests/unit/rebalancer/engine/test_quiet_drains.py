@@ -23,6 +23,7 @@ import yaml
 from kronos_nova import model
 from kronos_nova.cmd import record
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import cloud_views
 from kronos_nova.rebalancer.operations import move_verdicts
@@ -221,14 +222,36 @@ def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
 def test_records_of_the_cloud_have_the_rates_as_well(drained):
     run_at(drained, drained.engine(), drained.begin)
     recording = write_rates.add_recorded_rates(
-        drained.conf, drained.source, recorder.read_recording(
+        drained.conf, drained.source, drained.store, recorder.read_recording(
             drained.collector, drained.source, drained.store,
             policy_files.load_policies(str(drained.path)), (model.UNASSIGNED, 'missing'),
             drained.clock))
     assert list(recording.histories[model.UNASSIGNED].hourly_write_rates) == [A0]
     assert recording.histories['missing'].hourly_write_rates == {}
     unknown = dataclasses.replace(recording, cluster='Nova does not answer')
-    assert write_rates.add_recorded_rates(drained.conf, drained.source, unknown) is unknown
+    assert write_rates.add_recorded_rates(
+        drained.conf, drained.source, drained.store, unknown) is unknown
+
+
+@pytest.mark.parametrize(('window', 'reason', 'waits'), [
+    ('13:00-16:30', 'repair', True), ('13:00-15:30', 'repair', False),
+    ('13:00-15:30', 'another', True)])
+def test_a_host_of_a_campaign_waits_for_no_hour_beyond_its_window(drained, monkeypatch, window,
+                                                                  reason, waits):
+    """The quiet hour begins at 16:00."""
+    campaign = model.Campaign(
+        'c', model.UNASSIGNED, reason, 1, drained.begin, 'me',
+        windows=(maintenance_windows.parse_window(window),),
+        hosts=(model.CampaignHost('a', 0, model.CampaignHostState.EMPTYING),))
+    monkeypatch.setattr(drained.store.campaigns, 'find_live_campaign', lambda scope: campaign)
+    engine = drained.engine()
+    assert run_at(drained, engine, drained.begin)[0] == []
+    assert run_at(drained, engine, drained.begin + 60)[0] == ([] if waits else [A0])
+    engine.write_snapshot()
+    recorded, = (drained.path.parent / 'snapshots').iterdir()
+    history = reader.read_snapshot(str(recorded)).build_history(
+        model.UNASSIGNED, cooldown=900, instance_cooldown=900)
+    assert ('a' in history.window_ends) == (reason == 'repair')
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.sources import base
 from kronos_nova.sources import ranges
+from tests.fixtures import stores
 from tests.unit.rebalancer.planning import test_quiet_hours as quiet
 
 NOW, HOUR, MIB = quiet.NOW, quiet.HOUR, quiet.MIB
@@ -282,6 +283,7 @@ def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
         request.options, drain_quiet_wait=7200.0))
     session = types.SimpleNamespace(
         conf=conf, policies=policy_set(), metrics_source=source, asks_metrics=True,
+        store=stores.in_memory(),
         cloud_for_requests=cloud_state.CloudState(
             request.cluster, {}, [model.UNASSIGNED], {}, NOW),
         build_request=lambda cluster, cloud: request, count_needed_approvals=lambda scope: 0)

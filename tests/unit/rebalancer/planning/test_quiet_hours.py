@@ -122,6 +122,13 @@ def test_a_move_that_needs_longer_begins_earlier_before_a_deadline():
         assert bool(find(cloud(profile(h3=QUIET), history=history))) == waits
 
 
+@pytest.mark.parametrize(('left', 'waits'), [(7260.0, True), (60.0, False), (-7200.0, False)])
+def test_a_host_of_a_campaign_is_empty_before_its_window_closes(left, waits):
+    history = model.MoveHistory(window_ends={'a': HOUR + 3 * 3600 + left},
+                                drain_deadlines={'a': model.DrainDeadline(HOUR + 86400, 'x')})
+    assert bool(find(cloud(profile(h3=QUIET), history=history))) == waits
+
+
 def test_the_deadline_of_an_earlier_drain_shortens_nothing():
     history = model.MoveHistory(drain_deadlines={'a': model.DrainDeadline(NOW + 60, 'another')})
     assert find(cloud(profile(h3=QUIET), history=history))
