@@ -149,7 +149,7 @@ def test_find_opening_is_the_first_minute_at_which_the_window_is_open(window, da
                            if window.is_open(moment, BERLIN))
 
 
-def test_windows_close_when_none_of_them_is_open_any_more():
+def test_windows_close_when_no_window_is_open_any_more():
     found = [windows.parse_window(text) for text in ('sat 22:00-23:00', 'sat 22:30-0:30')]
     inside = seconds('2026-11-28T22:15')
     assert windows.find_closing(found, inside, UTC) == seconds('2026-11-29T00:30')
