@@ -133,8 +133,9 @@ class WriteRateReader:
             answer = write_rates.read_rates(self._source, policy_set, cluster, uuids, now,
                                             calls=self._calls, is_stopping=self._stopping.is_set)
         except Exception:
-            LOG.exception('Past write rates could not be read, for a reason that is a defect of '
-                          'ours')
+            if not self._stopping.is_set():  # else the engine has closed its source
+                LOG.exception('Past write rates could not be read, for a reason that is a defect '
+                              'of ours')
             return
         if self._stopping.is_set():
             return

@@ -108,6 +108,16 @@ def test_a_stopping_engine_asks_nothing(bench):
     assert bench.ask(NOW)[2] == 0
 
 
+def test_a_question_that_a_stop_breaks_off_is_no_defect(bench, monkeypatch, caplog):
+    def break_off(*args, **more):
+        bench.stopping.set()
+        raise OSError('closed')
+
+    monkeypatch.setattr(write_rates, 'read_rates', break_off)
+    bench.ask(NOW)
+    assert bench.stopping.is_set() and caplog.text == ''
+
+
 def test_a_defect_while_asking_is_logged(bench, monkeypatch, caplog):
     monkeypatch.setattr(write_rates, 'read_rates', lambda *args, **more: 1 / 0)
     bench.ask(NOW)
