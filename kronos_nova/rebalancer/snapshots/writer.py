@@ -33,6 +33,7 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.rebalancer.snapshots import quiet_hours_record
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
@@ -300,6 +301,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory],
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
+    quiet_hours = quiet_hours_record.build_record(histories, cluster)
     return {
         'aggregate_cooldowns': {s: h.scope_cooling for s, h in histories.items()
                                 if h.scope_cooling > 0},
@@ -321,41 +323,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory],
            if noticed else {}),
         **({'campaign_hosts': to_come} if to_come else {}),
         **({'late_drains': dict(sorted(late.items()))} if late else {}),
-        **({'quiet_hours': _build_quiet_hours(histories, cluster)}
-           if any(h.hourly_write_rates or h.awaited_write_rates
-                  for h in histories.values()) else {})}
-
-
-def _build_quiet_hours(histories: Mapping[str, model.MoveHistory],
-                       cluster: model.Cluster | str) -> dict[str, Any]:
-    """Build the record; deadlines of earlier drains are left out.
-
-    Without disabled reasons, as in an anonymised snapshot, they would count for the present ones.
-    """
-    services = {} if isinstance(cluster, str) else cluster.services
-    rates: dict[str, Any] = {}
-    awaited: dict[str, float] = {}
-    begins: dict[str, float] = {}
-    ends: dict[str, float] = {}
-    deadlines: dict[str, Any] = {}
-    freezes: set[tuple[float, float]] = set()
-    for history in histories.values():
-        rates |= {uuid: [list(hour) for hour in hours]
-                  for uuid, hours in history.hourly_write_rates.items()}
-        awaited |= history.awaited_write_rates
-        begins |= history.drain_begins
-        ends |= history.window_ends
-        deadlines |= {host: dataclasses.asdict(deadline)
-                      for host, deadline in history.drain_deadlines.items()
-                      if model.find_drain_deadline(history.drain_deadlines,
-                                                   services.get(host)) is not None}
-        freezes.update(history.freezes)
-    return {'hourly_write_rates': dict(sorted(rates.items())),
-            'freezes': [list(freeze) for freeze in sorted(freezes)],
-            'awaited_write_rates': dict(sorted(awaited.items())),
-            'drain_begins': dict(sorted(begins.items())),
-            'window_ends': dict(sorted(ends.items())),
-            'drain_deadlines': dict(sorted(deadlines.items()))}
+        **({'quiet_hours': quiet_hours} if quiet_hours else {})}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:
