@@ -21,10 +21,12 @@ import types
 from oslo_config import cfg
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.conf import freeze
 from kronos_nova.conf import opts
+from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import write_rates
@@ -262,6 +264,36 @@ def test_a_question_ends_in_its_time(conf, source, monkeypatch, caplog):
     began = time.monotonic()
     assert read(conf, source).hourly_write_rates == {}
     assert time.monotonic() - began < 0.9 and 'no answer within 0.1 s' in caplog.text
+
+
+def test_the_window_of_a_campaign_ends_no_wait_where_none_can_be_read(conf):
+    class Campaigns:
+        def __init__(self, found):
+            self.found = found
+
+        def find_live_campaign(self, scope):
+            if isinstance(self.found, Exception):
+                raise self.found
+            return self.found
+
+    def find_ends(found, **awaited):
+        history = model.MoveHistory(awaited_write_rates=awaited)
+        store = types.SimpleNamespace(campaigns=Campaigns(found))
+        return write_rates.add_window_ends(conf, store, history, 'blue', cloud().cluster,
+                                           NOW).window_ends
+
+    campaign = model.Campaign(
+        'c', 'blue', 'x', 1, NOW, 'me', hosts=(
+            model.CampaignHost('a', 0, model.CampaignHostState.EMPTYING),
+            model.CampaignHost('b', 1, model.CampaignHostState.EMPTYING),
+            model.CampaignHost('gone', 2, model.CampaignHostState.EMPTYING)))
+    window = maintenance_windows.parse_window('1:00-5:00')
+    closed = dataclasses.replace(campaign, windows=(window,))
+    assert find_ends(closed, i0=NOW + 300) == {'a': HOUR + 4 * 3600}, 'b is enabled'
+    for found in (None, campaign, exception.UnreadableRowError(
+            path='campaign', field='windows', problem='x', remedy='y')):
+        assert find_ends(found, i0=NOW + 300) == {}
+    assert find_ends(closed) == {}, 'no drain can wait'
 
 
 def test_the_decision_uses_the_rates_that_the_reader_adds(conf):
