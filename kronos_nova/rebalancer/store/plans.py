@@ -229,12 +229,7 @@ def _build_cooldown_update(kind: str, name: str, until: float) -> sa.Update:
 
 def list_draining_hosts(connection: sa.Connection, scope: str) -> set[str]:
     """Return the hosts of the scope that are being drained."""
-    return set(_map_drain_begins(connection, scope))
-
-
-def _map_drain_begins(connection: sa.Connection, scope: str) -> dict[str, float]:
-    """Return when the drains of the scope began (epoch), by host."""
-    return {row.host: row.since for row in connection.execute(*_select_drains(scope))}
+    return {row.host for row in connection.execute(*_select_drains(scope))}
 
 
 @statements.build_once
@@ -261,7 +256,7 @@ def read_history(connection: sa.Connection, scope: str, now: float,
     cooling = connection.execute(*_select_cooldowns(now)).all()
     quarantines = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
-    begins = _map_drain_begins(connection, scope)
+    begins = {row.host: row.since for row in connection.execute(*_select_drains(scope))}
     pause = pauses.find_pause(connection, scope, now)
     return model.MoveHistory(
         paused=None if pause is None else str(pause),
