@@ -162,7 +162,7 @@ class StartDrain(command.BaseCommand):
     """
 
     examples = ('compute-07 --reason "new memory"', 'compute-07 --reason "new memory" --approve',
-                'compute-07 --reason "new memory" --deadline 2026-11-01T06:00:00Z')
+                'compute-07 --reason "new memory" --deadline 6h')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -68,9 +68,10 @@ class EscalationCase(test_cold_migration.RunningCase):
             by.run_once(self.now)
             self.now += 10
 
-    def begin(self) -> tuple[dict[str, Any], model.Task]:
+    def begin(self, arrive_by: float | None = None) -> tuple[dict[str, Any], model.Task]:
         server = self.drained(None, 'ACTIVE')
-        task = self.task(server, method=model.MoveMethod.LIVE)
+        task = dataclasses.replace(self.task(server, method=model.MoveMethod.LIVE),
+                                   arrive_by=arrive_by)
         self.save(task)
         self.drain_host()
         return server, task
@@ -108,6 +109,19 @@ class ForceTestCase(EscalationCase):
         actions = [action['action'] for action in self.admin_api.api_get(
             f'/servers/{server["id"]}/os-instance-actions').body['instanceActions']]
         self.assertEqual(1, actions.count('live_migration_force_complete'))
+
+    def test_deadline_of_the_drain_brings_the_step_forward(self) -> None:
+        self.settings = dataclasses.replace(
+            self.settings, escalation_limits=dataclasses.replace(
+                self.settings.escalation_limits, arrival_seconds=600.0))
+        server, task = self.begin(arrive_by=self.now + 65.0)
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        self.watch(by, server, 60)
+        self.assertEqual(1, len(self.forced()))
+        self.assertIs(TaskState.COMPLETED, self.ended(by, task))
+        (step,) = self.row(task).escalation
+        self.assertIn('the deadline of the drain', step.reason)
 
     @marks.turns(12)
     def test_postcopy_is_recorded_and_not_aborted(self) -> None:

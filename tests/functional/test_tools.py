@@ -421,6 +421,8 @@ class TestAgain(ToolsCase):
             done = self.kronos(*words)
             self.assertEqual(0, done.returncode, done.stderr)
             self.assertEqual(('disabled', 'memory module'), self.status('host3'))
+        moved = [row.task for row in self.store.tasks.list_tasks_from_host('host3', 0.0)]
+        self.assertEqual([True], [task.arrive_by is not None for task in moved])
         self.assertRegex(done.stdout, rf'{self.server["id"]} \| host[12] +\| completed')
         self.assertEqual('Host host3 is empty.\n', done.stderr)
 

@@ -85,7 +85,7 @@ class DeadlineOrder:
         self._before: drain_orders.DrainOrder | None = None
         self._written: drain_orders.DrainOrder | None = None
 
-    def write(self, service: model.Service, reason: str, text: str) -> str:
+    def write_order(self, service: model.Service, reason: str, text: str) -> str:
         """Store the deadline of a drain that begins or that gets another reason.
 
         Such a drain keeps the deadline that it has, unless the person gives another.
@@ -99,7 +99,7 @@ class DeadlineOrder:
         at = None if before is None else times.format_time(before.at)
         self._before = self._written = orders.find_order(self.host)
         if self.deadline is not None:
-            text += f' (deadline {self._set(self.deadline, reason, at)})'
+            text += f' (deadline {self._set_deadline(self.deadline, reason, at)})'
         elif before is not None and self._before is not None and model.find_drain_deadline(
                 {self.host: before}, service) is not None:
             self._written = dataclasses.replace(self._before, disabled_reason=reason)
@@ -117,7 +117,7 @@ class DeadlineOrder:
     def _find_earlier(self) -> model.DrainDeadline | None:
         return self.store.drain_orders.map_deadlines(self.store.now()).get(self.host)
 
-    def _set(self, deadline: float, reason: str, earlier: str | None) -> str:
+    def _set_deadline(self, deadline: float, reason: str, earlier: str | None) -> str:
         """Store the new deadline; return it with the earlier one for the audit row."""
         self._written = drain_orders.DrainOrder(self.host, deadline, reason, self.store.now(),
                                                 self.operator)
@@ -128,12 +128,12 @@ class DeadlineOrder:
         self.change_text = f'It takes the place of the deadline {earlier}.'
         return f'{at}, in place of {earlier}'
 
-    def keep(self) -> None:
-        """Let :meth:`restore` change nothing: the drain may have begun."""
+    def keep_order(self) -> None:
+        """Let :meth:`restore_order` change nothing: the drain may have begun."""
         self._before = self._written
 
-    def restore(self) -> None:
-        """Undo :meth:`write`, because the drain did not begin; without a database it stays.
+    def restore_order(self) -> None:
+        """Undo :meth:`write_order`, because the drain did not begin; without a database it stays.
 
         Then it counts for no drain, since the host has not this reason.
         """
@@ -141,7 +141,7 @@ class DeadlineOrder:
             with contextlib.suppress(exception.StoreError):
                 self.store.drain_orders.restore_order(self.host, self._written, self._before)
 
-    def change(self, service: model.Service, options: model.PlanningOptions) -> None:
+    def change_order(self, service: model.Service, options: model.PlanningOptions) -> None:
         """Set the deadline of a drain that goes on; without one it keeps its own.
 
         :raises ConflictError: engines do not drain the host.
@@ -160,12 +160,12 @@ class DeadlineOrder:
                 problem=f'host {self.host} is not drained: {why}',
                 remedy='Nothing is changed. Leave the deadline out, or end that first')
         self._before = self.store.drain_orders.find_order(self.host)
-        text = self._set(self.deadline, service.disabled_reason or '', at)
+        text = self._set_deadline(self.deadline, service.disabled_reason or '', at)
         try:
             self.store.audit.record_command(self.operator, audits.DEADLINE_SET,
                                             f'host {self.host}', text)
         except exception.StoreError:
-            self.restore()
+            self.restore_order()
             raise
 
 

@@ -134,7 +134,7 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
         uuid, present = service.read_service()
         if not present.enabled and present.disabled_reason == reason:
             if order is not None:
-                order.change(present, options)
+                order.change_order(present, options)
             return False
         if not force:
             _refuse_without_force(host, check, present, options)
@@ -153,7 +153,7 @@ def _disable_host(service: compute_service.ComputeService, reason: str, force: b
                 service.disable(uuid, reason)
             except api.ApiError as e:
                 if e.sent and order is not None:
-                    order.keep()
+                    order.keep_order()
                 record(audits.DRAIN_UNANSWERED if e.sent else audits.DRAIN_FAILED, str(e))
                 raise
     except api.ApiError as e:
@@ -172,11 +172,11 @@ def _order_deadline(order: drain_deadlines.DeadlineOrder | None, present: model.
     if order is None:
         yield text
         return
-    text = order.write(present, reason, text)
+    text = order.write_order(present, reason, text)
     try:
         yield text
     except Exception:
-        order.restore()
+        order.restore_order()
         raise
 
 

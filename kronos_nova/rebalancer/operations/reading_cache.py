@@ -99,10 +99,10 @@ class ReadingCache:
             lacking = scope if scope in {row.scope for row in versions} else None
             is_idle = time.monotonic() - self._checked_at > IDLE_SECONDS
 
-            def serves() -> bool:
+            def is_served() -> bool:
                 return key == self._held_key if is_idle else self._serves(lacking)
 
-            if not self._wait_for_version(store, serves) and not self._held:
+            if not self._wait_for_version(store, is_served) and not self._held:
                 raise exception.ReadingMissingError(
                     path='database', field='reading', problem='the reading of the cloud is still '
                     'being decoded', remedy='Try again later')
@@ -110,29 +110,29 @@ class ReadingCache:
                 raise self._error
             return self._held
 
-    def _wait_for_version(self, store: store_api.Store, serves: Callable[[], bool]) -> bool:
+    def _wait_for_version(self, store: store_api.Store, is_served: Callable[[], bool]) -> bool:
         """Wait until the versions that are held serve, or one that was read after the call.
 
         A version whose decoding is under way may be older than the call: one more follows it.
 
-        :param serves: returns whether the versions that are held are an answer.
+        :param is_served: returns whether the versions that are held are an answer.
         :returns: whether the decoding has ended in time, or the versions serve.
         """
         ends_at = time.monotonic() + self._first_wait
 
-        def wait() -> bool:
-            return self._changed.wait_for(lambda: not self._loading or serves(),
+        def wait_for_end() -> bool:
+            return self._changed.wait_for(lambda: not self._loading or is_served(),
                                           ends_at - time.monotonic())
 
         if self._loading:
-            ended = wait()
-            if not ended or serves() or self._error is not None:
+            ended = wait_for_end()
+            if not ended or is_served() or self._error is not None:
                 return ended
         if not self._loading:
             self._loading, self._error = True, None
             threading.Thread(target=self._load, args=(store,), daemon=True,
                              name='kronos-readings').start()
-        return wait()
+        return wait_for_end()
 
     def _serves(self, scope: str | None) -> bool:
         return any(scope is None or scope in reading.scopes for reading in self._held)

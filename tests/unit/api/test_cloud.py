@@ -217,10 +217,8 @@ def test_each_scope_is_shown_by_the_reading_of_its_own_engine(client, store, tmp
     assert instance['scope'] == 'red'
 
 
-def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
-        client, store, tmp_path, publisher, monkeypatch):
-    """The live page would show no hosts until its next refresh."""
-    assert client.send('GET', '/v1/hosts')[0] == 200
+def delay_decoding(monkeypatch):
+    """Let decodings wait; return the events that one has begun, and that all go on."""
     begun, go_on = threading.Event(), threading.Event()
     decode = reading_cache.ReadingCache._decode
 
@@ -230,6 +228,14 @@ def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
         return decode(cache, *more)
 
     monkeypatch.setattr(reading_cache.ReadingCache, '_decode', decode_late)
+    return begun, go_on
+
+
+def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
+        client, store, tmp_path, publisher, monkeypatch):
+    """The live page would show no hosts until its next refresh."""
+    assert client.send('GET', '/v1/hosts')[0] == 200
+    begun, go_on = delay_decoding(monkeypatch)
     make_red_publisher(store, tmp_path).run_cycle()
     cases.save(store, 0, scope='red', now=store.now())
     answers = []
@@ -249,15 +255,7 @@ def test_view_of_a_scope_waits_for_the_first_reading_of_the_scope(
 def test_view_of_a_scope_waits_beyond_the_decoding_of_a_version_without_the_scope(
         client, store, tmp_path, publisher, monkeypatch):
     assert client.send('GET', '/v1/hosts')[0] == 200
-    begun, go_on = threading.Event(), threading.Event()
-    decode = reading_cache.ReadingCache._decode
-
-    def decode_late(cache, *more):
-        begun.set()
-        assert go_on.wait(20)
-        return decode(cache, *more)
-
-    monkeypatch.setattr(reading_cache.ReadingCache, '_decode', decode_late)
+    begun, go_on = delay_decoding(monkeypatch)
     publisher.run_cycle()
     # Until the cache looks at the database again.
     wait_for(client, '/v1/hosts', lambda status, page: begun.is_set())
