@@ -176,9 +176,10 @@ class MoveHistory:
     host. ``hourly_write_rates``: by instance, the hours of the last day, oldest first: the begin
     (epoch) and the highest rate at which the instance wrote memory, in bytes a second.
     ``freezes``: times to come in which nothing may move: begin and end (epoch), disjoint, earliest
-    first. ``awaited_write_rates``: by instance, until when its drain waits for its
-    rates (epoch). ``window_ends``: when the window of a campaign closes in which a host is drained
-    (epoch), by host. ``quiet_waits``: instances of drains that wait for a quieter hour.
+    first. ``awaited_write_rates``: by instance, until when its drain waits for its rates (epoch).
+    ``last_write_rates``: by instance, the bytes a second that it wrote when this was last known,
+    some minutes ago at most. ``window_ends``: when the window of a campaign closes in which a host
+    is drained (epoch), by host. ``quiet_waits``: instances of drains that wait for a quieter hour.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -205,6 +206,7 @@ class MoveHistory:
         default_factory=dict)
     freezes: tuple[tuple[float, float], ...] = ()
     awaited_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    last_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     window_ends: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quiet_waits: Mapping[str, QuietWait] = dataclasses.field(default_factory=dict)
 

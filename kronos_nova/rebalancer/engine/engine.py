@@ -43,7 +43,6 @@ from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import reading_publisher
 from kronos_nova.rebalancer.engine import scope_planner
-from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import cycle_report
 from kronos_nova.rebalancer.planning import planning_pipeline
@@ -132,8 +131,7 @@ class Engine:
             announcer, self._owner, clock, monotonic)
         self._scopes = scope_planner.ScopePlanner(
             conf, store, announcer, self._tally, self._stopping, cast=cast, confirming=confirming,
-            kept_alive=kept_alive, clock=clock, monotonic=monotonic,
-            rates=write_rate_reader.WriteRateReader(conf, source, self._stopping))
+            kept_alive=kept_alive, clock=clock, monotonic=monotonic)
         self._tally.expect_scopes(planning_settings.list_planned_scopes(conf, self._watch.current),
                                   conf.engine.dry_run)
 

@@ -82,10 +82,10 @@ class ScopePlanner:
                  listeners: notifications.PlanAnnouncer, tally: tallies.DaemonTally,
                  stopping: threading.Event, *, cast: Cast | None,
                  confirming: confirmation.PlanConfirmation | None, kept_alive: bool,
-                 rates: write_rate_reader.WriteRateReader, clock: Callable[[], float],
-                 monotonic: Callable[[], float]) -> None:
+                 clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._conf = conf
-        self.write_rates = rates
+        self.write_rates = write_rate_reader.WriteRateReader(conf, stopping,
+                                                             single_cycle=not kept_alive)
         self._signer = task_authorization.make_signer(conf)
         self._store = store
         self._listeners = listeners
@@ -329,7 +329,7 @@ class ScopePlanner:
     def add_remembered(self, scope: str, history: model.MoveHistory, cluster: model.Cluster | str,
                        now: float) -> model.MoveHistory:
         """Return the history with what this engine alone remembers, for a snapshot."""
-        history = self.write_rates.add_known_rates(history, now)
+        history = self.write_rates.add_known_rates(history, scope, now)
         return self.add_refusals(history if isinstance(cluster, str) else self._add_window_ends(
             history, scope, cluster, now), now)
 

@@ -166,7 +166,7 @@ def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: 
             # Only the engine asks the source of metrics.
             hourly_write_rates=published.hourly_write_rates, freezes=published.freezes,
             awaited_write_rates=published.awaited_write_rates,
-            window_ends=published.window_ends,
+            last_write_rates=published.last_write_rates, window_ends=published.window_ends,
             **records._asdict())
     under_way = {flight.instance_uuid for flight in flights}
     ended = {move.instance_uuid: model.InFlightMove(

@@ -80,26 +80,37 @@ class RateAnswer:
     error: str | None = None
 
 
-def list_risky_instances(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
-                         cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-                         history: model.MoveHistory) -> list[str]:
-    """List the instances of drains that are not expected to converge now, highest risk first.
+def list_waiting_hosts(conf: cfg.ConfigOpts, cluster: model.Cluster) -> list[str]:
+    """List the drained hosts whose instances may wait for a quieter hour.
 
     None, where plans wait for approval: people may give it when the quiet hour is over.
 
     :param cluster: with its scope set.
     """
-    options = engine_conf.build_options(conf)
-    hosts = drain_requests.list_waiting_hosts(cluster, options)
-    if (options.drain_quiet_wait <= 0 or not hosts
-            or engine_conf.count_needed_approvals(conf, cluster.scope) > 0):
+    if conf.engine.drain_quiet_wait <= 0 or engine_conf.count_needed_approvals(conf, cluster.scope):
         return []
+    return drain_requests.list_waiting_hosts(cluster, engine_conf.build_options(conf))
+
+
+def map_present_rates(policy_set: policies.PolicySet, cluster: model.Cluster,
+                      samples: Mapping[str, model.PolicySamples]) -> dict[str, float]:
+    """Return the bytes a second that instances write now; of several policies the highest."""
     highest: dict[str, float] = {}
     for policy in policy_set.enabled_policies:
         rates, _warnings = scoring.map_dirty_rates(policy, samples[policy.name].dirty_rate, cluster)
         for uuid, rate in rates.items():
             highest[uuid] = max(rate, highest.get(uuid, 0.0))
-    return quiet_hours.list_risky_instances(cluster, highest, history, options, hosts)
+    return highest
+
+
+def list_risky_instances(conf: cfg.ConfigOpts, cluster: model.Cluster, rates: Mapping[str, float],
+                         history: model.MoveHistory, hosts: Sequence[str]) -> list[str]:
+    """List the instances of the hosts that are not expected to converge, highest risk first.
+
+    :param rates: the bytes a second that instances write now.
+    """
+    return quiet_hours.list_risky_instances(cluster, rates, history,
+                                            engine_conf.build_options(conf), hosts)
 
 
 def read_rates(source: base.MetricsSource, policy_set: policies.PolicySet, cluster: model.Cluster,
@@ -148,12 +159,9 @@ def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
         return cloud
     histories = dict(cloud.histories)
     for cluster in clusters:
-        history = add_write_rates(
-            session.conf, session.metrics_source, session.policies, cluster, list_risky_instances(
-                session.conf, session.policies, cluster, cloud.samples, histories[cluster.scope]),
-            histories[cluster.scope], cloud.now)
-        histories[cluster.scope] = add_window_ends(
-            session.conf, session.store, history, cluster.scope, cluster, cloud.now)
+        histories[cluster.scope] = add_scope_rates(
+            session.conf, session.metrics_source, session.store, session.policies, cluster,
+            cloud.samples, histories[cluster.scope], cloud.now)
     return dataclasses.replace(cloud, histories=histories)
 
 
@@ -170,6 +178,23 @@ def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
                               request.cluster, risky, request.history, request.now)
     return dataclasses.replace(request, history=add_window_ends(
         session.conf, session.store, history, request.cluster.scope, request.cluster, request.now))
+
+
+def add_scope_rates(conf: cfg.ConfigOpts, source: base.MetricsSource, store: store_api.Store,
+                    policy_set: policies.PolicySet, cluster: model.Cluster,
+                    samples: Mapping[str, model.PolicySamples], history: model.MoveHistory,
+                    now: float) -> model.MoveHistory:
+    """Return the history of a scope with the rates of its drains; wait for them.
+
+    :param cluster: with its scope set.
+    """
+    hosts = list_waiting_hosts(conf, cluster)
+    if not hosts:
+        return history
+    risky = list_risky_instances(conf, cluster, map_present_rates(policy_set, cluster, samples),
+                                 history, hosts)
+    return add_window_ends(conf, store, add_write_rates(
+        conf, source, policy_set, cluster, risky, history, now), cluster.scope, cluster, now)
 
 
 def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
@@ -212,15 +237,11 @@ def add_window_ends(conf: cfg.ConfigOpts, store: store_api.Store, history: model
 
 
 def replace_rates(conf: cfg.ConfigOpts, history: model.MoveHistory,
-                  rates: Mapping[str, HourlyRates], now: float,
-                  awaited: Mapping[str, float] | None = None) -> model.MoveHistory:
-    """Return the history with rates of the last day.
-
-    :param awaited: until when drains wait for rates that are not known yet, by instance.
-    """
+                  rates: Mapping[str, HourlyRates], now: float) -> model.MoveHistory:
+    """Return the history with rates of the last day."""
     return dataclasses.replace(
         history, hourly_write_rates={uuid: rates[uuid] for uuid in sorted(rates) if rates[uuid]},
-        awaited_write_rates=dict(awaited or {}), freezes=freeze.list_freezes(
+        freezes=freeze.list_freezes(
             conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now,
             now + conf.engine.drain_quiet_wait + _DAY))
 
@@ -241,10 +262,8 @@ def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
     for scope, history in histories.items():
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
             part = cluster.replace_scope(scope, named)
-            known[scope] = add_window_ends(conf, store, add_write_rates(
-                conf, source, recording.policies, part, list_risky_instances(
-                    conf, recording.policies, part, recording.samples, history),
-                history, recording.now), scope, part, recording.now)
+            known[scope] = add_scope_rates(conf, source, store, recording.policies, part,
+                                           recording.samples, history, recording.now)
     return dataclasses.replace(recording, histories=known)
 
 

@@ -109,8 +109,9 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
     deadlines = {host: min(ends.get(host, math.inf) for ends in (deadlines, history.window_ends))
                  for host in {**deadlines, **history.window_ends}}
     costs = _build_costs(history, options)
-    waiting = list(_list_candidates(cluster, costs, migration_costs.dirty_rates(scores), history,
-                                    options, now, deadlines))
+    # A present rate that is missing for some minutes ends no wait.
+    rates = {**history.last_write_rates, **migration_costs.dirty_rates(scores)}
+    waiting = list(_list_candidates(cluster, costs, rates, history, options, now, deadlines))
     if not waiting:
         return {}
     probes = {one.uuid: model.Move(one.uuid, one.host, '', model.Phase.EVACUATE) for one in waiting}

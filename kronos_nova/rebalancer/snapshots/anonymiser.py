@@ -176,6 +176,7 @@ class _SnapshotAnonymiser:
                 quiet_hours=_map_fields(
                     hourly_write_rates=_map_items(ident, _keep_value), freezes=_keep_value,
                     awaited_write_rates=_map_items(ident, _keep_value),
+                    last_write_rates=_map_items(ident, _keep_value),
                     drain_begins=_map_items(host, _keep_value),
                     window_ends=_map_items(host, _keep_value),
                     drain_deadlines=_map_items(host, _map_fields(

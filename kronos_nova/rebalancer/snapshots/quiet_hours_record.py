@@ -31,6 +31,7 @@ def build_record(histories: Mapping[str, model.MoveHistory],
     services = {} if isinstance(cluster, str) else cluster.services
     rates: dict[str, Any] = {}
     awaited: dict[str, float] = {}
+    last: dict[str, float] = {}
     begins: dict[str, float] = {}
     ends: dict[str, float] = {}
     deadlines: dict[str, Any] = {}
@@ -39,6 +40,7 @@ def build_record(histories: Mapping[str, model.MoveHistory],
         rates |= {uuid: [list(hour) for hour in hours]
                   for uuid, hours in history.hourly_write_rates.items()}
         awaited |= history.awaited_write_rates
+        last |= history.last_write_rates
         begins |= history.drain_begins
         ends |= history.window_ends
         deadlines |= {host: dataclasses.asdict(deadline)
@@ -49,6 +51,7 @@ def build_record(histories: Mapping[str, model.MoveHistory],
     return {'hourly_write_rates': dict(sorted(rates.items())),
             'freezes': [list(freeze) for freeze in sorted(freezes)],
             'awaited_write_rates': dict(sorted(awaited.items())),
+            'last_write_rates': dict(sorted(last.items())),
             'drain_begins': dict(sorted(begins.items())),
             'window_ends': dict(sorted(ends.items())),
             'drain_deadlines': dict(sorted(deadlines.items()))}

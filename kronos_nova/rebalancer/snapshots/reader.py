@@ -274,6 +274,7 @@ class _SnapshotReader:
             refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
             late_drains=dict(cooldowns.late_drains),
             awaited_write_rates=dict(quiet.awaited_write_rates),
+            last_write_rates=dict(quiet.last_write_rates),
             drain_begins=dict(quiet.drain_begins), window_ends=dict(quiet.window_ends),
             freezes=tuple((begin, end) for begin, end in quiet.freezes),
             drain_deadlines={host: model.DrainDeadline(**deadline.model_dump())

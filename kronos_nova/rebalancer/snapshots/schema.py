@@ -215,6 +215,7 @@ class QuietHoursRecord(_SnapshotRecord):
 
     hourly_write_rates: dict[Name, list[_Pair]] = {}
     awaited_write_rates: dict[Name, Seconds] = {}
+    last_write_rates: dict[Name, Seconds] = {}
     freezes: list[_Pair] = []
     drain_begins: dict[Name, Seconds] = {}
     window_ends: dict[Name, Seconds] = {}

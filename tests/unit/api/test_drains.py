@@ -40,6 +40,7 @@ from tests.unit.api import test_cloud
 from tests.unit.api import test_verdicts
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.engine import test_quiet_drains
+from tests.unit.rebalancer.operations import test_write_rates
 from tests.unit.rebalancer.planning import test_quiet_hours
 from tests.unit.rebalancer.store import cases
 
@@ -766,12 +767,12 @@ def test_checks_of_a_running_drain_name_the_quieter_hour_of_an_instance(client, 
     fetch, read = publisher.source.fetch, history.HistoryRepository.read_history
     monkeypatch.setattr(publisher.source, 'fetch', lambda policy: dataclasses.replace(
         fetch(policy), dirty_rate=loud.fetch(policy).dirty_rate))
-    monkeypatch.setattr(publisher.source, 'query_range', loud.query_range)
+    test_write_rates.let_open(monkeypatch, lambda: loud)
     monkeypatch.setattr(history.HistoryRepository, 'read_history', lambda *args, **more:
                         dataclasses.replace(read(*args, **more),
                                             measured=test_quiet_hours.MEASURED))
     set_drained(publisher)
-    publisher.engine._scopes.write_rates.wait_for_answer()
+    publisher.engine._scopes.write_rates.wait_for_answers()
     publisher.run_cycle()
     status, check = client.send('GET', '/v1/drains/check?host=a')
     (blocked,) = [b for b in check['blocked'] if b['instance_id'] == A1]

@@ -64,7 +64,7 @@ class LoudSource(test_engine.FakeSource):
 
 
 @pytest.fixture
-def drained(tmp_path):
+def drained(tmp_path, monkeypatch):
     """A world with a drained host, the instance of which is quiet in the third hour from now."""
     world = test_engine.World(tmp_path)
     document = yaml.safe_load(world.path.read_text())
@@ -76,6 +76,7 @@ def drained(tmp_path):
     world.begin = world.clock()
     world.quiet_hour = quiet_hours.begin_hour(world.clock()) + 3 * HOURS
     world.source = LoudSource(world.clock, world.quiet_hour)
+    test_write_rates.let_open(monkeypatch, lambda: world.source)
     cluster = world.collector.cluster
     world.collector.cluster = dataclasses.replace(cluster, services={
         **cluster.services, 'a': dataclasses.replace(
@@ -94,12 +95,12 @@ def run_at(world, engine, at):
     """
     world.clock.now, world.casts[:] = at, []
     row, = engine.run_cycle()
-    engine._scopes.write_rates.wait_for_answer()
+    engine._scopes.write_rates.wait_for_answers()
     return [task.instance_uuid for task in world.casts], row
 
 
 def test_a_drain_waits_until_its_quiet_hour_begins_and_no_longer(drained):
-    engine, until = drained.engine(), drained.quiet_hour
+    engine, until = drained.engine(kept_alive=True), drained.quiet_hour
     for at in (drained.begin, drained.begin + 60, drained.begin + 1800, until - 1):
         moved, row = run_at(drained, engine, at)
         assert moved == [] and row['draining'] == ['a']
@@ -114,9 +115,9 @@ def test_a_drain_waits_until_its_quiet_hour_begins_and_no_longer(drained):
 def test_another_engine_counts_the_wait_from_the_begin_of_the_drain(drained):
     drained.conf.set_override('drain_quiet_wait', 4 * 3600, 'engine')
     drained.source.quiet_hour += HOURS  # the begin of the drain is 2800 s after the full hour
-    assert run_at(drained, drained.engine(), drained.begin)[0] == []
+    assert run_at(drained, drained.engine(kept_alive=True), drained.begin)[0] == []
     drained.source.quiet_hour += HOURS
-    other, later = drained.engine(), drained.begin + 1.5 * HOURS
+    other, later = drained.engine(kept_alive=True), drained.begin + 1.5 * HOURS
     assert run_at(drained, other, later)[0] == [], 'its first cycle asks'
     assert run_at(drained, other, later + 60)[0] == [A0]
 
@@ -131,7 +132,7 @@ def test_a_drain_waits_for_no_hour_without_need_or_knowledge(drained, change, ca
         drained.source.history.error = 'the server is busy'
     else:
         drained.source.rate = MIB
-    engine = drained.engine()
+    engine = drained.engine(kept_alive=True)
     moved, row = run_at(drained, engine, drained.begin)
     asked = len(drained.source.history.asked)
     assert asked == (change in ('deadline', 'silent'))
@@ -145,8 +146,39 @@ def test_a_drain_waits_for_no_hour_without_need_or_knowledge(drained, change, ca
     assert ('the server is busy' in caplog.text) == (change == 'silent')
 
 
+@pytest.mark.parametrize(('case', 'moved'), [
+    ('quiet hour', []), ('no quiet hour', [A0]), ('error', [A0]), ('late', [A0])])
+def test_an_engine_of_one_cycle_waits_for_its_answer_and_for_no_second_one(drained, monkeypatch,
+                                                                           case, moved):
+    if case == 'no quiet hour':
+        drained.source.quiet_hour = -1.0
+    elif case == 'error':
+        drained.source.history.error = 'the server is busy'
+    elif case == 'late':
+        monkeypatch.setattr(write_rates, 'ANSWER_SECONDS', 0.1)
+        monkeypatch.setattr(drained.source, 'query_range', lambda *args: time.sleep(1))
+    row, = drained.engine(kept_alive=False).run_cycle()
+    assert [task.instance_uuid for task in drained.casts] == moved
+    assert ('at most a day before' in str(row['warnings'])) == (case == 'quiet hour')
+
+
+@pytest.mark.parametrize('lost', ['answer', 'sample'])
+def test_a_present_rate_that_is_missing_for_some_minutes_ends_no_wait(drained, lost):
+    engine, fetch = drained.engine(kept_alive=True), drained.source.fetch
+    for after in 0, 60:
+        assert run_at(drained, engine, drained.begin + after)[0] == []
+    answer = (model.QueryResult('dirty', model.SourceHealth.UNREACHABLE, error='busy')
+              if lost == 'answer' else model.QueryResult('dirty', model.SourceHealth.HEALTHY, {}))
+    drained.source.fetch = lambda policy: dataclasses.replace(fetch(policy), dirty_rate=answer)
+    moved, row = run_at(drained, engine, drained.begin + 359)
+    assert moved == [] and '(quieter-hour)' in row['warnings'][0]
+    again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
+    assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
+    assert run_at(drained, engine, drained.begin + 360)[0] == [A0]
+
+
 def test_a_query_that_fails_later_ends_no_wait(drained):
-    engine = drained.engine()
+    engine = drained.engine(kept_alive=True)
     run_at(drained, engine, drained.begin)
     drained.source.history.error = 'the server is busy'
     assert run_at(drained, engine, drained.begin + HOURS)[0] == []
@@ -164,13 +196,13 @@ def test_a_source_that_does_not_answer_holds_up_no_cycle(drained):
         return ranges.RangeResult(query, window, error='late')
 
     drained.source.query_range = answer_late
-    engine = drained.engine()
+    engine = drained.engine(kept_alive=True)
     for after, expected in ((0, []), (299, []), (301, [A0])):
         drained.clock.now, began = drained.begin + after, time.monotonic()
         engine.run_cycle()
         assert time.monotonic() - began < 5
         assert [task.instance_uuid for task in drained.casts] == expected
-    question = engine._scopes.write_rates._question
+    question = engine._scopes.write_rates._questions[model.UNASSIGNED]
     assert question.is_alive()
     engine.stop()
     question.join(5)
@@ -179,7 +211,7 @@ def test_a_source_that_does_not_answer_holds_up_no_cycle(drained):
 
 
 def test_a_drain_keeps_its_begin_while_its_nova_compute_is_down(drained):
-    engine, cluster = drained.engine(), drained.collector.cluster
+    engine, cluster = drained.engine(kept_alive=True), drained.collector.cluster
 
     def find_begins(at, **service):
         drained.collector.cluster = dataclasses.replace(cluster, services={
@@ -197,7 +229,7 @@ def test_a_drain_keeps_its_begin_while_its_nova_compute_is_down(drained):
 
 
 def test_an_order_of_the_deadline_ends_a_wait(drained):
-    engine = drained.engine()
+    engine = drained.engine(kept_alive=True)
     run_at(drained, engine, drained.begin)
     assert run_at(drained, engine, drained.begin + 30)[0] == []
     cases.order_drain(drained.store, 'a', drained.begin + 1800, 'repair', drained.begin)
@@ -205,7 +237,7 @@ def test_an_order_of_the_deadline_ends_a_wait(drained):
 
 
 def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
-    engine, answers = drained.engine(), threading.Event()
+    engine, answers = drained.engine(kept_alive=True), threading.Event()
     query_range = drained.source.query_range
     drained.source.query_range = lambda *args: (
         answers.wait(9), query_range(*args))[1]
@@ -214,13 +246,13 @@ def test_a_recorded_cycle_waits_as_well_when_it_is_replayed(drained):
         row, = engine.run_cycle()  # first without an answer, then with it
         again, = replay.replay_snapshot(drained.conf, engine.write_snapshot(), lambda: 0.0)
         answers.set()
-        engine._scopes.write_rates.wait_for_answer()
+        engine._scopes.write_rates.wait_for_answers()
         assert ('for its rates of the last day' in row['warnings'][0]) == (after == 0)
         assert again['warnings'] == row['warnings'] and again['moves'] == row['moves'] == []
 
 
 def test_records_of_the_cloud_have_the_rates_as_well(drained):
-    run_at(drained, drained.engine(), drained.begin)
+    run_at(drained, drained.engine(kept_alive=True), drained.begin)
     recording = write_rates.add_recorded_rates(
         drained.conf, drained.source, drained.store, recorder.read_recording(
             drained.collector, drained.source, drained.store,
@@ -244,7 +276,7 @@ def test_a_host_of_a_campaign_waits_for_no_hour_beyond_its_window(drained, monke
         windows=(maintenance_windows.parse_window(window),),
         hosts=(model.CampaignHost('a', 0, model.CampaignHostState.EMPTYING),))
     monkeypatch.setattr(drained.store.campaigns, 'find_live_campaign', lambda scope: campaign)
-    engine = drained.engine()
+    engine = drained.engine(kept_alive=True)
     assert run_at(drained, engine, drained.begin)[0] == []
     assert run_at(drained, engine, drained.begin + 60)[0] == ([] if waits else [A0])
     engine.write_snapshot()

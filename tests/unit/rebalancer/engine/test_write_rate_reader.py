@@ -14,9 +14,11 @@
 
 import dataclasses
 import threading
+import time
 
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.operations import write_rates
@@ -30,29 +32,46 @@ conf = rates.conf
 class Bench:
     """A reader whose answers come before the next cycle."""
 
-    def __init__(self, conf):
+    def __init__(self, conf, single_cycle=False):
         self.source = rates.HistorySource(
             **{f'instance-i{n}': [quiet.LOUD] + [MIB] * 23 for n in range(2)})
         self.stopping = threading.Event()
-        self.reader = write_rate_reader.WriteRateReader(conf, self.source, self.stopping)
+        self.reader = write_rate_reader.WriteRateReader(conf, self.stopping,
+                                                        single_cycle=single_cycle)
         self.request = rates.cloud(2)
 
-    def ask(self, now, loud=('i0',)):
+    def ask(self, now, loud=('i0',), scope=None):
         """Run a cycle; return the known instances, the awaited ones and the number of queries."""
         samples = rates.samples(self.request)
         series = {f'instance-{uuid}': quiet.LOUD for uuid in loud}
         samples['cpu'] = dataclasses.replace(samples['cpu'], dirty_rate=dataclasses.replace(
             samples['cpu'].dirty_rate, series=series))
-        history = self.reader.add_rates(self.request.history, self.request.cluster, samples,
+        cluster = self.request.cluster
+        if scope is not None:  # only the loud instances are on its drained host
+            cluster = dataclasses.replace(cluster, scope=scope, instances={
+                uuid: dataclasses.replace(i, host='a' if uuid in loud else 'b')
+                for uuid, i in cluster.instances.items()})
+        history = self.reader.add_rates(self.request.history, cluster, samples,
                                         rates.policy_set(), now)
-        self.reader.wait_for_answer()
+        if scope is None:
+            self.reader.wait_for_answers()
         return (list(history.hourly_write_rates), dict(history.awaited_write_rates),
                 len(self.source.asked))
 
 
 @pytest.fixture
-def bench(conf):
-    return Bench(conf)
+def make_bench(conf, monkeypatch):
+    def make(**options):
+        bench = Bench(conf, **options)
+        rates.let_open(monkeypatch, lambda: bench.source)
+        return bench
+
+    return make
+
+
+@pytest.fixture
+def bench(make_bench):
+    return make_bench()
 
 
 def test_an_engine_asks_once_an_hour_and_uses_the_answer_in_the_next_cycle(bench):
@@ -75,10 +94,54 @@ def test_a_failed_query_is_repeated_and_the_last_answer_serves_for_a_day(bench, 
     bench.source.error = 'the server is busy'
     assert bench.ask(HOUR + 3600) == (['i0'], {}, 2)
     assert bench.ask(HOUR + 3719)[2] == 2 and bench.ask(HOUR + 3720)[2] == 3
-    assert 'another question follows: the server is busy' in caplog.text
+    assert 'over the last day failed: the server is busy' in caplog.text
     for at in range(int(NOW), int(NOW) + 86400, 1800):
         assert bench.ask(at)[0] == ['i0']
     assert bench.ask(NOW + 86400)[:2] == ([], {})
+
+
+def test_the_scopes_of_a_cycle_ask_in_this_cycle_one_after_the_other(bench):
+    query_range, open_questions, most = bench.source.query_range, [], []
+
+    def answer(*args):
+        open_questions.append(args)
+        most.append(len(open_questions))
+        time.sleep(0.05)
+        open_questions.pop()
+        return query_range(*args)
+
+    bench.source.query_range = answer
+    for scope, uuid in ('blue', 'i0'), ('red', 'i1'):
+        bench.ask(NOW, (uuid,), scope)
+    bench.reader.wait_for_answers()
+    assert most == [1, 1]
+    assert bench.ask(NOW + 600, ('i0',), 'blue')[:2] == (['i0'], {})
+    assert bench.ask(NOW + 600, ('i1',), 'red')[:2] == (['i1'], {}), 'no rates of another scope'
+
+
+def test_an_engine_of_one_cycle_asks_no_source_again_that_fails(make_bench):
+    bench = make_bench(single_cycle=True)
+    bench.source.error = 'the server is busy'
+    assert bench.ask(NOW, ('i0',), 'blue') == ([], {}, 1)
+    assert bench.ask(NOW, ('i1',), 'red') == ([], {}, 1)
+    bench = make_bench(single_cycle=True)
+    assert bench.ask(NOW, ('i0',), 'blue') == (['i0'], {}, 1)
+    assert bench.ask(NOW, ('i1',), 'red') == (['i1'], {}, 2)
+
+
+def test_each_question_has_a_source_of_its_own(bench, monkeypatch, caplog):
+    closed = []
+    monkeypatch.setattr(bench.source, 'close', lambda: closed.append(len(bench.source.asked)))
+    bench.ask(NOW)
+    bench.ask(HOUR + 3600)
+    assert closed == [1, 2]
+
+    def refuse():
+        raise exception.ConfigError(path='kronos.conf', field='url', problem='x', remedy='y')
+
+    rates.let_open(monkeypatch, refuse)
+    bench.ask(HOUR + 7200)
+    assert 'kronos.conf' in caplog.text and 'Traceback' not in caplog.text
 
 
 def test_an_unknown_past_is_a_message_and_no_wait(bench, caplog):
@@ -100,7 +163,7 @@ def test_rates_that_no_drain_needs_any_more_are_dropped(bench):
     bench.ask(NOW)
     assert bench.ask(NOW + 3599, ())[0] == ['i0']
     assert bench.ask(NOW + 3600, ()) == ([], {}, 1)
-    assert bench.reader.add_known_rates(model.MoveHistory(), NOW) == model.MoveHistory()
+    assert bench.reader.add_known_rates(model.MoveHistory(), 'x', NOW) == model.MoveHistory()
 
 
 def test_a_stopping_engine_asks_nothing(bench):
@@ -108,10 +171,10 @@ def test_a_stopping_engine_asks_nothing(bench):
     assert bench.ask(NOW)[2] == 0
 
 
-def test_a_question_that_a_stop_breaks_off_is_no_defect(bench, monkeypatch, caplog):
+def test_a_question_that_a_stop_breaks_off_is_no_failure(bench, monkeypatch, caplog):
     def break_off(*args, **more):
         bench.stopping.set()
-        raise OSError('closed')
+        return write_rates.RateAnswer(error='no answer')
 
     monkeypatch.setattr(write_rates, 'read_rates', break_off)
     bench.ask(NOW)

@@ -23,6 +23,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import freeze
 from kronos_nova.conf import opts
@@ -65,6 +66,14 @@ class HistorySource(base.MetricsSource):
             for more in self.steps]) for rates in self.series.values())
         keys = self.keys or tuple(self.series)
         return ranges.RangeResult(query, window, keys=keys, marks=keys, values=values)
+
+
+def let_open(monkeypatch, find_source):
+    """Let a reader open the source that the function returns."""
+    load_plugin = plugins.load_plugin
+    monkeypatch.setattr(plugins, 'load_plugin', lambda namespace, name: (
+        load_plugin(namespace, name) if namespace != plugins.SOURCES
+        else lambda conf: find_source()))
 
 
 @pytest.fixture
@@ -139,8 +148,10 @@ def test_a_name_that_is_no_plain_word_is_in_no_query(conf):
 
 def test_only_instances_of_drains_that_may_not_converge_are_risky(conf):
     def risky(request, rate=quiet.LOUD):
-        return write_rates.list_risky_instances(conf, policy_set(), request.cluster,
-                                                samples(request, rate), request.history)
+        hosts = write_rates.list_waiting_hosts(conf, request.cluster)
+        return hosts and write_rates.list_risky_instances(
+            conf, request.cluster, write_rates.map_present_rates(
+                policy_set(), request.cluster, samples(request, rate)), request.history, hosts)
 
     assert risky(cloud(2)) == ['i0', 'i1']
     assert risky(cloud(), quiet.QUIET) == [] == risky(dataclasses.replace(
