@@ -40,7 +40,7 @@ from kronos_nova.rebalancer.strategies import drain_requests
 
 HOUR = 3600.0
 _HOURS_OF_DAY = 24
-#: Seconds after which a move of a cycle has surely begun.
+#: Seconds from a time until a move that a cycle plans then has begun.
 START_SECONDS = 300.0
 #: An hour in which an instance writes more than this part of its present rate is no quieter one.
 QUIETER = 0.5
@@ -67,7 +67,8 @@ class _RiskyInstance:
         """Return whether the instance may begin to move as late as that (epoch)."""
         frozen = math.fsum(max(0.0, min(end, self.deadline) - max(begin, at))
                            for begin, end in freezes)
-        return at <= self.end and at + frozen + self.needed <= self.deadline
+        return (at <= self.end
+                and at + START_SECONDS + frozen + self.needed <= self.deadline)
 
 
 def list_risky_instances(cluster: model.Cluster, rates: Mapping[str, float],
