@@ -34,6 +34,7 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
+from kronos_nova.rebalancer.engine import drain_transfers
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import owner_notices
 from kronos_nova.rebalancer.engine import placement_check as confirmation
@@ -137,6 +138,7 @@ class ScopePlanner:
         held = held.replace_history(self._add_window_ends(self.write_rates.add_rates(
             held.history, held.cluster, samples, policy_set, now), scope, cluster, now))
         self._end_drain_orders(lease, held)
+        drain_transfers.move_drains(self._conf, self._store, lease, cluster, held.history, named)
         overtaking = self._find_overtaking_view(scope, held, now)
 
         def give_drain_notices(tripped: bool = False) -> None:

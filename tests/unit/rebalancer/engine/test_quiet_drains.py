@@ -228,6 +228,41 @@ def test_a_drain_keeps_its_begin_while_its_nova_compute_is_down(drained):
     assert find_begins(drained.begin + 180, state='down', disabled_reason='AUTO: x')[0] == {}
 
 
+@pytest.mark.parametrize('change', ['into', 'out of', 'unplanned', 'enabled'])
+def test_a_drain_keeps_its_begin_when_its_host_goes_to_another_scope(drained, change):
+    """The scope blue comes first in a cycle; c, d and e stay in it."""
+    drained.conf.set_override('aggregates', ['blue'], 'engine')
+    drained.conf.set_override('include_unassigned_hosts', change != 'unplanned', 'engine')
+    drained.source._hosts = dict.fromkeys('abcde', 0.1)
+    engine, cluster = drained.engine(kept_alive=True), drained.collector.cluster
+    spare, b = ('c', 'd', 'e'), cluster.hosts['b']
+    hosts = {**cluster.hosts, **{name: dataclasses.replace(
+        b, name=name, uuid=name, hypervisor_hostname=name) for name in spare}}
+    services = {**cluster.services, **{name: dataclasses.replace(
+        cluster.services['b'], host=name) for name in spare}}
+
+    def find_begins(at, hosts_of_blue):
+        drained.clock.now = at
+        drained.collector.cluster = dataclasses.replace(
+            cluster, hosts=hosts, services=services, aggregates={'blue': hosts_of_blue})
+        engine.run_cycle()
+        engine._scopes.write_rates.wait_for_answers()
+        return {scope: drained.store.history.read_history(scope, at).drain_begins
+                for scope in ('blue', model.UNASSIGNED)}
+
+    leaves = change in ('out of', 'unplanned')
+    first, second = ((*spare,), ('a', *spare))[::-1 if leaves else 1]
+    old, new = ('blue', model.UNASSIGNED)[::1 if leaves else -1]
+    assert find_begins(drained.begin, first) == {old: {'a': drained.begin}, new: {}}
+    if change == 'enabled':
+        services['a'] = dataclasses.replace(services['a'], status='enabled')
+    begins = find_begins(drained.begin + 60, second)
+    stays = {} if change in ('unplanned', 'enabled') else {'a': drained.begin}
+    assert begins == {old: {}, new: stays}
+    assert find_begins(drained.begin + 120, second) == begins
+    assert drained.casts == [] or not stays
+
+
 def test_an_order_of_the_deadline_ends_a_wait(drained):
     engine = drained.engine(kept_alive=True)
     run_at(drained, engine, drained.begin)
