@@ -94,8 +94,10 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                 f'{report.imbalance_before:.4f} to {report.imbalance_after:.4f} (threshold '
                 f'{report.threshold:.4f})')
     for uuid, risk in answer.risky.items():
+        obstacle = answer.wait_obstacles.get(uuid)
         yield (f'instance {uuid}', 'may not converge',
-               f'a risk of {risk:.0%}, by its memory writes and its past attempts')
+               f'a risk of {risk:.0%}, by its memory writes and its past attempts'
+               + ('' if obstacle is None else f'; it waits for no quieter hour: {obstacle}'))
     for verdict in answer.shutdowns:
         yield f'instance {verdict.instance_uuid}', 'shutdown', verdict.text
     if answer.arrival_seconds is not None:

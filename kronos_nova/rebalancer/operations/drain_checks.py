@@ -46,7 +46,8 @@ class DrainAnswer:
     down, and those whose live migration was late; without a measured migration, each one that
     leaves live. ``late``: instances that are not expected to leave by ``deadline``.
     ``arrival_seconds``: those that each live migration has until executors may take a step, where
-    the deadline leaves less than [executor] drain_arrival_seconds.
+    the deadline leaves less than [executor] drain_arrival_seconds. ``wait_obstacles``: why risky
+    instances wait for no quieter hour, by instance.
     """
 
     check: drains.DrainCheck
@@ -60,6 +61,7 @@ class DrainAnswer:
     deadline: float | None = None
     late: tuple[drain_deadlines.LateInstance, ...] = ()
     arrival_seconds: float | None = None
+    wait_obstacles: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
@@ -111,7 +113,20 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     coming = len(drains.list_incoming_instances(cluster, host))
     answer = _add_estimate(session.conf, DrainAnswer(check, here, coming, deadline=due), request,
                            host)
-    return _add_shutdowns(answer, request, host)
+    answer = _add_shutdowns(answer, request, host)
+    return dataclasses.replace(answer, wait_obstacles=explain_missing_waits(
+        session, request, host))
+
+
+def explain_missing_waits(session: cloud_state.Session, request: planner.PlanningInput,
+                          host: str) -> dict[str, str]:
+    """Return why instances that may not converge wait for no quieter hour, by instance.
+
+    Empty, where the option is off.
+    """
+    reasons = drains.explain_missing_waits(request, host)
+    return reasons if not session.count_needed_approvals(request.cluster.scope) else dict.fromkeys(
+        reasons, 'plans of its scope wait for approval')
 
 
 def _suppose_deadline(request: planner.PlanningInput, host: str,

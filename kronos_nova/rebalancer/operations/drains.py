@@ -203,17 +203,33 @@ def build_supposed_request(request: planner.PlanningInput, cluster: model.Cluste
     options = dataclasses.replace(options, evacuate_disabled_hosts=True, max_drain_fraction=1.0)
     drained = set(drain_requests.drained_hosts(cluster, options))
     leaving = sum(i.host in drained for i in cluster.instances.values())
-    # Of a host that is drained already, the supposed service has another reason.
-    deadlines = (quiet_hours.map_drain_deadlines(request.cluster, request.history)
-                 | quiet_hours.map_drain_deadlines(cluster, request.history))
     waits = quiet_hours.find_quiet_waits(cluster, request.scores, request.history, options,
-                                         request.now, deadlines)
+                                         request.now, _map_deadlines(request, cluster))
     return dataclasses.replace(
         request, cluster=cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
         budget=max(1, 2 * leaving), history=dataclasses.replace(
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None,
             quiet_waits=waits))
+
+
+def _map_deadlines(request: planner.PlanningInput, cluster: model.Cluster) -> dict[str, float]:
+    """Return the deadlines of drains in a supposed cluster, by host.
+
+    Of a host that is drained already, the supposed service has another reason.
+    """
+    return (quiet_hours.map_drain_deadlines(request.cluster, request.history)
+            | quiet_hours.map_drain_deadlines(cluster, request.history))
+
+
+def explain_missing_waits(request: planner.PlanningInput, host: str) -> dict[str, str]:
+    """Return why instances that may not converge wait for no quieter hour, by instance."""
+    supposed = _build_drain_request(request, host, None, overbooking=False)
+    reasons = quiet_hours.explain_missing_waits(
+        supposed.cluster, supposed.scores, request.history, supposed.options, request.now,
+        _map_deadlines(request, supposed.cluster))
+    return {uuid: reason for uuid, reason in reasons.items()
+            if supposed.cluster.instances[uuid].host == host}
 
 
 def list_obstacles(request: planner.PlanningInput, hosts: Collection[str]) -> tuple[str, ...]:

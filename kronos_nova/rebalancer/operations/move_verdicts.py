@@ -16,11 +16,14 @@ import dataclasses
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import quiet_hours
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.rebalancer.strategies import drain_requests
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def judge_move(session: cloud_state.Session, uuid: str, host: str,
     cloud_state.check_host_exists(cloud, host)
     phase = phase or model.Phase(session.policies.mode)
     request = _build_request(session, cloud, instance, phase)
-    return why_not.why_not(request, uuid, host, phase)
+    return why_not.why_not(request, uuid, host, phase, _make_notes(session, request, uuid, phase))
 
 
 def explain_move(session: cloud_state.Session, task_id: str, *,
@@ -93,7 +96,8 @@ def _judge_move_today(session: cloud_state.Session, task_and_plan: TaskAndPlan) 
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling=cooling, scope_cooling=0.0))
     return dataclasses.replace(task_and_plan, answer=why_not.why_not(
-        request, task.instance_uuid, task.to_host, task.phase))
+        request, task.instance_uuid, task.to_host, task.phase,
+        _make_notes(session, request, task.instance_uuid, task.phase)))
 
 
 def _build_request(session: cloud_state.Session, cloud: cloud_state.CloudState,
@@ -103,3 +107,14 @@ def _build_request(session: cloud_state.Session, cloud: cloud_state.CloudState,
     if phase is model.Phase.EVACUATE:
         cloud = write_rates.add_cloud_rates(session, cloud, [cluster])
     return session.build_request(cluster, cloud)
+
+
+def _make_notes(session: cloud_state.Session, request: planner.PlanningInput, uuid: str,
+                phase: model.Phase) -> dict[str, str]:
+    """Return the note of the rule that lets drains wait: why the instance has no wait."""
+    host = request.cluster.instances[uuid].host
+    if phase is not model.Phase.EVACUATE or host not in drain_requests.drained_hosts(
+            request.cluster, request.options):
+        return {}
+    reason = drain_checks.explain_missing_waits(session, request, host).get(uuid)
+    return {} if reason is None else {quiet_hours.QUIETER_HOUR_RULE.name: reason}

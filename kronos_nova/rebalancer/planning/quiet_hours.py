@@ -37,6 +37,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import time_shares
 from kronos_nova.rebalancer.simulation import migration_costs
 from kronos_nova.rebalancer.strategies import drain_requests
+from kronos_nova.text import times
 
 HOUR = 3600.0
 _HOURS_OF_DAY = 24
@@ -51,8 +52,8 @@ class _RiskyInstance:
     """An instance whose live migration is not expected to converge now, because of its rate.
 
     ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
-    which it may begin to move (epoch). ``deadline``: that of the drain (epoch); infinity: none.
-    ``needed``: the seconds of all moves off its host, one after the other.
+    which it may begin to move (epoch). ``deadline``: when its host is to be empty (epoch), and the
+    order that says so. ``needed``: the seconds of all moves off its host, one after the other.
     """
 
     uuid: str
@@ -60,15 +61,18 @@ class _RiskyInstance:
     rate: float
     rates: Mapping[int, float]
     end: float
-    deadline: float = math.inf
+    deadline: tuple[float, str]
     needed: float = 0.0
 
-    def is_in_time(self, at: float, freezes: Sequence[tuple[float, float]]) -> bool:
-        """Return whether the instance may begin to move as late as that (epoch)."""
-        frozen = math.fsum(max(0.0, min(end, self.deadline) - max(begin, at))
-                           for begin, end in freezes)
-        return (at <= self.end
-                and at + START_SECONDS + frozen + self.needed <= self.deadline)
+    def find_obstacle(self, at: float, freezes: Sequence[tuple[float, float]]) -> str | None:
+        """Return why the instance may not begin to move as late as that (epoch); None: it may."""
+        deadline, order = self.deadline
+        frozen = math.fsum(max(0.0, min(end, deadline) - max(begin, at)) for begin, end in freezes)
+        if at > self.end:
+            return f'[engine] drain_quiet_wait ends before, at {times.format_time(self.end)}'
+        if at + START_SECONDS + frozen + self.needed > deadline:
+            return f'{order} at {times.format_time(deadline)} leaves the host no time after it'
+        return None
 
 
 def list_risky_instances(cluster: model.Cluster, rates: Mapping[str, float],
@@ -105,21 +109,45 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
     if options.drain_quiet_wait <= 0 or not (
             history.hourly_write_rates or history.awaited_write_rates):
         return {}
+    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines)
+    return {uuid: verdict for uuid, verdict in verdicts.items()
+            if isinstance(verdict, model.QuietWait)}
+
+
+def explain_missing_waits(cluster: model.Cluster, scores: model.ClusterScores,
+                          history: model.MoveHistory, options: model.PlanningOptions, now: float,
+                          deadlines: Mapping[str, float] | None = None) -> dict[str, str]:
+    """Return why instances of drains that may not converge now wait for no quieter hour.
+
+    Empty, where the option is off. Parameters as of :func:`find_quiet_waits`.
+    """
+    if options.drain_quiet_wait <= 0:
+        return {}
+    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines)
+    return {uuid: verdict for uuid, verdict in verdicts.items() if isinstance(verdict, str)}
+
+
+def _judge_waits(cluster: model.Cluster, scores: model.ClusterScores, history: model.MoveHistory,
+                 options: model.PlanningOptions, now: float, deadlines: Mapping[str, float] | None,
+                 ) -> dict[str, model.QuietWait | str]:
+    """Return the wait of each instance that may not converge, or why it has none."""
     if deadlines is None:
         deadlines = map_drain_deadlines(cluster, history)
-    deadlines = {host: min(ends.get(host, math.inf) for ends in (deadlines, history.window_ends))
-                 for host in {**deadlines, **history.window_ends}}
     costs = _build_costs(history, options)
     # A present rate that is missing for some minutes ends no wait.
     rates = {**history.last_write_rates, **migration_costs.dirty_rates(scores)}
-    waiting = list(_list_candidates(cluster, costs, rates, history, options, now, deadlines))
+    waiting = list(_list_candidates(cluster, costs, rates, history, options, now, {
+        host: min((at, order) for ends, order in (
+            (deadlines, 'the deadline of the drain'),
+            (history.window_ends, 'the end of the window of its campaign'))
+            if (at := ends.get(host)) is not None)
+        for host in {**deadlines, **history.window_ends}}))
     if not waiting:
         return {}
     probes = {one.uuid: model.Move(one.uuid, one.host, '', model.Phase.EVACUATE) for one in waiting}
     view = cluster_view.ClusterView(
         relevant_cluster.reduce_cluster(cluster, probes.values(), history), options, history)
-    waits = {one.uuid: _find_wait(one, costs, view, probes[one.uuid], now) for one in waiting}
-    return {uuid: wait for uuid, wait in waits.items() if wait is not None}
+    return {one.uuid: _judge_wait(one, costs, view, probes[one.uuid], now) for one in waiting}
 
 
 def begin_hour(at: float) -> float:
@@ -144,43 +172,46 @@ def _list_risky_instances(cluster: model.Cluster, costs: migration_costs.Migrati
 def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
                      rates: Mapping[str, float], history: model.MoveHistory,
                      options: model.PlanningOptions, now: float,
-                     deadlines: Mapping[str, float]) -> Iterator[_RiskyInstance]:
+                     deadlines: Mapping[str, tuple[float, str]]) -> Iterator[_RiskyInstance]:
     hosts = drain_requests.drained_hosts(cluster, options)
     needed = _sum_needed_seconds(cluster, costs, rates, deadlines.keys() & set(hosts))
     for uuid in _list_risky_instances(cluster, costs, rates, hosts):
-        if uuid not in history.hourly_write_rates and uuid not in history.awaited_write_rates:
-            continue
         host = cluster.instances[uuid].host
         end = min(now, history.drain_begins.get(host, now)) + options.drain_quiet_wait
         yield _RiskyInstance(uuid, host, rates[uuid], {
             _find_hour_of_day(at): rate
             for at, rate in history.hourly_write_rates.get(uuid, ())}, end,
-            deadlines.get(host, math.inf), needed.get(host, 0.0))
+            deadlines.get(host, (math.inf, '')), needed.get(host, 0.0))
 
 
-def _find_wait(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
-               view: cluster_view.ClusterView, probe: model.Move,
-               now: float) -> model.QuietWait | None:
-    """Return the wait for the earliest quiet hour in which the instance may move."""
+def _judge_wait(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,
+                view: cluster_view.ClusterView, probe: model.Move,
+                now: float) -> model.QuietWait | str:
+    """Return the wait for the earliest quiet hour in which the instance may move, or why none."""
     freezes = view.history.freezes
     awaited = view.history.awaited_write_rates.get(instance.uuid)
-    if awaited is not None:
-        return (model.QuietWait(awaited, instance.rate, None)
-                if now < awaited and instance.is_in_time(awaited, freezes) else None)
-    present = begin_hour(now)
+    if awaited is not None and now < awaited and instance.find_obstacle(awaited, freezes) is None:
+        return model.QuietWait(awaited, instance.rate, None)
+    if not instance.rates:
+        return 'its memory writes of the last day are not known'
+    present, reason = begin_hour(now), ''
     if _find_quiet_rate(instance, costs, present) is not None:
-        return None
-    at = present + HOUR
-    while at <= instance.end:
+        return 'in this hour it wrote little enough a day before'
+    at, last = present + HOUR, max(instance.end, present + _HOURS_OF_DAY * HOUR)
+    while at <= last and (at <= instance.end or not reason):
         rate = _find_quiet_rate(instance, costs, at)
         if rate is not None and rate <= QUIETER * instance.rate:
             opening = _find_opening(instance, costs, view, probe, at, rate)
-            if opening is None:
-                return None
-            if begin_hour(opening) == at and instance.is_in_time(opening, freezes):
+            obstacle = (instance.find_obstacle(opening, freezes)
+                        if opening is not None and begin_hour(opening) == at else
+                        'contracts and freeze windows leave no time in it')
+            if opening is not None and obstacle is None:
                 return model.QuietWait(opening, instance.rate, rate)
+            reason = reason or f'its quieter hour begins at {times.format_time(at)}, and {obstacle}'
+            if opening is None:
+                break
         at += HOUR
-    return None
+    return reason or 'in no hour of the last day it wrote little enough'
 
 
 def _find_opening(instance: _RiskyInstance, costs: migration_costs.MigrationCosts,

@@ -779,3 +779,8 @@ def test_checks_of_a_running_drain_name_the_quieter_hour_of_an_instance(client, 
     assert status == 200 and blocked['leaves_later'] and '150.0 MiB/s' in blocked['reason']
     at = datetime.datetime.fromisoformat(blocked['movable_from'])
     assert at.timestamp() == until
+    (risk,) = check['risks']
+    assert risk['wait_obstacle'] is None and risk['probability'] >= 0.2
+    cases.order_drain(store, 'a', store.now() + 60, 'new memory', store.now())
+    (risk,) = client.send('GET', '/v1/drains/check?host=a')[1]['risks']
+    assert risk['instance_id'] == A1 and 'the deadline of the drain at' in risk['wait_obstacle']

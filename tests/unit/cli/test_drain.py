@@ -140,6 +140,10 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     rows = list(drain._render_rows(found[1], 'a'))
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
+    rows = drain._render_rows(dataclasses.replace(
+        found[1], wait_obstacles={'i1': 'plans of its scope wait for approval'}), 'a')
+    assert next(row[2] for row in rows if row[1] == 'may not converge').endswith(
+        '; it waits for no quieter hour: plans of its scope wait for approval')
     offline = estimate(conf, drain_checks.DrainAnswer(
         dataclasses.replace(found[1].check, methods={'i1': model.MoveMethod.OFFLINE}), 2), request)
     assert offline.risky == {} and offline.seconds is not None, 'no guest writes'

@@ -348,6 +348,22 @@ def test_only_commands_that_judge_a_drain_ask_for_past_rates(drained, session):
     assert 'quieter-hour' in report and len(asked) == 3
 
 
+def test_an_answer_on_a_move_says_why_the_instance_waits_for_no_quieter_hour(drained, session):
+    drained.source.quiet_hour = -1.0
+
+    def find_note(phase):
+        verdict, = (v for v in move_verdicts.judge_move(session, A0, 'b', phase).verdicts
+                    if v.rule == 'quieter-hour')
+        assert verdict.passed
+        return verdict.detail
+
+    assert find_note(model.Phase.SPREAD) == ''
+    assert find_note(model.Phase.EVACUATE) == 'in no hour of the last day it wrote little enough'
+    drained.conf.set_override('drain_quiet_wait', 0, 'engine')
+    session.forget_cloud()
+    assert find_note(model.Phase.EVACUATE) == ''
+
+
 def test_kronos_record_records_the_rates(drained, tmp_path, monkeypatch, capsys):
     drained.source.quiet_hour = quiet_hours.begin_hour(time.time()) + 3 * HOURS
     drained.conf.register_opt(cfg.StrOpt('output_dir', default=str(tmp_path / 'recorded')))

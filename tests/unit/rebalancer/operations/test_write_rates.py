@@ -333,8 +333,14 @@ def test_a_check_before_a_drain_asks_for_the_instances_of_its_host(conf, waits):
     answer = drain_checks.check_drain(session, 'a', deadline=None if waits else HOUR + 2 * 3600)
     assert len(source.asked) == 1
     assert [b.movable_from for b in answer.check.blocked] == ([HOUR + 2 * 3600] if waits else [])
+    assert answer.risky.keys() == {'i0'}
+    assert ('the deadline of the drain' in str(answer.wait_obstacles)) != waits
     source.asked.clear()
     session.count_needed_approvals = lambda scope: 1
-    assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked
+    answer = drain_checks.check_drain(session, 'a')
+    assert not answer.check.blocked and not source.asked
+    assert answer.wait_obstacles == {'i0': 'plans of its scope wait for approval'}
     session.count_needed_approvals, session.asks_metrics = lambda scope: 0, False
-    assert not drain_checks.check_drain(session, 'a').check.blocked and not source.asked
+    answer = drain_checks.check_drain(session, 'a')
+    assert not answer.check.blocked and not source.asked
+    assert answer.wait_obstacles == {'i0': 'its memory writes of the last day are not known'}

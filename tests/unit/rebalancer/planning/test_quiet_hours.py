@@ -245,6 +245,40 @@ def test_a_move_that_shuts_the_instance_down_waits_for_no_quiet_hour(option):
     assert (refused is None) == (option is model.OfflineDrains.ALLOW)
 
 
+_CLOSED = model.Contract(model.ContractSource.FLAVOR, hours=contracts_conf.parse_value(
+    'hours', '0-59 22 * * *', 30 * 86400))
+_LATER = 'its quieter hour begins at 2001-09-09T04:00:00+00:00, and '
+
+
+@pytest.mark.parametrize(('change', 'history', 'reason'), [
+    ({}, {}, None), ({'wait': 0.0}, {}, None), ({'rate': QUIET}, {}, None),
+    ({'measured': ()}, {}, None),
+    ({'rates': None}, {}, 'its memory writes of the last day are not known'),
+    ({'rates': profile()}, {}, 'in no hour of the last day it wrote little enough'),
+    ({'rates': profile(h0=QUIET, h3=QUIET)}, {},
+     'in this hour it wrote little enough a day before'),
+    ({'wait': 3600.0}, {},
+     _LATER + '[engine] drain_quiet_wait ends before, at 2001-09-09T02:46:40+00:00'),
+    ({}, {'drain_deadlines': {'a': model.DrainDeadline(HOUR + 3 * 3600 + 60, 'x')}},
+     _LATER + 'the deadline of the drain at 2001-09-09T04:01:00+00:00 leaves the host no time '
+              'after it'),
+    ({}, {'window_ends': {'a': HOUR + 3 * 3600},
+          'drain_deadlines': {'a': model.DrainDeadline(HOUR + 9 * 3600, 'x')}},
+     _LATER + 'the end of the window of its campaign at 2001-09-09T04:00:00+00:00 leaves the host '
+              'no time after it'),
+    ({'contracts': (_CLOSED,)}, {}, _LATER + 'contracts and freeze windows leave no time in it'),
+    ({}, {'freezes': ((HOUR + 3 * 3600, HOUR + 4 * 3600),)},
+     _LATER + 'contracts and freeze windows leave no time in it')])
+def test_the_reason_is_known_why_an_instance_waits_for_no_quieter_hour(change, history, reason):
+    request = cloud(**{'rates': profile(h3=QUIET), 'history': model.MoveHistory(**history)} | change)
+    reasons = quiet_hours.explain_missing_waits(request.cluster, request.scores, request.history,
+                                                request.options, NOW)
+    assert reasons == ({} if reason is None else {'i0': reason})
+    assert reason is None or find(request) == {}
+    assert drains.explain_missing_waits(request, 'a') == reasons
+    assert drains.explain_missing_waits(request, 'b') == {}
+
+
 RATES = st.sampled_from([0.0, QUIET, 60 * MIB, 100 * MIB, LOUD, 2 * LOUD])
 
 
