@@ -34,7 +34,8 @@ def move_drains(conf: cfg.ConfigOpts, store: store_api.Store, lease: store_rows.
     gone = history.draining - cluster.scope_hosts
     if lease is None or not gone or not conf.engine.evacuate_disabled_hosts:
         return
-    options, targets = engine_conf.build_options(conf), {}
+    options = engine_conf.build_options(conf)
+    targets: dict[str, str] = {}
     scopes = [*(name for name in named if name in cluster.aggregates),
               *([model.UNASSIGNED] if conf.engine.include_unassigned_hosts else ())]
     for scope in scopes:

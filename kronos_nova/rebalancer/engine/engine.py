@@ -87,7 +87,8 @@ class Engine:
     :param listeners: get plans, drains, notices and campaigns.
     :param find_service: returns the nova-compute of a host; None: campaigns are not carried out.
     :param programs: runs the programs of campaigns; None: as processes of this machine.
-    :param kept_alive: another thread calls :meth:`keep_leases` all the time.
+    :param kept_alive: another thread calls :meth:`keep_leases` all the time; else each cycle may be
+        the only one, and waits for past write rates.
     :param tally: counts every cycle.
     """
 

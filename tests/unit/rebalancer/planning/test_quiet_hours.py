@@ -270,7 +270,8 @@ _LATER = 'its quieter hour begins at 2001-09-09T04:00:00+00:00, and '
     ({}, {'freezes': ((HOUR + 3 * 3600, HOUR + 4 * 3600),)},
      _LATER + 'contracts and freeze windows leave no time in it')])
 def test_the_reason_is_known_why_an_instance_waits_for_no_quieter_hour(change, history, reason):
-    request = cloud(**{'rates': profile(h3=QUIET), 'history': model.MoveHistory(**history)} | change)
+    request = cloud(**{'rates': profile(h3=QUIET), 'history': model.MoveHistory(**history)}
+                    | change)
     reasons = quiet_hours.explain_missing_waits(request.cluster, request.scores, request.history,
                                                 request.options, NOW)
     assert reasons == ({} if reason is None else {'i0': reason})
