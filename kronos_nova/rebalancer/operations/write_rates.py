@@ -115,14 +115,19 @@ def list_risky_instances(conf: cfg.ConfigOpts, cluster: model.Cluster, rates: Ma
 
 def read_rates(source: base.MetricsSource, policy_set: policies.PolicySet, cluster: model.Cluster,
                uuids: Sequence[str], now: float, *, calls: deadline.BoundedCalls | None = None,
-               is_stopping: Callable[[], bool] = lambda: False) -> RateAnswer:
-    """Ask for the rates of instances, all within :data:`ANSWER_SECONDS`.
+               is_stopping: Callable[[], bool] = lambda: False,
+               seconds: float | None = None) -> RateAnswer:
+    """Ask for the rates of instances.
 
+    :param seconds: the time of all queries; None: :data:`ANSWER_SECONDS`. Without any it asks none.
     :param calls: remembers the questions that hang.
     :param is_stopping: returns whether the answer is not needed any more.
     """
-    end = time.monotonic() + ANSWER_SECONDS
-    answer = RateAnswer()
+    seconds = ANSWER_SECONDS if seconds is None else seconds
+    end = time.monotonic() + seconds
+    answer, late = RateAnswer(), f'no answer within {ANSWER_SECONDS:g} s'
+    if seconds <= 0:
+        return RateAnswer(error=late)
 
     def end_late_question(_points: int) -> None:
         if is_stopping() or time.monotonic() > end:
@@ -138,13 +143,51 @@ def read_rates(source: base.MetricsSource, policy_set: policies.PolicySet, clust
             answer.rates |= {uuid: rates.get(uuid, ()) for uuid in batch}
 
     try:
-        (calls or deadline.BoundedCalls()).run_bounded(ask, ANSWER_SECONDS)
+        (calls or deadline.BoundedCalls()).run_bounded(ask, seconds)
     except (_AnswerLate, deadline.DeadlineExceeded):
         # The question that was left behind may still write to its answer.
-        return RateAnswer(dict(answer.rates), f'no answer within {ANSWER_SECONDS:g} s')
+        return RateAnswer(dict(answer.rates), late)
     except deadline.TooManyHanging as e:
         answer.error = str(e)
     return answer
+
+
+class RateQuestions:
+    """The questions of a command, all within :data:`ANSWER_SECONDS`; each waits for its answer."""
+
+    def __init__(self, conf: cfg.ConfigOpts, source: base.MetricsSource, store: store_api.Store,
+                 policy_set: policies.PolicySet, now: float) -> None:
+        self._conf, self._source, self._store = conf, source, store
+        self._policies, self._now = policy_set, now
+        self._end = time.monotonic() + ANSWER_SECONDS
+
+    def add_scope_rates(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                        history: model.MoveHistory) -> model.MoveHistory:
+        """Return the history of a scope with the rates of its drains.
+
+        :param cluster: with its scope set.
+        """
+        hosts = list_waiting_hosts(self._conf, cluster)
+        return history if not hosts else self.add_rates(cluster, list_risky_instances(
+            self._conf, cluster, map_present_rates(self._policies, cluster, samples), history,
+            hosts), history)
+
+    def add_rates(self, cluster: model.Cluster, risky: Sequence[str],
+                  history: model.MoveHistory) -> model.MoveHistory:
+        """Return the history with the rates of instances that it does not have yet.
+
+        :param risky: by :func:`list_risky_instances`.
+        """
+        unknown = [uuid for uuid in risky if uuid not in history.hourly_write_rates]
+        if unknown:
+            answer = read_rates(self._source, self._policies, cluster, unknown, self._now,
+                                seconds=max(0.0, self._end - time.monotonic()))
+            if answer.error is not None:
+                LOG.warning('Instances of drains are shown as if they waited for no quieter hour: '
+                            'vm_dirty_rate_query over the last day: %s', answer.error)
+            history = replace_rates(self._conf, history, {
+                **history.hourly_write_rates, **answer.rates}, self._now)
+        return add_window_ends(self._conf, self._store, history, cluster.scope, cluster, self._now)
 
 
 def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
@@ -157,12 +200,11 @@ def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
     """
     if not session.asks_metrics:
         return cloud
-    histories = dict(cloud.histories)
-    for cluster in clusters:
-        histories[cluster.scope] = add_scope_rates(
-            session.conf, session.metrics_source, session.store, session.policies, cluster,
-            cloud.samples, histories[cluster.scope], cloud.now)
-    return dataclasses.replace(cloud, histories=histories)
+    questions = _begin_questions(session, cloud.now)
+    return dataclasses.replace(cloud, histories=dict(cloud.histories) | {
+        cluster.scope: questions.add_scope_rates(cluster, cloud.samples,
+                                                 cloud.histories[cluster.scope])
+        for cluster in clusters})
 
 
 def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
@@ -174,45 +216,12 @@ def add_host_rates(session: cloud_state.Session, request: planner.PlanningInput,
     risky = quiet_hours.list_risky_instances(
         request.cluster, migration_costs.dirty_rates(request.scores), request.history,
         request.options, [host])
-    history = add_write_rates(session.conf, session.metrics_source, session.policies,
-                              request.cluster, risky, request.history, request.now)
-    return dataclasses.replace(request, history=add_window_ends(
-        session.conf, session.store, history, request.cluster.scope, request.cluster, request.now))
+    return dataclasses.replace(request, history=_begin_questions(session, request.now).add_rates(
+        request.cluster, risky, request.history))
 
 
-def add_scope_rates(conf: cfg.ConfigOpts, source: base.MetricsSource, store: store_api.Store,
-                    policy_set: policies.PolicySet, cluster: model.Cluster,
-                    samples: Mapping[str, model.PolicySamples], history: model.MoveHistory,
-                    now: float) -> model.MoveHistory:
-    """Return the history of a scope with the rates of its drains; wait for them.
-
-    :param cluster: with its scope set.
-    """
-    hosts = list_waiting_hosts(conf, cluster)
-    if not hosts:
-        return history
-    risky = list_risky_instances(conf, cluster, map_present_rates(policy_set, cluster, samples),
-                                 history, hosts)
-    return add_window_ends(conf, store, add_write_rates(
-        conf, source, policy_set, cluster, risky, history, now), cluster.scope, cluster, now)
-
-
-def add_write_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
-                    policy_set: policies.PolicySet, cluster: model.Cluster,
-                    risky: Sequence[str], history: model.MoveHistory,
-                    now: float) -> model.MoveHistory:
-    """Return the history with the rates of instances that it does not have yet; wait for them.
-
-    :param risky: by :func:`list_risky_instances`.
-    """
-    unknown = [uuid for uuid in risky if uuid not in history.hourly_write_rates]
-    if not unknown:
-        return history
-    answer = read_rates(source, policy_set, cluster, unknown, now)
-    if answer.error is not None:
-        LOG.warning('Instances of drains are shown as if they waited for no quieter hour: '
-                    'vm_dirty_rate_query over the last day: %s', answer.error)
-    return replace_rates(conf, history, {**history.hourly_write_rates, **answer.rates}, now)
+def _begin_questions(session: cloud_state.Session, now: float) -> RateQuestions:
+    return RateQuestions(session.conf, session.metrics_source, session.store, session.policies, now)
 
 
 def add_window_ends(conf: cfg.ConfigOpts, store: store_api.Store, history: model.MoveHistory,
@@ -258,13 +267,12 @@ def add_recorded_rates(conf: cfg.ConfigOpts, source: base.MetricsSource,
             or isinstance(histories, str) or isinstance(store, str)):
         return recording
     named = [scope for scope in recording.scopes if scope != model.UNASSIGNED]
-    known = dict(histories)
-    for scope, history in histories.items():
-        if scope == model.UNASSIGNED or scope in cluster.aggregates:
-            part = cluster.replace_scope(scope, named)
-            known[scope] = add_scope_rates(conf, source, store, recording.policies, part,
-                                           recording.samples, history, recording.now)
-    return dataclasses.replace(recording, histories=known)
+    questions = RateQuestions(conf, source, store, recording.policies, recording.now)
+    return dataclasses.replace(recording, histories=dict(histories) | {
+        scope: questions.add_scope_rates(cluster.replace_scope(scope, named), recording.samples,
+                                         history)
+        for scope, history in histories.items()
+        if scope == model.UNASSIGNED or scope in cluster.aggregates})
 
 
 def _read_batch(source: base.MetricsSource, policy_set: policies.PolicySet,

@@ -71,7 +71,8 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
              *(uuid for h in recorded.histories.values() for uuid in (
-                 *h.move_times, *h.notices, *h.hourly_write_rates, *h.awaited_write_rates)),
+                 *h.move_times, *h.notices, *h.hourly_write_rates, *h.last_write_rates,
+                 *h.awaited_write_rates)),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order

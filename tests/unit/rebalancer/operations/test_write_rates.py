@@ -111,8 +111,9 @@ def samples(request, rate=quiet.LOUD):
 
 def read(conf, source, request=None, found=None, risky=('i0',)):
     request = request or cloud()
-    return write_rates.add_write_rates(
-        conf, source, found or policy_set(), request.cluster, risky, request.history, NOW)
+    return write_rates.RateQuestions(
+        conf, source, stores.in_memory(), found or policy_set(), NOW).add_rates(
+            request.cluster, risky, request.history)
 
 
 def test_an_hour_has_the_highest_rate_of_its_samples(conf):
@@ -275,6 +276,16 @@ def test_a_question_ends_in_its_time(conf, source, monkeypatch, caplog):
     began = time.monotonic()
     assert read(conf, source).hourly_write_rates == {}
     assert time.monotonic() - began < 0.9 and 'no answer within 0.1 s' in caplog.text
+
+
+def test_all_questions_of_a_command_have_one_time(conf, monkeypatch):
+    monkeypatch.setattr(write_rates, 'ANSWER_SECONDS', 0.2)
+    source, request = LateSource(), cloud(9)
+    questions = write_rates.RateQuestions(conf, source, stores.in_memory(), policy_set(), NOW)
+    began = time.monotonic()
+    for n in range(9):
+        questions.add_rates(request.cluster, [f'i{n}'], request.history)
+    assert time.monotonic() - began < 1.5 and len(source.asked) == 1
 
 
 def test_the_window_of_a_campaign_ends_no_wait_where_none_can_be_read(conf):
