@@ -244,8 +244,8 @@ def test_past_write_rates_of_named_instances_come_in_hours(source):
         'vm_profile_label_type': 'nova_instance_uuid'}]}, 'test')
     request = test_quiet_hours.cloud(None, count=2)
     now = time.time()
-    history = write_rates.RateQuestions(conf, source, stores.in_memory(), policy_set, now).add_rates(
-        request.cluster, ['i0'], request.history)
+    questions = write_rates.RateQuestions(conf, source, stores.in_memory(), policy_set, now)
+    history = questions.add_rates(request.cluster, ['i0'], request.history)
     assert list(history.hourly_write_rates) == ['i0'], 'the query names i0 alone'
     begin = quiet_hours.begin_hour(now)
     assert history.hourly_write_rates['i0'] == tuple(
