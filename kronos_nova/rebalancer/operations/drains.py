@@ -223,7 +223,12 @@ def _map_deadlines(request: planner.PlanningInput, cluster: model.Cluster) -> di
 
 
 def explain_missing_waits(request: planner.PlanningInput, host: str) -> dict[str, str]:
-    """Return why instances that may not converge wait for no quieter hour, by instance."""
+    """Return why instances that may not converge wait for no quieter hour, by instance.
+
+    Empty, where the option is off.
+    """
+    if request.options.drain_quiet_wait <= 0:
+        return {}
     supposed = _build_drain_request(request, host, None, overbooking=False)
     reasons = quiet_hours.explain_missing_waits(
         supposed.cluster, supposed.scores, request.history, supposed.options, request.now,

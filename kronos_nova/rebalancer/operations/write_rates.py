@@ -198,7 +198,7 @@ def add_cloud_rates(session: cloud_state.Session, cloud: cloud_state.CloudState,
 
     :param clusters: each with its scope set.
     """
-    if not session.asks_metrics:
+    if not session.asks_metrics or session.conf.engine.drain_quiet_wait <= 0:
         return cloud
     questions = _begin_questions(session, cloud.now)
     return dataclasses.replace(cloud, histories=dict(cloud.histories) | {

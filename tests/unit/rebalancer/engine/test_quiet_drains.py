@@ -26,6 +26,7 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import cloud_views
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import move_verdicts
 from kronos_nova.rebalancer.operations import plan_comparisons
 from kronos_nova.rebalancer.operations import report_pages
@@ -346,6 +347,18 @@ def test_only_commands_that_judge_a_drain_ask_for_past_rates(drained, session):
     assert len(asked) == 2 and [m.instance_uuid for m in compared.today.plan.moves] == [A0]
     report = report_pages.render_report(session)
     assert 'quieter-hour' in report and len(asked) == 3
+
+
+def test_without_the_option_no_cycle_and_no_command_looks_for_risky_instances(drained, session,
+                                                                              monkeypatch):
+    drained.conf.set_override('drain_quiet_wait', 0, 'engine')
+    for owner, name in ((write_rates, 'drain_requests'), (write_rates, 'RateQuestions'),
+                        (quiet_hours, '_judge_waits'), (quiet_hours, 'list_risky_instances')):
+        monkeypatch.setattr(owner, name, None)
+    assert run_at(drained, drained.engine(kept_alive=True), drained.begin)[0] == [A0]
+    assert plan_comparisons.plan_scopes_today(session)
+    assert move_verdicts.judge_move(session, A0, 'b', model.Phase.EVACUATE).verdicts
+    assert drain_checks.check_drain(session, 'a').wait_obstacles == {}
 
 
 def test_an_answer_on_a_move_says_why_the_instance_waits_for_no_quieter_hour(drained, session):
