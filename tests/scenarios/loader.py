@@ -96,7 +96,7 @@ def load(path: pathlib.Path) -> Scenario:
         fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN))
     scores = model.ClusterScores(values, NOW)
     history = dataclasses.replace(history, quiet_waits=quiet_hours.find_quiet_waits(
-        cluster, scores, history, options, NOW))
+        cluster, scores, history, options, NOW, budget=policies.move_budget))
     if 'waiting' in data:
         cluster, history = _wait_for_approval(cluster, history, options, data['waiting'])
     return Scenario(

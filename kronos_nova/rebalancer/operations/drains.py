@@ -204,7 +204,8 @@ def build_supposed_request(request: planner.PlanningInput, cluster: model.Cluste
     drained = set(drain_requests.drained_hosts(cluster, options))
     leaving = sum(i.host in drained for i in cluster.instances.values())
     waits = quiet_hours.find_quiet_waits(cluster, request.scores, request.history, options,
-                                         request.now, _map_deadlines(request, cluster))
+                                         request.now, _map_deadlines(request, cluster),
+                                         budget=request.policies.move_budget)
     return dataclasses.replace(
         request, cluster=cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
@@ -232,7 +233,7 @@ def explain_missing_waits(request: planner.PlanningInput, host: str) -> dict[str
     supposed = _build_drain_request(request, host, None, overbooking=False)
     reasons = quiet_hours.explain_missing_waits(
         supposed.cluster, supposed.scores, request.history, supposed.options, request.now,
-        _map_deadlines(request, supposed.cluster))
+        _map_deadlines(request, supposed.cluster), budget=request.policies.move_budget)
     return {uuid: reason for uuid, reason in reasons.items()
             if supposed.cluster.instances[uuid].host == host}
 

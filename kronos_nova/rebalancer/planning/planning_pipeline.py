@@ -147,7 +147,8 @@ def build_planning_input(cluster: model.Cluster, scores: model.ClusterScores,
                          settings: PassSettings, *, now: float, busy: int = 0,
                          seed: int = 0) -> planner.PlanningInput:
     """Build the request of a plan; parameters as of :func:`plan_scope`."""
-    waits = quiet_hours.find_quiet_waits(cluster, scores, history, settings.options, now)
+    waits = quiet_hours.find_quiet_waits(cluster, scores, history, settings.options, now,
+                                         budget=settings.policies.move_budget)
     return planner.PlanningInput(
         cluster=cluster, scores=scores, policies=settings.policies,
         strategies=settings.strategies, options=settings.options,

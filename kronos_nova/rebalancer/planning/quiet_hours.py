@@ -53,7 +53,7 @@ class _RiskyInstance:
 
     ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
     which it may begin to move (epoch). ``deadline``: when its host is to be empty (epoch), and the
-    order that says so. ``needed``: the seconds of all moves off its host, one after the other.
+    order that says so. ``needed``: the seconds of the moves that have to end by then.
     """
 
     uuid: str
@@ -96,40 +96,44 @@ def map_drain_deadlines(cluster: model.Cluster, history: model.MoveHistory) -> d
 
 def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
                      history: model.MoveHistory, options: model.PlanningOptions, now: float,
-                     deadlines: Mapping[str, float] | None = None) -> dict[str, model.QuietWait]:
+                     deadlines: Mapping[str, float] | None = None, *,
+                     budget: int) -> dict[str, model.QuietWait]:
     """Return the instances of drains that wait for a quieter hour.
 
     Each one waits for the next hour in which it wrote, a day before, so little that its migration
     converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest. From
     then until the deadline of the drain, and until the window of its campaign closes, all moves
-    off the host have time one after the other. No freeze begins before the move is expected to end.
+    off the host have time one after the other, and all moves off the hosts that are to be empty by
+    then as well, ``budget`` at a time. No freeze begins before the move is expected to end.
 
     :param deadlines: None: those of the history.
+    :param budget: moves of the scope that may be under way at a time.
     """
     if options.drain_quiet_wait <= 0 or not (
             history.hourly_write_rates or history.awaited_write_rates):
         return {}
-    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines)
+    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines, budget)
     return {uuid: verdict for uuid, verdict in verdicts.items()
             if isinstance(verdict, model.QuietWait)}
 
 
 def explain_missing_waits(cluster: model.Cluster, scores: model.ClusterScores,
                           history: model.MoveHistory, options: model.PlanningOptions, now: float,
-                          deadlines: Mapping[str, float] | None = None) -> dict[str, str]:
+                          deadlines: Mapping[str, float] | None = None, *,
+                          budget: int) -> dict[str, str]:
     """Return why instances of drains that may not converge now wait for no quieter hour.
 
     Empty, where the option is off. Parameters as of :func:`find_quiet_waits`.
     """
     if options.drain_quiet_wait <= 0:
         return {}
-    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines)
+    verdicts = _judge_waits(cluster, scores, history, options, now, deadlines, budget)
     return {uuid: verdict for uuid, verdict in verdicts.items() if isinstance(verdict, str)}
 
 
 def _judge_waits(cluster: model.Cluster, scores: model.ClusterScores, history: model.MoveHistory,
                  options: model.PlanningOptions, now: float, deadlines: Mapping[str, float] | None,
-                 ) -> dict[str, model.QuietWait | str]:
+                 budget: int) -> dict[str, model.QuietWait | str]:
     """Return the wait of each instance that may not converge, or why it has none."""
     if deadlines is None:
         deadlines = map_drain_deadlines(cluster, history)
@@ -141,7 +145,7 @@ def _judge_waits(cluster: model.Cluster, scores: model.ClusterScores, history: m
             (deadlines, 'the deadline of the drain'),
             (history.window_ends, 'the end of the window of its campaign'))
             if (at := ends.get(host)) is not None)
-        for host in {**deadlines, **history.window_ends}}))
+        for host in {**deadlines, **history.window_ends}}, budget))
     if not waiting:
         return {}
     probes = {one.uuid: model.Move(one.uuid, one.host, '', model.Phase.EVACUATE) for one in waiting}
@@ -172,9 +176,13 @@ def _list_risky_instances(cluster: model.Cluster, costs: migration_costs.Migrati
 def _list_candidates(cluster: model.Cluster, costs: migration_costs.MigrationCosts,
                      rates: Mapping[str, float], history: model.MoveHistory,
                      options: model.PlanningOptions, now: float,
-                     deadlines: Mapping[str, tuple[float, str]]) -> Iterator[_RiskyInstance]:
+                     deadlines: Mapping[str, tuple[float, str]],
+                     budget: int) -> Iterator[_RiskyInstance]:
     hosts = drain_requests.drained_hosts(cluster, options)
-    needed = _sum_needed_seconds(cluster, costs, rates, deadlines.keys() & set(hosts))
+    alone = _sum_needed_seconds(cluster, costs, rates, deadlines.keys() & set(hosts))
+    needed = {host: max(seconds, math.fsum(
+        more for other, more in alone.items()
+        if deadlines[other][0] <= deadlines[host][0]) / budget) for host, seconds in alone.items()}
     for uuid in _list_risky_instances(cluster, costs, rates, hosts):
         host = cluster.instances[uuid].host
         end = min(now, history.drain_begins.get(host, now)) + options.drain_quiet_wait

@@ -222,7 +222,8 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
         request, cluster=read, scores=model.ClusterScores(scores, loader.NOW),
         history=dataclasses.replace(
             history, quiet_waits=quiet_hours.find_quiet_waits(
-                read, model.ClusterScores(scores), history, request.options, found.recorded_at),
+                read, model.ClusterScores(scores), history, request.options, found.recorded_at,
+                budget=5),
             fresh=planning_pipeline.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
     assert again.history.quiet_waits == request.history.quiet_waits
     assert planner.plan(again).moves == planner.plan(request).moves

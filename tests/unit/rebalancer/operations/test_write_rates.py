@@ -324,7 +324,7 @@ def test_the_decision_uses_the_rates_that_the_reader_adds(conf):
     request = cloud()
     history = read(conf, HistorySource(**{'instance-i0': rates}), request)
     waits = quiet_hours.find_quiet_waits(request.cluster, request.scores, history,
-                                         request.options, NOW)
+                                         request.options, NOW, budget=5)
     assert waits['i0'].until == HOUR + 2 * 3600
 
 

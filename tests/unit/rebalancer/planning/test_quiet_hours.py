@@ -70,9 +70,9 @@ def cloud(rates, *, rate=LOUD, wait=86400.0, measured=MEASURED, count=1, contrac
             hourly_write_rates={} if rates is None else {'i0': rates}))
 
 
-def find(request, now=NOW):
+def find(request, now=NOW, budget=5):
     return quiet_hours.find_quiet_waits(request.cluster, request.scores, request.history,
-                                        request.options, now)
+                                        request.options, now, budget=budget)
 
 
 def test_an_instance_waits_for_the_earliest_quiet_hour_and_not_the_quietest():
@@ -120,6 +120,24 @@ def test_a_move_that_needs_longer_begins_earlier_before_a_deadline():
         history = model.MoveHistory(drain_deadlines={
             'a': model.DrainDeadline(HOUR + 3 * 3600 + left, 'x')})
         assert bool(find(cloud(profile(h3=QUIET), history=history))) == waits
+
+
+@pytest.mark.parametrize(('budget', 'deadline_of_b', 'waits'), [
+    (1, 0.0, False), (2, 0.0, True), (1, 1.0, True)])
+def test_the_moves_off_all_hosts_have_time_until_a_common_deadline(budget, deadline_of_b, waits):
+    """Host b has to be empty by the same time, or later; its 60 instances need an hour."""
+    request = cloud(profile(h3=QUIET))
+    deadline, of_b = HOUR + 4 * 3600, dataclasses.replace(
+        request.cluster.services['a'], host='b')
+    more = {f'more{n}': dataclasses.replace(request.cluster.instances['i0'], uuid=f'more{n}',
+                                            host='b') for n in range(60)}
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={**request.cluster.services, 'b': of_b},
+        instances={**request.cluster.instances, **more}), history=dataclasses.replace(
+            request.history, drain_deadlines={
+                'a': model.DrainDeadline(deadline, 'x'),
+                'b': model.DrainDeadline(deadline + deadline_of_b, 'x')}))
+    assert bool(find(request, budget=budget)) == waits
 
 
 @pytest.mark.parametrize(('left', 'waits'), [(7260.0, True), (60.0, False), (-7200.0, False)])
@@ -273,7 +291,7 @@ def test_the_reason_is_known_why_an_instance_waits_for_no_quieter_hour(change, h
     request = cloud(**{'rates': profile(h3=QUIET), 'history': model.MoveHistory(**history)}
                     | change)
     reasons = quiet_hours.explain_missing_waits(request.cluster, request.scores, request.history,
-                                                request.options, NOW)
+                                                request.options, NOW, budget=5)
     assert reasons == ({} if reason is None else {'i0': reason})
     assert reason is None or find(request) == {}
     assert drains.explain_missing_waits(request, 'a') == reasons
