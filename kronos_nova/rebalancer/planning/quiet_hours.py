@@ -53,7 +53,7 @@ class _RiskyInstance:
 
     ``rates``: by hour of the day, the highest rate of the last day. ``end``: the latest time at
     which it may begin to move (epoch). ``deadline``: when its host is to be empty (epoch), and the
-    order that says so. ``needed``: the seconds of the moves that have to end by then.
+    order that says so. ``needed``: the seconds of the moves that have to end before.
     """
 
     uuid: str
@@ -103,8 +103,8 @@ def find_quiet_waits(cluster: model.Cluster, scores: model.ClusterScores,
     Each one waits for the next hour in which it wrote, a day before, so little that its migration
     converges. The wait ends ``drain_quiet_wait`` after the begin of the drain at the latest. From
     then until the deadline of the drain, and until the window of its campaign closes, all moves
-    off the host have time one after the other, and all moves off the hosts that are to be empty by
-    then as well, ``budget`` at a time. No freeze begins before the move is expected to end.
+    off the host have time one after the other, and all moves off the hosts with the same deadline
+    or an earlier one, ``budget`` at a time. No freeze begins before the move is expected to end.
 
     :param deadlines: None: those of the history.
     :param budget: moves of the scope that may be under way at a time.
