@@ -113,6 +113,17 @@ def test_a_drain_waits_until_its_quiet_hour_begins_and_no_longer(drained):
     assert moved == [A0] and row['warnings'] == []
 
 
+def test_a_wait_is_in_the_log_once_for_each_time(drained, caplog):
+    caplog.set_level('INFO')
+    engine = drained.engine(kept_alive=True)
+    for after, rate in ((0, LOUD), (60, LOUD), (120, 1.1 * LOUD), (180, 1.2 * LOUD)):
+        drained.source.rate = rate
+        assert run_at(drained, engine, drained.begin + after)[0] == []
+    waits = [r for r in caplog.records if '(quieter-hour)' in r.getMessage()]
+    assert ['for its rates' in r.getMessage() for r in waits] == [True, False]
+    assert {r.levelname for r in waits} == {'INFO'}
+
+
 def test_another_engine_counts_the_wait_from_the_begin_of_the_drain(drained):
     drained.conf.set_override('drain_quiet_wait', 4 * 3600, 'engine')
     drained.source.quiet_hour += HOURS  # the begin of the drain is 2800 s after the full hour
