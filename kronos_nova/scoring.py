@@ -164,7 +164,7 @@ def score_policy(policy: policies.Policy, samples: model.PolicySamples, cluster:
             problem = problem or _prefix_problem(field, result.error)
             long_term[field], more = _map_instance_values(policy, result, cluster, capacity)
             warnings += more
-    dirty_rates, more = _dirty_rates(policy, samples.dirty_rate, cluster)
+    dirty_rates, more = map_dirty_rates(policy, samples.dirty_rate, cluster)
     warnings += more
     expected = {h for h in cluster.scope_hosts
                 if h in cluster.services and cluster.services[h].up}
@@ -187,6 +187,23 @@ def score_policy(policy: policies.Policy, samples: model.PolicySamples, cluster:
         dirty_rates=dirty_rates, coverage=coverage, missing=missing, untrusted=problem,
         age=samples.age, warnings=tuple(dict.fromkeys(warnings)), window=policy.lookback_seconds,
         score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
+
+
+def map_dirty_rates(policy: policies.Policy, result: model.QueryResult | None,
+                    cluster: model.Cluster) -> tuple[dict[str, float], list[str]]:
+    """Return bytes a second by instance UUID, and warnings.
+
+    They affect costs alone: a query that fails does not make the policy untrusted.
+    """
+    if result is None:
+        return {}, []
+    if result.error is not None:
+        return {}, [f'vm_dirty_rate_query: {result.error}; what a migration costs is taken from '
+                    'memory and past migrations alone']
+    mapped = labels.map_instances(result.series, cluster.instances.values(),
+                                  policy.vm_profile_label_type)
+    return {uuid: value for uuid, value in mapped.values.items()
+            if uuid in cluster.instances and math.isfinite(value) and value >= 0}, []
 
 
 def compute_measured_usages(policy: policies.Policy, samples: model.PolicySamples,
@@ -280,23 +297,6 @@ def _map_instance_values(policy: policies.Policy, result: model.QueryResult, clu
         elif instance.host in capacity:
             usages[instance.uuid] = value * capacity[instance.host]
     return usages, warnings
-
-
-def _dirty_rates(policy: policies.Policy, result: model.QueryResult | None,
-                 cluster: model.Cluster) -> tuple[dict[str, float], list[str]]:
-    """Return bytes a second by instance UUID, and warnings.
-
-    They affect costs alone: a query that fails does not make the policy untrusted.
-    """
-    if result is None:
-        return {}, []
-    if result.error is not None:
-        return {}, [f'vm_dirty_rate_query: {result.error}; what a migration costs is taken from '
-                    'memory and past migrations alone']
-    mapped = labels.map_instances(result.series, cluster.instances.values(),
-                                  policy.vm_profile_label_type)
-    return {uuid: value for uuid, value in mapped.values.items()
-            if uuid in cluster.instances and math.isfinite(value) and value >= 0}, []
 
 
 def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mapping[str, float],

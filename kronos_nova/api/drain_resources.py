@@ -71,11 +71,11 @@ class BlockedInstance(values.Resource):
     instance_id: str
     reason: str
     leaves_later: bool = pydantic.Field(
-        description='It leaves in a later cycle, when other migrations have ended or its contract '
-                    'allows it.')
+        description='It leaves in a later cycle, when other migrations have ended, its contract '
+                    'allows it or its quieter hour has come.')
     movable_from: datetime.datetime | None = pydantic.Field(
-        description='When its contract allows that, as far as contracts say today; null: it waits '
-                    'for no contract.')
+        description='When its contract allows that, as far as contracts say today, or when its '
+                    'quieter hour begins; null: it waits for neither.')
 
 
 class LateInstance(values.Resource):
@@ -94,6 +94,9 @@ class MigrationRisk(values.Resource):
 
     instance_id: str
     probability: float
+    wait_obstacle: str | None = pydantic.Field(
+        description='Why the drain waits for no quieter hour of the instance; null: it waits, or '
+                    'drain_quiet_wait is 0.')
 
 
 class DrainCheck(values.Resource):
@@ -142,7 +145,8 @@ class DrainCheck(values.Resource):
                                          blocked.movable_from)) for blocked in check.blocked],
             missing=dict(check.missing), expected_seconds=answer.seconds,
             measured_migration_count=answer.measured,
-            risks=[MigrationRisk(instance_id=uuid, probability=probability)
+            risks=[MigrationRisk(instance_id=uuid, probability=probability,
+                                 wait_obstacle=answer.wait_obstacles.get(uuid))
                    for uuid, probability in sorted(answer.risky.items())],
             shutdowns=[move_resources.ShutdownVerdict.from_model(verdict)
                        for verdict in answer.shutdowns],

@@ -32,6 +32,12 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
         return
     yield base.report_ok('policies', f'{path}: {format_summary(context.policy_set)}')
     yield from check_risks(context.policy_set)
+    if context.conf.engine.drain_quiet_wait and not any(
+            policy.vm_dirty_rate_query for policy in context.policy_set.enabled_policies):
+        yield base.report_warning(
+            'policies: vm_dirty_rate_query', 'no policy measures how much memory instances write, '
+            'so no drain waits for a quieter hour ([engine] drain_quiet_wait)',
+            'Give a policy vm_dirty_rate_query.')
     yield from list_ignored(policy_files.read_document(path))
 
 

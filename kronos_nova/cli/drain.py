@@ -94,8 +94,10 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                 f'{report.imbalance_before:.4f} to {report.imbalance_after:.4f} (threshold '
                 f'{report.threshold:.4f})')
     for uuid, risk in answer.risky.items():
+        obstacle = answer.wait_obstacles.get(uuid)
         yield (f'instance {uuid}', 'may not converge',
-               f'a risk of {risk:.0%}, by its memory writes and its past attempts')
+               f'a risk of {risk:.0%}, by its memory writes and its past attempts'
+               + ('' if obstacle is None else f'; it waits for no quieter hour: {obstacle}'))
     for verdict in answer.shutdowns:
         yield f'instance {verdict.instance_uuid}', 'shutdown', verdict.text
     if answer.arrival_seconds is not None:
@@ -132,7 +134,7 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
     if check.obstacles:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
     text = f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
-    waiting = _format_contract_wait(check)
+    waiting = _format_wait(check)
     text = text if waiting is None else f'{text}; {waiting}'
     if check.contract_wait > SOON or not answer.late:
         return 'waits' if check.contract_wait > SOON else 'possible', text
@@ -140,13 +142,16 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
                     f'expected to leave by {times.format_time(answer.deadline)}')
 
 
-def _format_contract_wait(check: Any) -> str | None:
-    """Return how many instances wait for contracts, and until when; None: none does."""
-    waiting = [b.movable_from for b in check.blocked if b.movable_from is not None]
+def _format_wait(check: Any) -> str | None:
+    """Return how many instances wait, for what and until when; None: none does."""
+    waiting = [b for b in check.blocked if b.movable_from is not None]
+    reasons = [text for text, quiet in (('contracts', False), ('quieter hours', True))
+               if any(b.waits_for_quiet_hour is quiet for b in waiting)]
     return None if not waiting else (
         f'{plurals.count_noun(len(waiting), "instance")} '
         f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
-        f'{times.format_time(max(waiting))} at most, as contracts say')
+        f'{times.format_time(max(b.movable_from for b in waiting))} at most, as '
+        f'{" and ".join(reasons)} say')
 
 
 class StartDrain(command.BaseCommand):
@@ -196,7 +201,7 @@ def _format_start_message(host: str, started: drain_starts.StartedDrain) -> str:
     done = ('is disabled' if started.changed else 'was disabled already for this reason, and '
             + ('nothing' if check.deadline is None else 'only its deadline') + ' was written')
     leaving = plurals.count_with_verb(check.here, 'instance')
-    waiting = _format_contract_wait(check.check)
+    waiting = _format_wait(check.check)
     return (f'Host {host} {done}; {leaving} to leave it.{time}'
             + ('' if waiting is None else f' {waiting[0].upper()}{waiting[1:]}.')
             + drain_lines.format_shutdowns(*shutdown_verdicts.count_shutdowns(check.shutdowns))

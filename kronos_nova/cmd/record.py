@@ -32,6 +32,7 @@ with extras.needs_extra(PROG):
     from kronos_nova.conf import policies
     from kronos_nova.rebalancer.clients import collector as collectors
     from kronos_nova.rebalancer.clients import connection
+    from kronos_nova.rebalancer.operations import write_rates
     from kronos_nova.rebalancer.planning import planning_settings
     from kronos_nova.rebalancer.snapshots import recorder
     from kronos_nova.rebalancer.snapshots import writer
@@ -69,7 +70,8 @@ def _run(conf: Any) -> int:
     source = plugins.load_plugin(plugins.SOURCES, conf.engine.source)(conf)
     store = _open_store(conf)
     try:
-        recording = recorder.read_recording(collector, source, store, policy_set, scopes, time.time)
+        recording = write_rates.add_recorded_rates(conf, source, store, recorder.read_recording(
+            collector, source, store, policy_set, scopes, time.time))
     finally:
         source.close()
         if not isinstance(store, str):

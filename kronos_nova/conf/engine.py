@@ -233,6 +233,12 @@ OPTS: list[cfg.Opt] = [
              'drain_escalation of [executor]). Such an instance is moved although it is '
              'quarantined for that. What an owner forbids counts in full, without the limits '
              'in [contracts]. Give it to executors as well.'),
+    cfg.IntOpt('drain_quiet_wait', default=0, min=0, max=604800,
+               help='How many seconds, from the begin of the drain, a drain may postpone an '
+                    'instance whose live migration is not expected to converge now. The instance '
+                    'waits for the next hour in which its memory writes (vm_dirty_rate_query) let '
+                    'the migration converge a day before. A deadline of the drain shortens the '
+                    'wait. Where plans wait for approval no drain waits. 0: no drain waits.'),
     cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
                help='Seconds for which spread or pack must have had something to move, in every '
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),

@@ -25,6 +25,8 @@ from kronos_nova.conf import value_type
 
 #: Seconds by unit. A window of seconds would end before a cycle.
 UNITS = {'m': 60, 'h': 3600, 'd': 86400}
+#: Windows that :func:`list_freezes` looks at, at most.
+MOST_FREEZES = 1000
 _DURATION = re.compile(r'(\d+)([mhd])')
 
 
@@ -131,3 +133,24 @@ def find_freeze_end(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
 def find_next_freeze(windows: Iterable[FreezeWindow], zone: datetime.tzinfo, now: float) -> float:
     """Return when the next freeze window begins (epoch); infinity: none does."""
     return min((window.find_next_begin(now, zone) for window in windows), default=math.inf)
+
+
+def list_freezes(windows: Iterable[FreezeWindow], zone: datetime.tzinfo, now: float,
+                 until: float) -> tuple[tuple[float, float], ...]:
+    """List the times from now on in which a window is open: begin and end (epoch), disjoint.
+
+    After :data:`MOST_FREEZES` windows the rest counts as one freeze.
+    """
+    opening = tuple(windows)
+    freezes: list[tuple[float, float]] = []
+    at, left = now, MOST_FREEZES
+    while at < until and left > 0:
+        end = find_freeze_end(opening, zone, at)
+        if end is None:
+            at = find_next_freeze(opening, zone, at)
+            continue
+        if freezes and freezes[-1][1] == at:
+            at = freezes.pop()[0]
+        freezes.append((at, end))
+        at, left = end, left - 1
+    return tuple(freezes) if at >= until else (*freezes, (at, until))

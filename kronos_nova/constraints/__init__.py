@@ -34,6 +34,7 @@ from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import placement
 from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import quiet_hours
 from kronos_nova.constraints import recently_booted
 from kronos_nova.constraints import required_traits
 from kronos_nova.constraints import server_groups
@@ -52,6 +53,7 @@ ALL: tuple[Rule, ...] = (
     contracts.CONTRACT_RULE,
     live.DEVICES_RULE,
     instance.HISTORY_RULE,
+    quiet_hours.QUIETER_HOUR_RULE,
     recently_booted.JUST_BOOTED_RULE,
     disks.COPIES_DISK_RULE,
     placement.SCOPE_RULE,

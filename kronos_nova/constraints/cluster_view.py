@@ -143,6 +143,9 @@ class ClusterView:
     def find_late_drain(self, uuid: str) -> str | None:
         return self.history.late_drains.get(uuid)
 
+    def find_quiet_wait(self, uuid: str) -> model.QuietWait | None:
+        return self.history.quiet_waits.get(uuid)
+
     def find_quarantine_end(self, uuid: str) -> float | None:
         seconds = self.history.quarantined.get(uuid)
         if seconds is None:

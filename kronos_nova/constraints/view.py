@@ -126,6 +126,10 @@ class CloudView(Protocol):
     def find_late_drain(self, uuid: str) -> str | None:
         """Return the host that the instance did not leave live in time; None: it was not late."""
 
+    def find_quiet_wait(self, uuid: str) -> model.QuietWait | None:
+        """Return the wait of a drain for a quieter hour of the instance; None: it waits for none.
+        """
+
     def find_quarantine_end(self, uuid: str) -> float | None:
         """Return when the instance's quarantine ends (epoch seconds); None: it has none."""
 

@@ -66,6 +66,7 @@ from kronos_nova.model.plan import PackingDensity as PackingDensity
 from kronos_nova.model.plan import Phase as Phase
 from kronos_nova.model.plan import Plan as Plan
 from kronos_nova.model.plan import PolicyReport as PolicyReport
+from kronos_nova.model.plan import QuietWait as QuietWait
 from kronos_nova.model.plan import Rejection as Rejection
 from kronos_nova.model.plan import ScoreChange as ScoreChange
 from kronos_nova.model.plan import Swap as Swap

@@ -15,6 +15,7 @@
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import math
 import re
 
 #: Most characters of a window.
@@ -24,6 +25,7 @@ MOST = 16
 _DAYS = ('mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun')
 _WINDOW = re.compile(r'(?:(?P<days>[a-z,-]+) )?(?P<begin>[0-9]{1,2}:[0-9]{2})-'
                      r'(?P<end>[0-9]{1,2}:[0-9]{2})')
+_WEEK = 7 * 86400.0
 _MINUTES = 24 * 60
 
 
@@ -48,10 +50,14 @@ class MaintenanceWindow:
         :param now: epoch seconds.
         :param clocks: the time zone whose clocks count.
         """
+        return self.find_end(now, clocks) is not None
+
+    def find_end(self, now: float, clocks: datetime.tzinfo) -> float | None:
+        """Return when the window that is open now ends; None: it is not open. As above."""
         today = datetime.datetime.fromtimestamp(now, clocks).date()
-        return any(begin <= now < end for begin, end in (
+        return max((end for begin, end in (
             self._find_times(today - datetime.timedelta(days=ago), clocks) for ago in (0, 1))
-            if begin is not None)
+            if begin is not None and begin <= now < end), default=None)
 
     def find_opening(self, now: float, clocks: datetime.tzinfo) -> float:
         """Return when the window opens next, or ``now`` while it is open; parameters as above."""
@@ -98,6 +104,19 @@ def find_opening(windows: Sequence[MaintenanceWindow], now: float,
                  clocks: datetime.tzinfo) -> float:
     """Return when one of the windows opens next; ``now`` while one is open, or without windows."""
     return min((window.find_opening(now, clocks) for window in windows), default=now)
+
+
+def find_closing(windows: Sequence[MaintenanceWindow], now: float,
+                 clocks: datetime.tzinfo) -> float:
+    """Return when none of the windows is open any more; ``now``: none is, infinity: never."""
+    at = now
+    while at < now + _WEEK:
+        end = max((end for window in windows
+                   if (end := window.find_end(at, clocks)) is not None), default=None)
+        if end is None:
+            return at if windows else math.inf
+        at = end
+    return math.inf
 
 
 def _parse_minute(text: str) -> int:

@@ -71,6 +71,7 @@ class PlanningOptions:
     drain_reason_regex: str = ''
     drain_mode: DrainMode = DrainMode.AUTO
     drain_offline: OfflineDrains = OfflineDrains.NEVER
+    drain_quiet_wait: float = 0.0
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_domain_spread: bool = False

@@ -139,6 +139,20 @@ def find_drain_deadline(deadlines: Mapping[str, DrainDeadline],
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class QuietWait:
+    """The wait of a drain for an hour in which an instance writes less memory.
+
+    ``until``: when the instance may move (epoch). Both rates in bytes a second: ``rate_now``, and
+    ``quiet_rate``, the highest one that was measured in that hour a day before; None: the
+    drain waits for the past rates.
+    """
+
+    until: float
+    rate_now: float
+    quiet_rate: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MoveHistory:
     """Past events that still matter, as of the plan's ``now``.
 
@@ -158,7 +172,14 @@ class MoveHistory:
     still has to empty, so that nothing moves onto them. ``late_drains``: instances whose newest
     migration was a live one of a drain and ended too late, with the host that it did not leave.
     ``drain_deadlines``: the deadlines that people have ordered, by host; see
-    :func:`find_drain_deadline`.
+    :func:`find_drain_deadline`. ``drain_begins``: when the drains of ``draining`` began (epoch), by
+    host. ``hourly_write_rates``: by instance, the hours of the last day, oldest first: the begin
+    (epoch) and the highest rate at which the instance wrote memory, in bytes a second.
+    ``freezes``: times to come in which nothing may move: begin and end (epoch), disjoint, earliest
+    first. ``awaited_write_rates``: by instance, until when its drain waits for its rates (epoch).
+    ``last_write_rates``: by instance, the bytes a second that it wrote when this was last known,
+    some minutes ago at most. ``window_ends``: when the window of a campaign closes in which a host
+    is drained (epoch), by host. ``quiet_waits``: instances of drains that wait for a quieter hour.
     """
 
     cooling: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -180,6 +201,14 @@ class MoveHistory:
     campaign_hosts: frozenset[str] = frozenset()
     late_drains: Mapping[str, str] = dataclasses.field(default_factory=dict)
     drain_deadlines: Mapping[str, DrainDeadline] = dataclasses.field(default_factory=dict)
+    drain_begins: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    hourly_write_rates: Mapping[str, tuple[tuple[float, float], ...]] = dataclasses.field(
+        default_factory=dict)
+    freezes: tuple[tuple[float, float], ...] = ()
+    awaited_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    last_write_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    window_ends: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    quiet_waits: Mapping[str, QuietWait] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

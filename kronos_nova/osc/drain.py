@@ -37,7 +37,9 @@ def _format_blocked(blocked: Mapping[str, Any]) -> str:
 
 
 def _format_risk(risk: Mapping[str, Any]) -> str:
-    return f'{risk["instance_id"]} may not converge: {risk["probability"]:.0%}'
+    obstacle = risk.get('wait_obstacle')  # An older kronos-api knows none.
+    return (f'{risk["instance_id"]} may not converge: {risk["probability"]:.0%}'
+            + (f'; it waits for no quieter hour: {obstacle}' if obstacle else ''))
 
 
 def _format_shutdown(verdict: Mapping[str, Any]) -> str:

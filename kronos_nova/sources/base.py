@@ -59,7 +59,8 @@ class MetricsSource(abc.ABC):
 
         :param label: the label whose value becomes the key.
         :param mark: a second label to keep, which a series need not have.
-        :param progress: called with the number of points of every part that has come.
+        :param progress: called with the number of points of every part that has come, and with 0
+            before a query for a smaller part; an exception that it raises ends the query.
         """
         return ranges.RangeResult(query, window, error=f'{type(self).__name__} keeps no history')
 

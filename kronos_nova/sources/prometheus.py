@@ -158,7 +158,7 @@ class PrometheusSource(base.MetricsSource):
             for part, body in ranges.fetch_parts(
                     window, fetch_part, self._conf.max_body_bytes,
                     (prometheus_http.TooMuch, prometheus_http.AnswerLate,
-                     prometheus_http.ServerBusy)):
+                     prometheus_http.ServerBusy), progress):
                 collected.add_part(answer.parse_matrix(body, self._conf.max_series))
                 progress(part.count)
         except (prometheus_http.AttemptFailed, answer.MalformedAnswer) as e:

@@ -147,13 +147,23 @@ def _read_second_label(metric: Mapping[str, str], label: str) -> str:
     return value if len(value) <= MAX_LABEL else ''
 
 
+#: A callback for the number of points that have come.
+Progress = Callable[[int], None]
+
+
+def ignore_progress(points: int) -> None:
+    """Ignore the progress."""
+
+
 def fetch_parts(window: QueryWindow, ask: Callable[[QueryWindow], bytes], max_bytes: int,
-                too_much: tuple[type[Exception], ...]) -> Iterator[tuple[QueryWindow, bytes]]:
+                too_much: tuple[type[Exception], ...],
+                progress: Progress) -> Iterator[tuple[QueryWindow, bytes]]:
     """Yield each part of the window with the body of its answer.
 
     A part that is too much is halved, and no later one is larger then.
 
     :param ask: raises one of ``too_much`` when less time may help.
+    :param progress: called with 0 before a query for a smaller part.
     """
     first, points, halvings, most = 0, FIRST, HALVINGS, MAX_POINTS
     while first < window.count:
@@ -165,6 +175,7 @@ def fetch_parts(window: QueryWindow, ask: Callable[[QueryWindow], bytes], max_by
                 raise
             points = most = part.count // 2
             halvings -= 1
+            progress(0)
             continue
         yield part, body
         first += part.count
@@ -178,11 +189,3 @@ def next_points(points: int, size: int, max_size: int) -> int:
     """
     fitting = int(points * max_size * FILL / max(1, size))
     return max(1, min(fitting, 4 * points, MAX_POINTS - 1))
-
-
-#: A callback for the number of points that have come.
-Progress = Callable[[int], None]
-
-
-def ignore_progress(points: int) -> None:
-    """Ignore the progress."""

@@ -21,9 +21,14 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.conf import opts
 from kronos_nova.conf import prometheus as prometheus_conf
+from kronos_nova.rebalancer.operations import write_rates
+from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.sources import prometheus
 from tests.fixtures import prometheus_server
+from tests.fixtures import stores
+from tests.unit.rebalancer.planning import test_quiet_hours
 
 LOADS = '''load{host="cn1"} 0.25
 load{host="cn2"} 0.75
@@ -222,3 +227,27 @@ def _certificate(directory):
          '-nodes', '-keyout', str(key), '-out', str(cert), '-days', '2', '-subj', '/CN=test',
          '-addext', 'subjectAltName=IP:127.0.0.1'], check=True, capture_output=True)
     return cert, key
+
+
+def test_past_write_rates_of_named_instances_come_in_hours(source):
+    """The expression has samples at all times, also before this server began."""
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('drain_quiet_wait', 7200, 'engine')
+    rates = ' or '.join(f'label_replace({rate}, "uuid", "{uuid}", "", "")'
+                        for uuid, rate in (('i0', 'hour() * 1e5 + minute()'),
+                                           ('i1', 'vector(1e9)')))
+    policy_set = policies.parse_policies({'policies': [{
+        'name': 'load', 'weight': 1.0, 'imbalance_query': 'load', 'vm_profile_query': 'used',
+        'vm_dirty_rate_query': f'{rates} # a comment', 'vm_profile_label': 'uuid',
+        'vm_profile_label_type': 'nova_instance_uuid'}]}, 'test')
+    request = test_quiet_hours.cloud(None, count=2)
+    now = time.time()
+    questions = write_rates.RateQuestions(conf, source, stores.in_memory(), policy_set, now)
+    history = questions.add_rates(request.cluster, ['i0'], request.history)
+    assert list(history.hourly_write_rates) == ['i0'], 'the query names i0 alone'
+    begin = quiet_hours.begin_hour(now)
+    assert history.hourly_write_rates['i0'] == tuple(
+        (at, at // 3600 % 24 * 1e5 + 45.0)
+        for at in (begin - 86400 + 3600 * n for n in range(24)))

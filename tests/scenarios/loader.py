@@ -19,7 +19,7 @@ name -> {class -> inventory}, ``nested_traits``: name -> [trait]; an inventory i
 Placement's fields,
 ``sharing``: names in the ``sharing`` of the cloud, as nested; ``instances``: name ->
 {at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
-provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
+provider: {class: amount}}, usage {policy: value}, mean, deviation and dirty_rate (as usage),
 status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
 image_properties, power_state, opted_out, contracts {source: {key: text}}, spread (as
 kronos:spread), hints {hint: [names]}}; names become UUIDs
@@ -48,6 +48,7 @@ from kronos_nova.rebalancer.engine import preconditions
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import quiet_hours
 
 HERE = pathlib.Path(__file__).parent
 NOW = 1_000_000.0
@@ -93,12 +94,15 @@ def load(path: pathlib.Path) -> Scenario:
     history = dataclasses.replace(
         _history(data.get('history', {})),
         fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN))
+    scores = model.ClusterScores(values, NOW)
+    history = dataclasses.replace(history, quiet_waits=quiet_hours.find_quiet_waits(
+        cluster, scores, history, options, NOW, budget=policies.move_budget))
     if 'waiting' in data:
         cluster, history = _wait_for_approval(cluster, history, options, data['waiting'])
     return Scenario(
         title=data['title'], names=names, expect=data['expect'],
         request=planner.PlanningInput(
-            cluster=cluster, scores=model.ClusterScores(values, NOW), policies=policies,
+            cluster=cluster, scores=scores, policies=policies,
             strategies=strategies(), options=options, history=history,
             budget=data.get('budget', policies.move_budget)))
 
@@ -258,6 +262,7 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
         policy=p.name, imbalance=imbalance, profile=answer(p.vm_profile_query, measured('usage')),
         mean=answer(p.vm_mean_query, None if data.get('mean_error') else measured('mean')),
         deviation=answer(p.vm_deviation_query, measured('deviation')),
+        dirty_rate=answer(p.vm_dirty_rate_query, measured('dirty_rate')),
         capacity=answer(p.capacity_query, data.get('fill', {}).get(p.name)),
         host_capacity=answer(p.host_capacity_query, data.get('capacity', {}).get(p.name)),
         age=data.get('age'), taken_at=NOW)
@@ -279,5 +284,14 @@ def _history(data: dict[str, Any]) -> model.MoveHistory:
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'), campaign_hosts=frozenset(data.get('campaign_hosts', ())),
         draining=frozenset(data.get('draining', ())), completed=completed,
+        drain_begins={host: NOW - ago for host, ago in data.get('drains_began_ago', {}).items()},
+        drain_deadlines={host: model.DrainDeadline(NOW + row['in'], row['reason'])
+                         for host, row in data.get('drain_deadlines', {}).items()},
+        measured=tuple(model.MeasuredAttempt(f'measured {n}', 1024, 0, 1024 / rate)
+                       for n, rate in enumerate(data.get('measured_mib_per_s', ()))),
+        hourly_write_rates={uuid_of(n): tuple(
+            (quiet_hours.begin_hour(NOW) - 86400.0 + 3600.0 * hour, rate)
+            for hour, rate in rates.items()) for n, rates in data.get(
+                'hourly_write_rates', {}).items()},
         move_times={uuid_of(n): tuple(NOW - ago for ago in agos)
                     for n, agos in data.get('move_times', {}).items()})

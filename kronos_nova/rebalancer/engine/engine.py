@@ -87,7 +87,8 @@ class Engine:
     :param listeners: get plans, drains, notices and campaigns.
     :param find_service: returns the nova-compute of a host; None: campaigns are not carried out.
     :param programs: runs the programs of campaigns; None: as processes of this machine.
-    :param kept_alive: another thread calls :meth:`keep_leases` all the time.
+    :param kept_alive: another thread calls :meth:`keep_leases` all the time; else each cycle may be
+        the only one, and waits for past write rates.
     :param tally: counts every cycle.
     """
 
@@ -175,7 +176,7 @@ class Engine:
         if isinstance(recording.histories, str):
             return recording
         return dataclasses.replace(recording, histories={
-            scope: self._scopes.add_refusals(history, recording.now)
+            scope: self._scopes.add_remembered(scope, history, recording.cluster, recording.now)
             for scope, history in recording.histories.items()})
 
     def keep_leases(self) -> bool:

@@ -25,6 +25,7 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import quiet_hours
 from kronos_nova.feed import flavor_usages
 from kronos_nova.rebalancer.engine import flavor_usage
 from kronos_nova.rebalancer.messaging import plan_events
@@ -48,6 +49,9 @@ NEWS = 86400.0
 #: Notices of a scope that a listener gets in a cycle, at most.
 MOST_ANNOUNCED = 50
 _SECONDS = re.compile(r'\b\d+ s\b')
+_RATES = re.compile(r'\b[0-9.]+ MiB/s')
+#: Ends of warnings that say until when a drain waits.
+_WAITS = tuple(f'({code})' for code in quiet_hours.QUIETER_HOUR_RULE.codes)
 
 #: Receives (event, scope, payload); returns False if it could not take the event.
 Listener = Callable[[str, str, dict[str, Any]], object]
@@ -63,6 +67,7 @@ class DecisionLog:
     def __init__(self) -> None:
         self._shared: dict[str, tuple[str, ...]] = {}
         self._undrained: dict[str, frozenset[str]] = {}
+        self._waits: dict[str, frozenset[str]] = {}
 
     def log_shared_hosts(self, cluster: model.Cluster, named: Sequence[str]) -> None:
         """Log each host in several planned aggregates once, and again when these have changed."""
@@ -88,7 +93,9 @@ class DecisionLog:
             for text in policy['warnings']:
                 LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
         for text in row['warnings']:
-            LOG.warning('Scope %s: %s', row['name'], text)
+            if not text.endswith(_WAITS):
+                LOG.warning('Scope %s: %s', row['name'], text)
+        self._log_waits(row)
         LOG.info('Scope %s: %s', row['name'], cycle_report.format_log_line(row))
         self._undrained_of(row)
 
@@ -102,6 +109,14 @@ class DecisionLog:
             for host, score in sorted(policy.hosts.items()):
                 LOG.debug('Scope %s, policy %s: host %s has score %.4f, min-max %.4f', scope, name,
                           host, score, (score - low) / (high - low) if high > low else 0.0)
+
+    def _log_waits(self, row: Mapping[str, Any]) -> None:
+        """Log drains that wait, once for each instance and time; rates do not count."""
+        waits = {_RATES.sub('', text): text for text in row['warnings'] if text.endswith(_WAITS)}
+        for key, text in waits.items():
+            if key not in self._waits.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._waits[row['name']] = frozenset(waits)
 
     def _undrained_of(self, row: Mapping[str, Any]) -> None:
         """Log hosts that are not drained, once for each reason; seconds do not count."""

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import threading
-from typing import Any, Self
+from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -34,12 +34,16 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.authorization import task_authorization
+from kronos_nova.rebalancer.engine import drain_transfers
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import owner_notices
 from kronos_nova.rebalancer.engine import placement_check as confirmation
 from kronos_nova.rebalancer.engine import preconditions
+from kronos_nova.rebalancer.engine import scope_view
+from kronos_nova.rebalancer.engine import write_rate_reader
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.operations import beginning_drains
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import failover
@@ -64,25 +68,7 @@ FAILURE_SECONDS = 3600.0
 ORDER_SECONDS = 180.0
 
 Cast = Callable[[model.Task], None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScopeView:
-    """The input of a cycle's plan for one scope.
-
-    ``waiting``: the plan that alone holds the scope, until people have approved it; None: no plan
-    waits, or something else holds the scope as well. ``overtaken``: tasks that end when the plan is
-    stored.
-    """
-
-    cluster: model.Cluster
-    history: model.MoveHistory
-    waiting: plan_approvals.WaitingPlan | None = None
-    overtaken: tuple[model.Task, ...] = ()
-
-    def replace_history(self, history: model.MoveHistory) -> Self:
-        """Return the view with another history."""
-        return dataclasses.replace(self, history=history)
+PlanView = Callable[[scope_view.ScopeView], planning_pipeline.PassOutcome]
 
 
 class ScopePlanner:
@@ -99,6 +85,8 @@ class ScopePlanner:
                  confirming: confirmation.PlanConfirmation | None, kept_alive: bool,
                  clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._conf = conf
+        self.write_rates = write_rate_reader.WriteRateReader(conf, stopping,
+                                                             single_cycle=not kept_alive)
         self._signer = task_authorization.make_signer(conf)
         self._store = store
         self._listeners = listeners
@@ -135,7 +123,7 @@ class ScopePlanner:
             cluster, live, tuple(self._store.tasks.list_in_flight_moves())).replace_scope(scope,
                                                                                           named)
 
-        def plan(view: ScopeView) -> planning_pipeline.PassOutcome:
+        def plan(view: scope_view.ScopeView) -> planning_pipeline.PassOutcome:
             outcome = planning_pipeline.plan_scope(
                 view.cluster, samples, view.history,
                 planning_settings.build_settings(self._conf, policy_set),
@@ -147,7 +135,10 @@ class ScopePlanner:
             return outcome
 
         held = self._read_view(cluster, now, policy_set.lookback_seconds)
+        held = held.replace_history(self._add_window_ends(self.write_rates.add_rates(
+            held.history, held.cluster, samples, policy_set, now), scope, cluster, now))
         self._end_drain_orders(lease, held)
+        drain_transfers.move_drains(self._conf, self._store, lease, cluster, held.history, named)
         overtaking = self._find_overtaking_view(scope, held, now)
 
         def give_drain_notices(tripped: bool = False) -> None:
@@ -176,7 +167,7 @@ class ScopePlanner:
                     lease, plan, view.replace_history(history), now)[0].plan)
         return outcome
 
-    def _end_drain_orders(self, lease: Any, view: ScopeView) -> None:
+    def _end_drain_orders(self, lease: Any, view: scope_view.ScopeView) -> None:
         """Remove the deadlines of drains whose hosts are enabled again, and invalid ones."""
         services, orders = view.cluster.services, self._store.drain_orders
         enabled = [host for host in view.history.drain_deadlines
@@ -187,10 +178,10 @@ class ScopePlanner:
             orders.end_old_orders(lease, enabled, now, now - age - ORDER_SECONDS
                                   - beginning_drains.count_rival_seconds(self._conf))
 
-    def _make_plan(self, scope: str, lease: Any,
-                   plan: Callable[[ScopeView], planning_pipeline.PassOutcome], held: ScopeView,
-                   overtaking: ScopeView | None, policy_set: policies.PolicySet, now: float,
-                   ) -> tuple[planning_pipeline.PassOutcome, ScopeView, bool] | None:
+    def _make_plan(self, scope: str, lease: Any, plan: PlanView, held: scope_view.ScopeView,
+                   overtaking: scope_view.ScopeView | None, policy_set: policies.PolicySet,
+                   now: float,
+                   ) -> tuple[planning_pipeline.PassOutcome, scope_view.ScopeView, bool] | None:
         """Make the plan of a scope, and store it.
 
         :returns: the outcome, its view and whether the circuit breaker has tripped; None when the
@@ -212,7 +203,7 @@ class ScopePlanner:
         self._store_plan(lease, outcome, policy_set, self.clock())
         return outcome, view, tripped
 
-    def _build_planless_input(self, view: ScopeView, policy_set: policies.PolicySet,
+    def _build_planless_input(self, view: scope_view.ScopeView, policy_set: policies.PolicySet,
                               now: float) -> planner.PlanningInput:
         """Build the input of a plan without scores, for what depends on no plan."""
         return planning_pipeline.build_planning_input(
@@ -220,10 +211,8 @@ class ScopePlanner:
             planning_settings.build_settings(self._conf, policy_set), now=now,
             busy=planning_pipeline.count_busy_moves(view.cluster.flights, view.cluster))
 
-    def _plan_confirmed(self, lease: Any,
-                        plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
-                        view: ScopeView, now: float,
-                        ) -> tuple[planning_pipeline.PassOutcome, ScopeView]:
+    def _plan_confirmed(self, lease: Any, plan: PlanView, view: scope_view.ScopeView, now: float,
+                        ) -> tuple[planning_pipeline.PassOutcome, scope_view.ScopeView]:
         """Return the plan that ``sustain_for`` and Placement allow, and its view."""
         outcome, view = self._hold_until_sustained(lease, plan, view, now)
         if self.confirming is not None and not self._stopping.is_set():
@@ -232,8 +221,8 @@ class ScopePlanner:
                     self.add_refusals(view.history, now))))
         return outcome, view
 
-    def _find_overtaking_view(self, scope: str, held: ScopeView,
-                              now: float) -> ScopeView | None:
+    def _find_overtaking_view(self, scope: str, held: scope_view.ScopeView,
+                              now: float) -> scope_view.ScopeView | None:
         """Return the view in which a drain goes before the plan for balance that holds the scope.
 
         None: no such plan holds it.
@@ -246,7 +235,7 @@ class ScopePlanner:
                     (model.TaskState.PENDING,), [scope])])
         if not overtaken:
             return None
-        return ScopeView(
+        return scope_view.ScopeView(
             drain_precedence.drop_task_moves(held.cluster, {t.instance_uuid for t in overtaken}),
             preconditions.let_drain_overtake(
                 held.history, overtaken, cooldown=self._conf.engine.cooldown,
@@ -293,10 +282,9 @@ class ScopePlanner:
         LOG.error('Scope %s: %s', scope, pause)
         return dataclasses.replace(outcome, plan=breakers.clear_moves(outcome.plan, str(pause)))
 
-    def _hold_until_sustained(self, lease: Any,
-                              plan: Callable[[ScopeView], planning_pipeline.PassOutcome],
-                              view: ScopeView, now: float,
-                              ) -> tuple[planning_pipeline.PassOutcome, ScopeView]:
+    def _hold_until_sustained(self, lease: Any, plan: PlanView, view: scope_view.ScopeView,
+                              now: float,
+                              ) -> tuple[planning_pipeline.PassOutcome, scope_view.ScopeView]:
         """Return the outcome and its view; hold imbalance moves until ``sustain_for`` is over.
 
         Until then, drains and repairs are planned without them.
@@ -316,7 +304,7 @@ class ScopePlanner:
         view = view.replace_history(dataclasses.replace(view.history, waiting=waiting))
         return plan(view), view
 
-    def _read_view(self, cluster: model.Cluster, now: float, window: float) -> ScopeView:
+    def _read_view(self, cluster: model.Cluster, now: float, window: float) -> scope_view.ScopeView:
         """Return the scope with its history, and the reason why nothing may move at all.
 
         :param window: the longest look-back of the queries, in seconds.
@@ -331,7 +319,7 @@ class ScopePlanner:
         waiting = None if held else self._find_waiting_plan(scope, now)
         first = self._find_first_cycle_hold(scope, now)
         paused = held or (first if waiting is None else str(waiting))
-        return ScopeView(cluster, self.add_refusals(
+        return scope_view.ScopeView(cluster, self.add_refusals(
             dataclasses.replace(history, paused=paused, **records._asdict()), now),
             waiting if first is None else None)
 
@@ -339,6 +327,17 @@ class ScopePlanner:
         """Return the history with Placement's refusals."""
         return (history if self.confirming is None
                 else self.confirming.refusals.update_history(history, now))
+
+    def add_remembered(self, scope: str, history: model.MoveHistory, cluster: model.Cluster | str,
+                       now: float) -> model.MoveHistory:
+        """Return the history with what this engine alone remembers, for a snapshot."""
+        history = self.write_rates.add_known_rates(history, scope, now)
+        return self.add_refusals(history if isinstance(cluster, str) else self._add_window_ends(
+            history, scope, cluster, now), now)
+
+    def _add_window_ends(self, history: model.MoveHistory, scope: str, cluster: model.Cluster,
+                         now: float) -> model.MoveHistory:
+        return write_rates.add_window_ends(self._conf, self._store, history, scope, cluster, now)
 
     def _find_wrong_clock(self) -> str | None:
         """Return the difference from the database's clock, in words; None where it is small."""

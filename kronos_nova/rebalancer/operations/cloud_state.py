@@ -310,6 +310,8 @@ class Session(sessions.DatabaseSession):
     def __init__(self, *files: str, snapshot: str | None = None, **more: Any) -> None:
         super().__init__(*files, **more)
         self.snapshot = snapshot
+        #: The source of metrics may be asked for more than the cloud has.
+        self.asks_metrics = snapshot is None
         #: By host, services that are newer than a published cloud.
         self.present_services: Mapping[str, model.Service] = {}
 

@@ -26,14 +26,13 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.planning import time_shares
 from kronos_nova.rebalancer.simulation import migration_costs
-
-#: Smallest risk at which the answer says that an instance may not converge.
-RISKY = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class DrainAnswer:
     down, and those whose live migration was late; without a measured migration, each one that
     leaves live. ``late``: instances that are not expected to leave by ``deadline``.
     ``arrival_seconds``: those that each live migration has until executors may take a step, where
-    the deadline leaves less than [executor] drain_arrival_seconds.
+    the deadline leaves less than [executor] drain_arrival_seconds. ``wait_obstacles``: why risky
+    instances wait for no quieter hour, by instance.
     """
 
     check: drains.DrainCheck
@@ -61,6 +61,7 @@ class DrainAnswer:
     deadline: float | None = None
     late: tuple[drain_deadlines.LateInstance, ...] = ()
     arrival_seconds: float | None = None
+    wait_obstacles: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
@@ -100,6 +101,7 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     cluster = find_host_cluster(cloud, host)
     request = session.build_request(cluster, cloud)
     due = drain_deadlines.resolve_deadline(deadline, request.now)
+    request = _suppose_deadline(write_rates.add_host_rates(session, request, host), host, due)
     check = drains.plan_drain(request, host, mode, overbooking=overbooking)
     broken = drains.find_failover_obstacle(request, host, check.plan, mode,
                                            overbooking=overbooking)
@@ -111,7 +113,28 @@ def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMod
     coming = len(drains.list_incoming_instances(cluster, host))
     answer = _add_estimate(session.conf, DrainAnswer(check, here, coming, deadline=due), request,
                            host)
-    return _add_shutdowns(answer, request, host)
+    answer = _add_shutdowns(answer, request, host)
+    return dataclasses.replace(answer, wait_obstacles=explain_missing_waits(
+        session, request, host))
+
+
+def explain_missing_waits(session: cloud_state.Session, request: planner.PlanningInput,
+                          host: str) -> dict[str, str]:
+    """Return why instances that may not converge wait for no quieter hour, by instance.
+
+    Empty, where the option is off.
+    """
+    reasons = drains.explain_missing_waits(request, host)
+    return reasons if not session.count_needed_approvals(request.cluster.scope) else dict.fromkeys(
+        reasons, 'plans of its scope wait for approval')
+
+
+def _suppose_deadline(request: planner.PlanningInput, host: str,
+                      due: float | None) -> planner.PlanningInput:
+    """Return the request with the deadline that the drain of the host is to get."""
+    return request if due is None else dataclasses.replace(
+        request, history=dataclasses.replace(request.history, drain_deadlines={
+            **request.history.drain_deadlines, host: model.DrainDeadline(due, what_if.REASON)}))
 
 
 def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster:
@@ -177,7 +200,7 @@ def estimate_plan(conf: Any, plan: model.Plan, request: planner.PlanningInput,
             instance.uuid, instance.memory_mb,
             disks.sum_local_gb(instance, request.cluster.sharing), rates.get(instance.uuid, 0.0))
     risky = {uuid: estimate.risk for uuid, estimate in expected.items()
-             if estimate is not None and estimate.risk >= RISKY}
+             if estimate is not None and estimate.risk >= migration_costs.RISKY}
     seconds = {uuid: estimate.seconds for uuid, estimate in expected.items()
                if estimate is not None}
     return PlanEstimate(model_.count, model_.rate, risky,

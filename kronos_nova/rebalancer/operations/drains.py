@@ -27,6 +27,7 @@ from kronos_nova import plurals
 from kronos_nova.constraints import contracts
 from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import offline_drains
+from kronos_nova.constraints import quiet_hours as quiet_rule
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.text import times
@@ -47,7 +49,8 @@ IN_FLIGHT = 'in-flight'
 #: Seconds for which a drain may wait for contracts; a longer wait is an obstacle.
 LONGEST_WAIT = 7 * 86400.0
 #: Rules whose reasons end without any action.
-WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
+WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight',
+                     *quiet_rule.QUIETER_HOUR_RULE.codes})
 #: Rules that do not count where an instance is placed for later.
 _ENDING = WAITING | contracts.PASSING | {history_holds.QUARANTINED}
 
@@ -58,14 +61,16 @@ class BlockedInstance:
 
     The reason is the instance's own, or the first one of each host, counted. ``later``: the
     instance leaves in a later cycle, when planned and running migrations have ended, or when its
-    contract allows it. ``movable_from``: when that is, as far as contracts say today (epoch
-    seconds); where its owner has no notice yet, it counts from now.
+    contract allows it, or in a quieter hour. ``movable_from``: when that is, as far as contracts
+    and quieter hours say today (epoch seconds); where its owner has no notice yet, it counts from
+    now. ``waits_for_quiet_hour``: a quieter hour is a reason of that.
     """
 
     instance_uuid: str
     reason: str
     later: bool = False
     movable_from: float | None = None
+    waits_for_quiet_hour: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,8 +80,9 @@ class DrainCheck:
     ``plan`` has the moves off the host, those that make room for these, and those off hosts that
     are drained already. ``missing``: by resource class, the amounts that hosts lack for instances
     that only capacity keeps, or capacity and load. ``obstacles``: why engines, as configured, would
-    not do it, or not now. ``contract_wait``: the seconds until contracts allow the last of the
-    moves that wait for them. ``methods``: the method of each move of the plan, by instance.
+    not do it, or not now. ``contract_wait``: the seconds until contracts and quieter hours allow
+    the last of the moves that wait for them. ``methods``: the method of each move of the plan, by
+    instance.
     """
 
     plan: model.Plan
@@ -191,16 +197,45 @@ def build_supposed_request(request: planner.PlanningInput, cluster: model.Cluste
                            options: model.PlanningOptions) -> planner.PlanningInput:
     """Return the request that drains the disabled hosts of a supposed cluster, and only drains.
 
-    Cooldowns end while a drain goes on, so the request has none. It has no pauses either.
+    Cooldowns end while a drain goes on, so the request has none. It has no pauses either. The
+    drains wait for quieter hours, as far as the rates of their instances are known.
     """
     options = dataclasses.replace(options, evacuate_disabled_hosts=True, max_drain_fraction=1.0)
     drained = set(drain_requests.drained_hosts(cluster, options))
     leaving = sum(i.host in drained for i in cluster.instances.values())
+    waits = quiet_hours.find_quiet_waits(cluster, request.scores, request.history, options,
+                                         request.now, _map_deadlines(request, cluster),
+                                         budget=request.policies.move_budget)
     return dataclasses.replace(
         request, cluster=cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
         budget=max(1, 2 * leaving), history=dataclasses.replace(
-            request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
+            request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None,
+            quiet_waits=waits))
+
+
+def _map_deadlines(request: planner.PlanningInput, cluster: model.Cluster) -> dict[str, float]:
+    """Return the deadlines of drains in a supposed cluster, by host.
+
+    Of a host that is drained already, the supposed service has another reason.
+    """
+    return (quiet_hours.map_drain_deadlines(request.cluster, request.history)
+            | quiet_hours.map_drain_deadlines(cluster, request.history))
+
+
+def explain_missing_waits(request: planner.PlanningInput, host: str) -> dict[str, str]:
+    """Return why instances that may not converge wait for no quieter hour, by instance.
+
+    Empty, where the option is off.
+    """
+    if request.options.drain_quiet_wait <= 0:
+        return {}
+    supposed = _build_drain_request(request, host, None, overbooking=False)
+    reasons = quiet_hours.explain_missing_waits(
+        supposed.cluster, supposed.scores, request.history, supposed.options, request.now,
+        _map_deadlines(request, supposed.cluster), budget=request.policies.move_budget)
+    return {uuid: reason for uuid, reason in reasons.items()
+            if supposed.cluster.instances[uuid].host == host}
 
 
 def list_obstacles(request: planner.PlanningInput, hosts: Collection[str]) -> tuple[str, ...]:
@@ -267,7 +302,8 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
             if shutdown is not None and not stated:
                 waits.append(f'its shutdown waits: {shutdown.detail}')
             instance, short = _place_or_explain(simulation, probe, waits, stated)
-        blocked.append(_add_contracts(instance, stated, movable_from))
+        blocked.append(_add_quiet_wait(_add_contracts(instance, stated, movable_from),
+                                       simulation.view, own))
         missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
 
@@ -307,6 +343,17 @@ def _add_contracts(blocked: BlockedInstance, stated: Sequence[model.Rejection],
         return dataclasses.replace(blocked, reason='; '.join(reasons))
     reasons.append(f'it may leave from {times.format_time(movable_from)} on')
     return dataclasses.replace(blocked, reason='; '.join(reasons), movable_from=movable_from)
+
+
+def _add_quiet_wait(blocked: BlockedInstance, view: views.CloudView,
+                    own: Sequence[model.Rejection]) -> BlockedInstance:
+    """Return the instance with the begin of the quieter hour that it waits for."""
+    wait = view.find_quiet_wait(blocked.instance_uuid)
+    if wait is None or not blocked.later or not any(
+            rejection.rule in quiet_rule.QUIETER_HOUR_RULE.codes for rejection in own):
+        return blocked
+    return dataclasses.replace(blocked, waits_for_quiet_hour=True,
+                               movable_from=max(wait.until, blocked.movable_from or 0.0))
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,

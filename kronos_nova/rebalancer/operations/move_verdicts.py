@@ -16,9 +16,14 @@ import dataclasses
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import quiet_hours
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import why_not
+from kronos_nova.rebalancer.operations import write_rates
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.rebalancer.strategies import drain_requests
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,8 +50,9 @@ def judge_move(session: cloud_state.Session, uuid: str, host: str,
     cloud = session.cloud
     instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance')
     cloud_state.check_host_exists(cloud, host)
-    request = session.build_request(cloud_state.find_instance_cluster(cloud, instance))
-    return why_not.why_not(request, uuid, host, phase or model.Phase(session.policies.mode))
+    phase = phase or model.Phase(session.policies.mode)
+    request = _build_request(session, cloud, instance, phase)
+    return why_not.why_not(request, uuid, host, phase, _make_notes(session, request, uuid, phase))
 
 
 def explain_move(session: cloud_state.Session, task_id: str, *,
@@ -85,9 +91,30 @@ def _judge_move_today(session: cloud_state.Session, task_and_plan: TaskAndPlan) 
     cloud = dataclasses.replace(cloud, cluster=dataclasses.replace(cloud.cluster, flights=tuple(
         f for f in cloud.cluster.flights
         if f.instance_uuid != task.instance_uuid or f.source != 'task')))
-    request = session.build_request(cloud_state.find_instance_cluster(cloud, instance), cloud)
+    request = _build_request(session, cloud, instance, task.phase)
     cooling = {u: s for u, s in request.history.cooling.items() if u != task.instance_uuid}
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling=cooling, scope_cooling=0.0))
     return dataclasses.replace(task_and_plan, answer=why_not.why_not(
-        request, task.instance_uuid, task.to_host, task.phase))
+        request, task.instance_uuid, task.to_host, task.phase,
+        _make_notes(session, request, task.instance_uuid, task.phase)))
+
+
+def _build_request(session: cloud_state.Session, cloud: cloud_state.CloudState,
+                   instance: model.Instance, phase: model.Phase) -> planner.PlanningInput:
+    """Build the request of the scope of an instance; only drains wait for quieter hours."""
+    cluster = cloud_state.find_instance_cluster(cloud, instance)
+    if phase is model.Phase.EVACUATE:
+        cloud = write_rates.add_cloud_rates(session, cloud, [cluster])
+    return session.build_request(cluster, cloud)
+
+
+def _make_notes(session: cloud_state.Session, request: planner.PlanningInput, uuid: str,
+                phase: model.Phase) -> dict[str, str]:
+    """Return the note of the rule that lets drains wait: why the instance has no wait."""
+    host = request.cluster.instances[uuid].host
+    if phase is not model.Phase.EVACUATE or host not in drain_requests.drained_hosts(
+            request.cluster, request.options):
+        return {}
+    reason = drain_checks.explain_missing_waits(session, request, host).get(uuid)
+    return {} if reason is None else {quiet_hours.QUIETER_HOUR_RULE.name: reason}

@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
 from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
@@ -100,9 +101,11 @@ def plan_scopes_today(session: cloud_state.Session,
             for name in cloud.scopes if name not in there and scope in (None, name)]
     if scope in [comparison.name for comparison in lost]:
         return lost
-    return lost + [dataclasses.replace(_plan_scope_today(session, cluster),
+    clusters = cloud_state.list_clusters(cloud, scope)
+    cloud = write_rates.add_cloud_rates(session, cloud, clusters)
+    return lost + [dataclasses.replace(_plan_scope_today(session, cloud, cluster),
                                        causes=causes.get(cluster.scope, ()))
-                   for cluster in cloud_state.list_clusters(cloud, scope)]
+                   for cluster in clusters]
 
 
 def compare_plans(session: cloud_state.Session, supposed: Supposition,
@@ -153,20 +156,21 @@ def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicyS
         p.name: session.metrics_source.fetch(p) for p in policy_set.enabled_policies})
 
 
-def _plan_scope_today(session: cloud_state.Session, cluster: model.Cluster) -> ScopeComparison:
+def _plan_scope_today(session: cloud_state.Session, cloud: cloud_state.CloudState,
+                      cluster: model.Cluster) -> ScopeComparison:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.
     """
-    request = session.build_request(cluster)
+    request = session.build_request(cluster, cloud)
     side = _plan_side(session.conf, request)
-    waits = cloud_state.find_new_wait(session.cloud, side.plan)
+    waits = cloud_state.find_new_wait(cloud, side.plan)
     if waits is not None:
         request = dataclasses.replace(request, history=dataclasses.replace(
             request.history, waiting=waits))
         side = _plan_side(session.conf, request)
     return ScopeComparison(cluster.scope, side, _list_holds(request),
-                           cluster.scope in session.cloud.waiting)
+                           cluster.scope in cloud.waiting)
 
 
 def _list_holds(request: planner.PlanningInput) -> tuple[str, ...]:
@@ -182,7 +186,8 @@ def _at_once(request: planner.PlanningInput) -> planner.PlanningInput:
     A what-if does not ask about this moment.
     """
     return dataclasses.replace(request, history=dataclasses.replace(
-        request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
+        request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None,
+        quiet_waits={}))
 
 
 def _build_supposed_request(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,

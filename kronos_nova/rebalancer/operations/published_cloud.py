@@ -163,6 +163,10 @@ def read_published_cloud(conf: cfg.ConfigOpts, store: store_api.Store, reading: 
             store.history.read_history(scope, now, remembered),
             # Only the engine that asked Placement knows them.
             refused=published.refused, refused_everywhere=published.refused_everywhere,
+            # Only the engine asks the source of metrics.
+            hourly_write_rates=published.hourly_write_rates, freezes=published.freezes,
+            awaited_write_rates=published.awaited_write_rates,
+            last_write_rates=published.last_write_rates, window_ends=published.window_ends,
             **records._asdict())
     under_way = {flight.instance_uuid for flight in flights}
     ended = {move.instance_uuid: model.InFlightMove(
@@ -180,6 +184,7 @@ class PublishedSession(cloud_state.Session):
                  **more: Any) -> None:
         super().__init__(**more)
         self.reading = reading
+        self.asks_metrics = False
         self._clock = clock
 
     def forget_cloud(self) -> None:

@@ -25,6 +25,7 @@ from kronos_nova import version
 from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_sections
+from kronos_nova.rebalancer.operations import write_rates
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.report import page
@@ -101,6 +102,8 @@ def _build_cloud_sections(session: cloud_state.Session,
         raise _make_config_error('--scope', f'{scope} is not planned',
                                  f'Planned are: {", ".join(sorted(cloud.scopes))}.')
     clusters = cloud.map_clusters()
+    cloud = write_rates.add_cloud_rates(session, cloud, [
+        cluster for name, cluster in clusters.items() if scope in (None, name)])
     planned = {host: name for name, cluster in clusters.items() for host in cluster.scope_hosts}
     sections = []
     for name in cloud.scopes:

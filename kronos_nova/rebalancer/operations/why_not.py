@@ -17,6 +17,7 @@ They have every rule's verdict, the holds of the scope, and the effect of the mo
 
 from collections.abc import Mapping
 import dataclasses
+from types import MappingProxyType
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -33,7 +34,7 @@ class RuleVerdict:
     """Verdict of a rule on the move.
 
     ``rule`` names the rule, or the refusal. ``detail`` is the text of the refusal; where the rule
-    allows the move and counts an amount, the use of the limit after the move.
+    allows the move, the use of the limit after the move if it counts an amount, or a note.
     """
 
     rule: str
@@ -111,11 +112,13 @@ class MoveAnswer:
                 'others that bring more use up its moves')
 
 
-def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.Phase) -> MoveAnswer:
+def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.Phase,
+            notes: Mapping[str, str] = MappingProxyType({})) -> MoveAnswer:
     """Judge the move on the cloud as it is, with nothing else planned.
 
     :param uuid: an instance of ``request.cluster``.
     :param phase: purpose of the move; metrics count for spread and pack alone.
+    :param notes: texts by rule, for rules that allow the move.
     """
     request = planner.prepare_planning_input(request)
     cluster = request.cluster
@@ -127,7 +130,7 @@ def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.P
         holds.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
                                                    request.options))
     over, before = simulation.over_threshold(), simulation.compute_combined()
-    verdicts = _judge_all_rules(simulation, move)
+    verdicts = _judge_all_rules(simulation, move, notes)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
     shutdown = (shutdown_verdicts.judge_refused_shutdown(
         simulation.view, move, [v.rule for v in verdicts if not v.passed])
@@ -140,7 +143,8 @@ def why_not(request: planner.PlanningInput, uuid: str, host: str, phase: model.P
         combined_after=simulation.compute_combined() if effects and simulation.trusted else None)
 
 
-def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[RuleVerdict, ...]:
+def _judge_all_rules(simulation: sim.Simulation, move: model.Move,
+                     notes: Mapping[str, str]) -> tuple[RuleVerdict, ...]:
     """Return the verdict of each rule in order, or only the first one if it refuses.
 
     The first rule is ``identity``: the other rules cannot judge a move that it refuses.
@@ -154,7 +158,7 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Rule
         if len(verdicts) == 1:
             if rejection is not None:
                 break
-            margins = shortfall.format_margins(simulation, move)
+            margins = {**notes, **shortfall.format_margins(simulation, move)}
     return tuple(verdicts)
 
 

@@ -232,10 +232,13 @@ def _list_continuing_drains(request: PlanningInput) -> frozenset[str]:
     """Return the drains that began earlier and continue.
 
     A host that was disabled and is enabled again is no longer drained, unless hosts are packed.
+    A drain whose nova-compute is down goes on when it is up again.
     """
     wanted = request.cluster.scope_hosts
     if request.policies.mode != 'pack':
         wanted = frozenset(_ordered_drains(request))
+        if request.options.evacuate_disabled_hosts:
+            wanted |= set(drain_requests.list_interrupted_hosts(request.cluster, request.options))
     return request.history.draining & (wanted | request.cluster.unreadable_hosts)
 
 

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import failover_guard
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import quiet_hours
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,11 +147,13 @@ def build_planning_input(cluster: model.Cluster, scores: model.ClusterScores,
                          settings: PassSettings, *, now: float, busy: int = 0,
                          seed: int = 0) -> planner.PlanningInput:
     """Build the request of a plan; parameters as of :func:`plan_scope`."""
+    waits = quiet_hours.find_quiet_waits(cluster, scores, history, settings.options, now,
+                                         budget=settings.policies.move_budget)
     return planner.PlanningInput(
         cluster=cluster, scores=scores, policies=settings.policies,
         strategies=settings.strategies, options=settings.options,
         history=dataclasses.replace(history, fresh=just_booted(
-            cluster, now, settings.instance_cooldown)),
+            cluster, now, settings.instance_cooldown), quiet_waits=waits),
         budget=max(0, settings.policies.move_budget - busy), seed=seed, now=now)
 
 

@@ -90,7 +90,7 @@ def _list_special_instances(view: cluster_view.ClusterView, instances: Iterable[
                or (i.contracts and contracts.may_hold_moves(i))
                or i.project_id in projects or may_have_device(i))}
     for uuid in {*view.options.pinned_instances, *history.cooling,
-                 *history.quarantined, *history.refused_everywhere,
+                 *history.quarantined, *history.refused_everywhere, *history.quiet_waits,
                  *(f.instance_uuid for f in view.cluster.flights)}:
         if uuid in index:
             odd[uuid] = view.cluster.instances[uuid]

@@ -43,6 +43,8 @@ GAVE_UP = 3.0
 #: Weight of the general knowledge, in measurements of an instance's own.
 GENERAL = 2.0
 MOST_RISK = 0.95
+#: Smallest risk at which an instance may not converge.
+RISKY = 0.2
 #: A phase is measured in whole seconds at best.
 _SHORTEST = 1.0
 #: Fewer pairs of different sizes do not show how the time depends on the size.
@@ -128,12 +130,22 @@ class MigrationCosts:
         That is the chance that its sending rate is among the measured rates below its write rate,
         corrected by its own past attempts. Parameters as of :meth:`compute_copy_factors`.
         """
-        below = np.searchsorted(self._rates, dirty / MIB, side='right')
-        risks = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
+        risks = self._compute_general_risks(dirty)
         for uuid, own in self._own_ends.items():
             if (n := index.get(uuid)) is not None:
                 risks[n] = (GENERAL * risks[n] + sum(own)) / (GENERAL + len(own))
         return np.minimum(risks, MOST_RISK)
+
+    def compute_rate_risk(self, dirty: float) -> float:
+        """Return the chance that an instance that writes at a rate does not converge.
+
+        Its own past attempts, made while it wrote at other rates, do not count.
+        """
+        return float(self._compute_general_risks(np.array([dirty]))[0])
+
+    def _compute_general_risks(self, dirty: Floats) -> Floats:
+        below = np.searchsorted(self._rates, dirty / MIB, side='right')
+        return np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
 
     def compute_expected_mib(self, index: Mapping[str, int], copied: Floats,
                              dirty: Floats) -> Floats:

@@ -70,7 +70,9 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(f.instance_uuid for f in cluster.flights),
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
-             *(uuid for h in recorded.histories.values() for uuid in (*h.move_times, *h.notices)),
+             *(uuid for h in recorded.histories.values() for uuid in (
+                 *h.move_times, *h.notices, *h.hourly_write_rates, *h.last_write_rates,
+                 *h.awaited_write_rates)),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
@@ -171,7 +173,15 @@ class _SnapshotAnonymiser:
                 notices=_map_list(_map_fields(
                     instance_uuid=ident, project_id=ident, host=host, reason=_keep_value,
                     noticed_at=_keep_value, movable_from=_keep_value, valid_until=_keep_value,
-                    may_shut_down=_keep_value)))}
+                    may_shut_down=_keep_value)),
+                quiet_hours=_map_fields(
+                    hourly_write_rates=_map_items(ident, _keep_value), freezes=_keep_value,
+                    awaited_write_rates=_map_items(ident, _keep_value),
+                    last_write_rates=_map_items(ident, _keep_value),
+                    drain_begins=_map_items(host, _keep_value),
+                    window_ends=_map_items(host, _keep_value),
+                    drain_deadlines=_map_items(host, _map_fields(
+                        at=_keep_value, disabled_reason=_replace_disabled_reason))))}
 
     def render_documents(self) -> dict[str, Any]:
         """Return every file by its path.

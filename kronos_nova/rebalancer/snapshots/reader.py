@@ -264,6 +264,7 @@ class _SnapshotReader:
         # Kronos 0.2.0 has its own name for the pool here, and here alone.
         scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
                          for scope, seconds in cooldowns.aggregate_cooldowns.items()}
+        quiet = cooldowns.quiet_hours
         common = model.MoveHistory(
             cooling=cooldowns.instance_cooldowns, quarantined=cooldowns.instance_quarantines,
             quarantined_hosts=frozenset(cooldowns.host_quarantines),
@@ -272,6 +273,14 @@ class _SnapshotReader:
             refused={uuid: frozenset(hosts) for uuid, hosts in cooldowns.placement_refused.items()},
             refused_everywhere=frozenset(cooldowns.placement_refused_everywhere),
             late_drains=dict(cooldowns.late_drains),
+            awaited_write_rates=dict(quiet.awaited_write_rates),
+            last_write_rates=dict(quiet.last_write_rates),
+            drain_begins=dict(quiet.drain_begins), window_ends=dict(quiet.window_ends),
+            freezes=tuple((begin, end) for begin, end in quiet.freezes),
+            drain_deadlines={host: model.DrainDeadline(**deadline.model_dump())
+                             for host, deadline in quiet.drain_deadlines.items()},
+            hourly_write_rates={uuid: tuple((at, rate) for at, rate in hours)
+                                for uuid, hours in quiet.hourly_write_rates.items()},
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(cooldowns.completed, key=lambda c: c.completed_at)),

@@ -244,7 +244,7 @@ def _build_scope(name: str, scope: ScopeReading, arrays: _ArrayParts) -> _ScopeP
         parts.append(_ScorePart(_replace_numbers(scores, dict.fromkeys(_NUMBERS, {})), numbers))
     # The database has the rest, and instances tell by themselves when they were booted.
     history = dataclasses.replace(scope.history, fresh={}, completed=(), measured=(),
-                                  move_times={}, notices={})
+                                  move_times={}, notices={}, quiet_waits={})
     return _ScopePart(name, scope.scores.taken_at, history, tuple(parts), scope.needed_approvals)
 
 

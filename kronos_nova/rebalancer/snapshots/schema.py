@@ -196,16 +196,42 @@ class NoticeRecord(_SnapshotRecord):
     may_shut_down: bool = False
 
 
+class DrainDeadlineRecord(_SnapshotRecord):
+    """A deadline of a drain, as of model.DrainDeadline."""
+
+    at: Seconds
+    disabled_reason: Text
+
+
+_Pair = Annotated[list[Seconds], pydantic.Field(min_length=2, max_length=2)]
+
+
+class QuietHoursRecord(_SnapshotRecord):
+    """What decides which instances of drains wait for a quieter hour, as of model.MoveHistory.
+
+    ``hourly_write_rates``: by instance, the begin of each hour and its rate. ``freezes``: begin and
+    end of each.
+    """
+
+    hourly_write_rates: dict[Name, list[_Pair]] = {}
+    awaited_write_rates: dict[Name, Seconds] = {}
+    last_write_rates: dict[Name, Seconds] = {}
+    freezes: list[_Pair] = []
+    drain_begins: dict[Name, Seconds] = {}
+    window_ends: dict[Name, Seconds] = {}
+    drain_deadlines: dict[Name, DrainDeadlineRecord] = {}
+
+
 class CooldownsRecord(_SnapshotRecord):
     """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
 
-    The last fourteen fields are ours: hosts in quarantine, hosts whose disks are their own, pairs
+    The last fifteen fields are ours: hosts in quarantine, hosts whose disks are their own, pairs
     of hosts of different cells, hosts that Placement has refused by instance, instances that it has
     refused wherever tried, hosts being drained by scope, who has paused a scope and why, why its
     imbalance moves wait, ended moves, durations of attempts, times of moves that contracts count,
     notices to owners, hosts that a campaign still has to empty by scope, hosts that
-    instances did not leave live in time. The file may be written by hand, so a misspelt field is
-    refused.
+    instances did not leave live in time, quieter hours of instances. The file may be written by
+    hand, so a misspelt field is refused.
     """
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -229,6 +255,7 @@ class CooldownsRecord(_SnapshotRecord):
     notices: list[NoticeRecord] = []
     campaign_hosts: dict[Name, list[Name]] = {}
     late_drains: dict[Name, Name] = {}
+    quiet_hours: QuietHoursRecord = QuietHoursRecord()
 
 
 Aggregates = dict[Name, list[Name]]

@@ -33,6 +33,7 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.rebalancer.snapshots import quiet_hours_record
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
@@ -102,7 +103,7 @@ def build_documents(recording: SnapshotContent) -> dict[str, Any]:
         out |= _build_nova_files(recording.cluster) | _build_placement_files(recording.cluster)
     out[schema.COOLDOWNS] = (
         files.make_placeholder(recording.histories) if isinstance(recording.histories, str)
-        else _build_cooldowns(recording.histories))
+        else _build_cooldowns(recording.histories, recording.cluster))
     out['meta.json'] = {
         'recorded_at': datetime.datetime.fromtimestamp(recording.now, datetime.UTC).isoformat(),
         'policy_names': [p.name for p in recording.policies.enabled_policies],
@@ -264,7 +265,8 @@ def _build_provider(provider: model.Provider) -> dict[str, Any]:
     return record | {name: value for name, value in optional.items() if value}
 
 
-def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
+def _build_cooldowns(histories: Mapping[str, model.MoveHistory],
+                     cluster: model.Cluster | str) -> dict[str, Any]:
     """Return the file of cooldowns.
 
     By scope: aggregate_cooldowns, paused, waiting, draining, campaign_hosts. The others are
@@ -299,6 +301,7 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
+    quiet_hours = quiet_hours_record.build_record(histories, cluster)
     return {
         'aggregate_cooldowns': {s: h.scope_cooling for s, h in histories.items()
                                 if h.scope_cooling > 0},
@@ -319,7 +322,8 @@ def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, An
         **({'notices': [_build_notice(notice) for _uuid, notice in sorted(noticed.items())]}
            if noticed else {}),
         **({'campaign_hosts': to_come} if to_come else {}),
-        **({'late_drains': dict(sorted(late.items()))} if late else {})}
+        **({'late_drains': dict(sorted(late.items()))} if late else {}),
+        **({'quiet_hours': quiet_hours} if quiet_hours else {})}
 
 
 def _build_notice(notice: model.MoveNotice) -> dict[str, Any]:

@@ -13,12 +13,14 @@
 """Plans in the database: one transaction stores a whole plan, with its tasks, or nothing."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from kronos_nova import model
+from kronos_nova.rebalancer.store import drain_scopes
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import plan_decisions
 from kronos_nova.rebalancer.store import plans
@@ -111,6 +113,15 @@ class PlanRepository(transactions.Repository):
         return self._runner.run_read(lambda c: frozenset(c.scalars(
             sa.select(drain.c.host).join(lease, lease.c.scope == drain.c.scope)
             .where(leases.of_late(self._runner.build_now_clause())))))
+
+    def move_drains(self, lease: rows.ScopeLease, targets: Mapping[str, str]) -> None:
+        """Let drains of the lease's scope go on in other scopes, from their begin.
+
+        :param targets: the new scope of each host.
+        :raises LeaseLost: nothing was written.
+        """
+        self._runner.run_under_lease(
+            lease, lambda c: drain_scopes.move_drains(c, lease.scope, targets))
 
     def find_plan(self, plan_id: str) -> rows.PlanRow | None:
         plan_rows = self._read_plan_rows(

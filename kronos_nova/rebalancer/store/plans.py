@@ -229,12 +229,13 @@ def _build_cooldown_update(kind: str, name: str, until: float) -> sa.Update:
 
 def list_draining_hosts(connection: sa.Connection, scope: str) -> set[str]:
     """Return the hosts of the scope that are being drained."""
-    return set(connection.scalars(*_select_draining_hosts(scope)))
+    return {row.host for row in connection.execute(*_select_drains(scope))}
 
 
 @statements.build_once
-def _select_draining_hosts(scope: str) -> sa.Select[Any]:
-    return sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope)
+def _select_drains(scope: str) -> sa.Select[Any]:
+    return sa.select(tables.drain.c.host, tables.drain.c.since).where(
+        tables.drain.c.scope == scope)
 
 
 def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
@@ -255,7 +256,7 @@ def read_history(connection: sa.Connection, scope: str, now: float,
     cooling = connection.execute(*_select_cooldowns(now)).all()
     quarantines = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
-    hosts = list_draining_hosts(connection, scope)
+    begins = {row.host: row.since for row in connection.execute(*_select_drains(scope))}
     pause = pauses.find_pause(connection, scope, now)
     return model.MoveHistory(
         paused=None if pause is None else str(pause),
@@ -268,7 +269,8 @@ def read_history(connection: sa.Connection, scope: str, now: float,
                               if row.kind == CELLS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
-        draining=frozenset(hosts),
+        draining=frozenset(begins),
+        drain_begins=begins,
         late_drains={} if not with_late_drains else late_drains.map_late_drains(connection, now, {
             row.name: row.reason for row in quarantines if row.kind == INSTANCE}),
         drain_deadlines=drain_orders.map_deadlines(connection, now),

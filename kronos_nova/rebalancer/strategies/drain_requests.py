@@ -32,6 +32,14 @@ def drained_hosts(cluster: model.Cluster, options: model.PlanningOptions) -> lis
             and find_drain_refusal(service, options) is None]
 
 
+def list_interrupted_hosts(cluster: model.Cluster, options: model.PlanningOptions) -> list[str]:
+    """List the hosts of the scope that are to be drained, and whose nova-compute is down."""
+    return [host for host in sorted(cluster.scope_hosts)
+            if (service := cluster.services.get(host)) is not None
+            and not service.enabled and not service.up
+            and _find_reason_refusal(service, options) is None]
+
+
 def list_waiting_hosts(cluster: model.Cluster, options: model.PlanningOptions) -> list[str]:
     """Return the hosts that an operator ordered to drain and that still hold instances.
 
@@ -91,9 +99,12 @@ def find_remedy(service: model.Service, options: model.PlanningOptions) -> str |
 
 def find_drain_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:
     """Return the reason why a disabled host must not be drained, or None."""
+    return ('its nova-compute is down: migration needs it' if not service.up
+            else _find_reason_refusal(service, options))
+
+
+def _find_reason_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:
     reason = service.disabled_reason or ''
-    if not service.up:
-        return 'its nova-compute is down: migration needs it'
     if reason.startswith(AUTOMATIC):
         return f'no operator ordered it: its disabled_reason is {reason!r}'
     if not re.search(options.drain_reason_regex, reason):

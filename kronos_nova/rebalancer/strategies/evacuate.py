@@ -23,6 +23,7 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import quiet_hours
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import batch
@@ -94,7 +95,10 @@ class Evacuate(base.Strategy):
         probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
         own = constraints.check_alone(simulation.view, probe)
         if own is not None:
-            if own.rule not in PASSING:
+            if own.rule in quiet_hours.QUIETER_HOUR_RULE.codes:
+                simulation.warnings.append(f'the drain of host {host} waits, because '
+                                           f'{own.detail} ({own.rule})')
+            elif own.rule not in PASSING:
                 simulation.warnings.append(f'host {host} is disabled, not drained, because '
                                            f'{own.detail} ({own.rule})')
             return

@@ -15,11 +15,13 @@
 import contextlib
 import dataclasses
 import datetime
+import pathlib
 import time
 import types
 
 from oslo_policy import policy
 import pytest
+import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -27,14 +29,19 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import connection
 from kronos_nova.rebalancer.operations import calculation_turns
 from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import drain_orders
+from kronos_nova.rebalancer.store import history
 from tests.scenarios import loader
 from tests.unit.api import conftest
 from tests.unit.api import published
 from tests.unit.api import test_cloud
 from tests.unit.api import test_verdicts
 from tests.unit.rebalancer.clients import served
+from tests.unit.rebalancer.engine import test_quiet_drains
+from tests.unit.rebalancer.operations import test_write_rates
+from tests.unit.rebalancer.planning import test_quiet_hours
 from tests.unit.rebalancer.store import cases
 
 A0, A1 = published.TWINS[0], test_verdicts.A1
@@ -745,3 +752,35 @@ def test_stop_that_nova_refuses_cancels_nothing(conf, person, nova, store, publi
     assert [row[0] for row in list_commands(store)][-1] == 'drain stop failed'
     nova.answers[LIST] = [{'services': []}]
     assert person.fail('DELETE', '/v1/drains?host=a')[0] == 404
+
+
+def test_checks_of_a_running_drain_name_the_quieter_hour_of_an_instance(client, store, publisher,
+                                                                        monkeypatch):
+    """The engine publishes the rates: kronos-api asks no source of metrics."""
+    publisher.conf.set_override('drain_quiet_wait', 12 * 3600, 'engine')
+    path = pathlib.Path(publisher.conf.engine.policies_file)
+    document = yaml.safe_load(path.read_text())
+    document['policies'][0]['vm_dirty_rate_query'] = 'dirty'
+    path.write_text(yaml.safe_dump(document))
+    until = quiet_hours.begin_hour(store.now()) + 3 * 3600
+    loud = test_quiet_drains.LoudSource(time.time, until, A1)
+    fetch, read = publisher.source.fetch, history.HistoryRepository.read_history
+    monkeypatch.setattr(publisher.source, 'fetch', lambda policy: dataclasses.replace(
+        fetch(policy), dirty_rate=loud.fetch(policy).dirty_rate))
+    test_write_rates.let_open(monkeypatch, lambda: loud)
+    monkeypatch.setattr(history.HistoryRepository, 'read_history', lambda *args, **more:
+                        dataclasses.replace(read(*args, **more),
+                                            measured=test_quiet_hours.MEASURED))
+    set_drained(publisher)
+    publisher.engine._scopes.write_rates.wait_for_answers()
+    publisher.run_cycle()
+    status, check = client.send('GET', '/v1/drains/check?host=a')
+    (blocked,) = [b for b in check['blocked'] if b['instance_id'] == A1]
+    assert status == 200 and blocked['leaves_later'] and '150.0 MiB/s' in blocked['reason']
+    at = datetime.datetime.fromisoformat(blocked['movable_from'])
+    assert at.timestamp() == until
+    (risk,) = check['risks']
+    assert risk['wait_obstacle'] is None and risk['probability'] >= 0.2
+    cases.order_drain(store, 'a', store.now() + 60, 'new memory', store.now())
+    (risk,) = client.send('GET', '/v1/drains/check?host=a')[1]['risks']
+    assert risk['instance_id'] == A1 and 'the deadline of the drain at' in risk['wait_obstacle']

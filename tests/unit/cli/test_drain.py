@@ -140,6 +140,10 @@ def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     rows = list(drain._render_rows(found[1], 'a'))
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
+    rows = drain._render_rows(dataclasses.replace(
+        found[1], wait_obstacles={'i1': 'plans of its scope wait for approval'}), 'a')
+    assert next(row[2] for row in rows if row[1] == 'may not converge').endswith(
+        '; it waits for no quieter hour: plans of its scope wait for approval')
     offline = estimate(conf, drain_checks.DrainAnswer(
         dataclasses.replace(found[1].check, methods={'i1': model.MoveMethod.OFFLINE}), 2), request)
     assert offline.risky == {} and offline.seconds is not None, 'no guest writes'
@@ -296,9 +300,13 @@ def test_a_host_disabled_for_the_same_reason_is_reported_without_a_write():
 def test_disabling_a_host_is_reported():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
-    assert (' 1 instance waits until 1970-01-01T00:00:00+00:00 at most, as contracts say. kronos '
-            'drain watch') in drain._format_start_message('h1', drain_starts.StartedDrain(
-                answer(here=3, blocked=[WAITS]), True))
+    quiet = dataclasses.replace(WAITS, waits_for_quiet_hour=True)
+    for waiting, what, reasons in (([WAITS], '1 instance waits', 'contracts'),
+                          ([quiet], '1 instance waits', 'quieter hours'),
+                          ([WAITS, quiet], '2 instances wait', 'contracts and quieter hours')):
+        assert (f' {what} until 1970-01-01T00:00:00+00:00 at most, as {reasons} say. kronos '
+                'drain watch') in drain._format_start_message(
+                    'h1', drain_starts.StartedDrain(answer(here=3, blocked=waiting), True))
     assert drain._format_start_message(
         'h1', drain_starts.StartedDrain(answer(here=3), True)).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')

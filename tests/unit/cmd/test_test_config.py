@@ -250,6 +250,17 @@ def test_offline_drains_without_ended_migrations_are_warned_of(case, offline, op
     assert items['options']['status'] == 'ok'
 
 
+@pytest.mark.parametrize(('wait', 'query', 'status'), [
+    (0, '', None), (3600, '', 'warning'), (3600, 'vm_dirty_rate_query: dirty', None)])
+def test_quieter_hours_without_measured_writes_are_warned_of(case, wait, query, status):
+    case.options['engine'] = {**case.options.get('engine', {}), 'drain_quiet_wait': wait}
+    (case.directory / 'policies.yaml').write_text(POLICIES.rstrip() + (
+        f'\n    {query}\n' if query else '\n'))
+    items = case.items()
+    item = items.get('policies: vm_dirty_rate_query')
+    assert (item and item['status']) == status and items['policies']['status'] == 'ok'
+
+
 def test_deprecated_broker_options_are_reported_without_the_password(case, closed_port):
     case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
                                  'password': CANARY}

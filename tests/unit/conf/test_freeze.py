@@ -165,3 +165,21 @@ def test_next_freeze_is_the_first_to_begin_and_the_last_to_end_counts():
         '2026-07-01T12:30')
     assert freeze.find_freeze_end(windows, datetime.UTC, at('2026-07-01T07:59')) is None
     assert freeze.find_next_freeze([], datetime.UTC, 0.0) == math.inf
+
+
+def test_freezes_are_listed_from_now_on_and_merged():
+    windows = [freeze.WindowType()(text) for text in (
+        '0 8 * * * 2h', '0 9 * * * 90m', '30 10 * * * 30m', '0 12 * * * 1h')]
+    begin, day = at('2026-11-20T08:30:00'), at('2026-11-20T00:00:00')
+    assert freeze.list_freezes(windows, datetime.UTC, begin, begin + 86400) == (
+        (begin, day + 11 * 3600), (day + 12 * 3600, day + 13 * 3600),
+        (day + 32 * 3600, day + 34 * 3600)), 'later ones do not matter'
+    assert freeze.list_freezes([], datetime.UTC, begin, begin + 86400) == ()
+
+
+def test_of_many_freezes_the_rest_counts_as_one(monkeypatch):
+    monkeypatch.setattr(freeze, 'MOST_FREEZES', 3)
+    windows, begin = [freeze.WindowType()('*/10 * * * * 1m')], at('2026-11-20T08:00:00')
+    assert freeze.list_freezes(windows, datetime.UTC, begin, begin + 7200) == (
+        (begin, begin + 60), (begin + 600, begin + 660), (begin + 1200, begin + 1260),
+        (begin + 1260, begin + 7200))

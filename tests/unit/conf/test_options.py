@@ -25,7 +25,7 @@ from kronos_nova.conf import engine
 #: Of another kind than their default shows, or with choices.
 OTHERS = {'objective': 'kronos', 'instance_storage': 'local', 'enforce_placement_disk': True,
           'max_missing_hosts': 7, 'drain_mode': 'scatter', 'failover': 'warn',
-          'drain_offline': 'allow',
+          'drain_offline': 'allow', 'drain_quiet_wait': 7200,
           'nova_prefilters': ['enable_isolated_aggregate_filtering']}
 
 

@@ -65,6 +65,9 @@ CASES = {
     'moved-away': {'move': dataclasses.replace(MOVE, from_host='c')},
     'no-such-instance': {'move': dataclasses.replace(MOVE, instance_uuid='x')},
     'opted-out': {'options': {'pinned_instances': frozenset({UUID})}},
+    'quieter-hour': {'move': dataclasses.replace(MOVE, phase=model.Phase.EVACUATE),
+                     'history': model.MoveHistory(
+                         quiet_waits={UUID: model.QuietWait(3600.0, 2.0, 1.0)})},
     'just-booted': {'history': model.MoveHistory(fresh={UUID: 1.0})},
     'copies-disk': {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'local'}},
     'out-of-scope': {'scope_hosts': frozenset('ac')},

@@ -13,6 +13,7 @@
 """Maintenance windows: which minutes they hold, and which texts are none."""
 
 import datetime
+import math
 import zoneinfo
 
 from hypothesis import given
@@ -146,3 +147,13 @@ def test_find_opening_is_the_first_minute_at_which_the_window_is_open(window, da
     opening = window.find_opening(now, BERLIN)
     assert opening == next(moment for moment in range(int(now), int(now) + 15 * 86400, 60)
                            if window.is_open(moment, BERLIN))
+
+
+def test_windows_close_when_no_window_is_open_any_more():
+    found = [windows.parse_window(text) for text in ('sat 22:00-23:00', 'sat 22:30-0:30')]
+    inside = seconds('2026-11-28T22:15')
+    assert windows.find_closing(found, inside, UTC) == seconds('2026-11-29T00:30')
+    before = seconds('2026-11-28T12:00')
+    assert windows.find_closing(found, before, UTC) == before
+    assert windows.find_closing([], before, UTC) == math.inf
+    assert windows.find_closing([windows.parse_window('0:00-24:00')], before, UTC) == math.inf

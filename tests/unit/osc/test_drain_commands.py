@@ -22,6 +22,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.osc import client
+from kronos_nova.osc import drain
 from kronos_nova.osc import drain_waits
 from kronos_nova.osc import waits
 from tests.unit.api import test_drains
@@ -208,3 +209,12 @@ def test_older_service_without_deadlines_is_no_error(openstack, nova, publisher,
         assert read_json(openstack, 'drain', *command)['deadline'] is None
     _status, _output, error = openstack.run('drain', 'watch', 'a', '--timeout', '1s')
     assert 'deadline' not in error and 'KeyError' not in error
+
+
+@pytest.mark.parametrize(('fields', 'text'), [
+    ({}, ''), ({'wait_obstacle': None}, ''),
+    ({'wait_obstacle': 'x'}, '; it waits for no quieter hour: x')])
+def test_a_risk_says_why_the_instance_waits_for_no_quieter_hour(fields, text):
+    """An older kronos-api does not say it."""
+    assert drain._format_risk({'instance_id': 'i', 'probability': 0.8, **fields}) == (
+        f'i may not converge: 80%{text}')

@@ -132,7 +132,11 @@ def recording():
         paused=NAMES['pause'], waiting=NAMES['reason'],
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),),
-        move_times={INSTANCE: (NOW - 60.0,)},
+        move_times={INSTANCE: (NOW - 60.0,)}, drain_begins={a: NOW - 60.0},
+        window_ends={a: NOW + 60.0},
+        drain_deadlines={a: model.DrainDeadline(NOW + 600.0, f'AUTO: {NAMES["reason"]}')},
+        hourly_write_rates={INSTANCE: ((NOW - 3600.0, 1.5),)}, freezes=((NOW, NOW + 60.0),),
+        awaited_write_rates={MEMBER: NOW + 300.0},
         notices={INSTANCE: model.MoveNotice(
             INSTANCE, NAMES['project'], a, model.NoticeReason.DRAIN, NOW - 9.0, NOW + 9.0,
             NOW + 99.0, may_shut_down=True)})

@@ -28,6 +28,7 @@ from kronos_nova import policy
 from kronos_nova.model import movement_hours
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import quiet_hours
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import schema
@@ -114,7 +115,11 @@ def histories():
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),
         measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
                   model.MeasuredAttempt('u4', 1024, 0, 9.5)),
-        move_times={'u1': (NOW - 90.0, NOW - 60.0)},
+        move_times={'u1': (NOW - 90.0, NOW - 60.0)}, drain_begins={'a': NOW - 60.0},
+        window_ends={'a': NOW + 60.0},
+        drain_deadlines={'a': model.DrainDeadline(NOW + 600.0, 'AUTO: x')},
+        hourly_write_rates={'u1': ((NOW - 7200.0, 1.5), (NOW - 3600.0, 0.0))},
+        freezes=((NOW + 3600.0, NOW + 7200.0),), awaited_write_rates={'u2': NOW + 300.0},
         notices={name: model.MoveNotice(name, 'p', 'a', model.NoticeReason.DRAIN, NOW - 9.0,
                                         NOW + 9.0, NOW + 99.0, may_shut_down=named)
                  for name, named in (('u1', False), ('u2', True))})
@@ -212,11 +217,15 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
         p, source.fetch(p), read, now=found.recorded_at, staleness=300.0,
         max_missing_hosts=request.options.max_missing_hosts)
               for p in request.policies.enabled_policies}
+    history = found.build_history(scope, cooldown=1e9, instance_cooldown=1e9)
     again = dataclasses.replace(
         request, cluster=read, scores=model.ClusterScores(scores, loader.NOW),
         history=dataclasses.replace(
-            found.build_history(scope, cooldown=1e9, instance_cooldown=1e9),
+            history, quiet_waits=quiet_hours.find_quiet_waits(
+                read, model.ClusterScores(scores), history, request.options, found.recorded_at,
+                budget=5),
             fresh=planning_pipeline.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
+    assert again.history.quiet_waits == request.history.quiet_waits
     assert planner.plan(again).moves == planner.plan(request).moves
     assert planner.plan(again).reason == planner.plan(request).reason
 
@@ -457,6 +466,16 @@ def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_pat
     found = reader.read_snapshot(directory)
     put(directory, schema.INSTANCES, {'a': [], 'd': []})
     assert found.cluster.list_hosts_of(model.UNASSIGNED) == ()
+
+
+def test_deadlines_of_earlier_drains_are_not_recorded(tmp_path):
+    """Anonymised reasons are all alike: such a deadline would count for the present drain."""
+    earlier = {name: dataclasses.replace(history, drain_deadlines={
+        'a': model.DrainDeadline(NOW, 'earlier'), 'b': model.DrainDeadline(NOW, 'x')})
+        for name, history in histories().items()}
+    found = reader.read_snapshot(writer.write_snapshot(
+        str(tmp_path), recording(histories=earlier)))
+    assert found.build_history('ssd', cooldown=900, instance_cooldown=900).drain_deadlines == {}
 
 
 def test_times_of_services_reports_are_not_recorded(tmp_path):

@@ -102,6 +102,20 @@ def test_a_part_that_is_too_much_is_halved(api, refusal):
     assert api.respond.asked[:3] == [30, 15, 7]
 
 
+def test_a_caller_may_end_a_query_before_a_part_is_halved(api):
+    class Ended(Exception):
+        pass
+
+    def end(points):
+        assert points == 0
+        raise Ended
+
+    api.respond.refuse = lambda points: (422, {'status': 'error', 'error': 'too many samples'})
+    with pytest.raises(Ended):
+        ask(api, progress=end)
+    assert api.respond.asked == [30]
+
+
 def test_an_answer_over_the_limit_of_bytes_is_halved(api):
     api.respond.metrics = [{'host': f'cn{n}'} for n in range(40)]
     found = ask(api, max_body_bytes=20_000)
