@@ -59,13 +59,15 @@ class BlockedInstance:
     The reason is the instance's own, or the first one of each host, counted. ``later``: the
     instance leaves in a later cycle, when planned and running migrations have ended, or when its
     contract allows it. ``movable_from``: when that is, as far as contracts say today (epoch
-    seconds); where its owner has no notice yet, it counts from now.
+    seconds); where its owner has no notice yet, it counts from now. ``is_cut_off``: planning was
+    cut off before it was known whether the instance stays; no rule about destinations is named.
     """
 
     instance_uuid: str
     reason: str
     later: bool = False
     movable_from: float | None = None
+    is_cut_off: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def plan_drain(request: planner.PlanningInput, host: str, mode: model.DrainMode 
         return DrainCheck(model.Plan(request.cluster.scope, reason=hold), (), {}, obstacles)
     plan = planner.plan(request)
     planning_pipeline.check_plan(plan, request)
-    blocked, missing = _list_blocked_instances(request, host, plan)
+    blocked, missing = list_blocked_instances(request, host, plan)
     last = max((b.movable_from for b in blocked if b.movable_from is not None), default=None)
     wait = 0.0 if last is None else last - request.cluster.taken_at
     if last is not None and wait > LONGEST_WAIT:
@@ -236,13 +238,18 @@ def _build_simulation(request: planner.PlanningInput) -> sim.Simulation:
                           request.options, seed=request.seed, now=request.now)
 
 
-def _list_blocked_instances(request: planner.PlanningInput, host: str,
-                            plan: model.Plan) -> tuple[tuple[BlockedInstance, ...], dict[str, int]]:
+def list_blocked_instances(request: planner.PlanningInput, host: str, plan: model.Plan,
+                           cut_off: str | None = None,
+                           ) -> tuple[tuple[BlockedInstance, ...], dict[str, int]]:
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
     An instance that only waits for reasons that end is placed where the other rules allow it, one
     instance after the other. So is one that is quarantined until it can be shut down.
+
+    :param cut_off: how planning was cut off; None: only the count of steps of the plan counts.
     """
+    if cut_off is None and plan.truncated:
+        cut_off = planning_holds.describe_cut_off(request.options.max_steps)
     simulation = _build_simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
         simulation.apply_move(move)
@@ -266,7 +273,7 @@ def _list_blocked_instances(request: planner.PlanningInput, host: str,
             waits = [rejection.detail for rejection in own]
             if shutdown is not None and not stated:
                 waits.append(f'its shutdown waits: {shutdown.detail}')
-            instance, short = _place_or_explain(simulation, probe, waits, stated)
+            instance, short = _place_or_explain(simulation, probe, waits, stated, cut_off)
         blocked.append(_add_contracts(instance, stated, movable_from))
         missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
@@ -309,17 +316,20 @@ def _add_contracts(blocked: BlockedInstance, stated: Sequence[model.Rejection],
     return dataclasses.replace(blocked, reason='; '.join(reasons), movable_from=movable_from)
 
 
-def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-                      waits: Sequence[str],
-                      stated: Sequence[model.Rejection]) -> tuple[BlockedInstance, dict[str, int]]:
+def _place_or_explain(simulation: sim.Simulation, probe: model.Move, waits: Sequence[str],
+                      stated: Sequence[model.Rejection],
+                      cut_off: str | None) -> tuple[BlockedInstance, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
     A quarantine does not count: an instance that it keeps is not placed.
 
     :param waits: reasons of the instance alone that end, ``stated`` those of contracts.
+    :param cut_off: how planning was cut off, so that no refusal is known to last; None: it was not.
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.
     """
     uuid = probe.instance_uuid
+    unknown = None if cut_off is None else BlockedInstance(
+        uuid, f'whether it can leave is not known: {cut_off}', is_cut_off=True)
     reasons: Counter[str] = Counter()
     short: list[dict[str, int]] = []
     for there in simulation.hosts:
@@ -330,13 +340,16 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
                       if rejection.rule not in _ENDING]
         if not rejections:
             simulation.apply_move(move)
-            reason = waits[0] if waits else (
-                '' if stated else f'instance {uuid} waits for others to land')
-            return BlockedInstance(uuid, reason, later=True), {}
+            if waits or stated:
+                return BlockedInstance(uuid, waits[0] if waits else '', later=True), {}
+            return (BlockedInstance(uuid, f'instance {uuid} waits for others to land', later=True)
+                    if unknown is None else dataclasses.replace(unknown, later=True)), {}
         reasons[rejections[0].rule] += 1
         rules = {rejection.rule for rejection in rejections}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
             short.append(shortfall.compute_shortage(simulation, uuid, there))
+    if unknown is not None:
+        return unknown, {}
     return BlockedInstance(uuid, 'no host may take it: ' + ', '.join(
         f'{rule} ({plurals.count_noun(number, "host")})'
         for rule, number in sorted(reasons.items()))), min(

@@ -121,6 +121,22 @@ def test_a_start_is_refused_for_hosts_that_were_not_forecast_in_time(
     assert started['campaign']['host_count'] == 2 and started['campaign']['hosts_together'] == 1
 
 
+def test_a_start_is_refused_for_hosts_that_were_not_forecast_to_the_end(
+        person, nova, store, publisher, monkeypatch):
+    unknown = drains.BlockedInstance('u', 'planning was cut off', is_cut_off=True)
+    forecast_steps = campaign_forecasts._forecast_steps
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', lambda *args: dataclasses.replace(
+        forecast_steps(*args), staying={'b': (unknown,)}))
+    status, document = start(person, together=1)
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.conflict')
+    assert '1 host was not forecast to the end, the first b: u: planning was' in error['detail']
+    assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+    status, started = start(person, together=1, force=True)
+    assert status == 200 and started['staying'] == [{
+        'host': 'b', 'instance_id': 'u', 'reason': 'planning was cut off', 'leaves_later': False}]
+
+
 def test_the_campaign_has_the_batches_of_its_forecast(person, nova, store, publisher, monkeypatch):
     plan = campaigns.plan_campaign
     monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(

@@ -22,7 +22,9 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaigns
+from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 
@@ -133,6 +135,79 @@ def test_no_step_takes_the_room_that_a_failure_needs_where_engines_enforce_it(mo
     forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
     assert [step.hosts for step in forecast.steps] == steps
     assert list(forecast.staying) == ([] if steps else ['a'])
+    for (blocked,) in forecast.staying.values():
+        assert (blocked.instance_uuid, blocked.later, blocked.is_cut_off) == ('a0', False, False)
+        assert blocked.reason.endswith('the instances of b, c would not all find places if the '
+                                       'host failed (breaks-failover)')
+
+
+def test_reasons_name_the_rule_breaks_failover_beside_other_rules():
+    """The lock of a1 stands; a0 has room on c alone, which is the only place of b0."""
+    request = make_request({'a': [4096, 1024], 'b': [7168], 'c': []}, a1={'locked': True})
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, failover=model.FailoverMode.ENFORCE))
+    forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
+    reasons = {b.instance_uuid: b.reason for b in forecast.staying['a']}
+    assert 'breaks-failover' in reasons['a0'] and reasons['a1'].startswith('locked: ')
+
+
+def test_plan_that_the_count_of_steps_cuts_off_names_no_rule():
+    """b1 moves to c, and a0 to its place; that takes five steps."""
+    request = make_request({'a': [6144], 'b': [1024, 3072], 'c': [5120], 'full': [8192]})
+    assert not campaign_forecasts.forecast_campaign(request, 'a', 1).staying
+    forecast = campaign_forecasts.forecast_campaign(dataclasses.replace(
+        request, options=dataclasses.replace(request.options, max_steps=3)), 'a', 1)
+    (blocked,) = forecast.staying['a']
+    assert blocked.reason == ('whether it can leave is not known: planning was cut off after 3 '
+                              'steps')
+    assert blocked.is_cut_off and forecast.unjudged == forecast.staying and not forecast.stuck
+
+
+def plan_one_move(monkeypatch):
+    """Let each cycle of a forecast have one move."""
+    whole = planner.plan
+
+    def plan(request, *limits):
+        made = whole(request, *limits)
+        return planner.drop_moves(request, made, {
+            move.instance_uuid for move in made.moves[1:]}, 'one move a cycle')
+    monkeypatch.setattr(planner, 'plan', plan)
+
+
+def test_plans_that_the_count_of_cycles_cuts_off_name_no_rule(monkeypatch):
+    """Each cycle empties a a little; a9 is locked, and the others could go on leaving."""
+    plan_one_move(monkeypatch)
+    request = make_request({'a': [512] * 10, 'b': []}, a9={'locked': True})
+    forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
+    assert len(forecast.staying['a']) == 2
+    one, locked = sorted(forecast.staying['a'], key=lambda b: b.instance_uuid == 'a9')
+    assert locked.reason.startswith('locked: ') and not locked.is_cut_off
+    assert one.is_cut_off and one.reason == (
+        'whether it can leave is not known: planning was cut off after 8 cycles')
+    assert forecast.stuck == {'a': (locked,)} and forecast.unjudged == {'a': (one,)}
+    fewer = make_request({'a': [512] * 8, 'b': []})
+    assert not campaign_forecasts.forecast_campaign(fewer, 'a', 1).staying
+
+
+@pytest.mark.parametrize(('is_cut_off', 'what'), [
+    (False, 'would keep instances'),
+    (True, 'would keep instances, or have no plan that was made to the end,')])
+def test_number_at_a_time_is_explained_by_known_reasons(is_cut_off, what):
+    staying = {'a': (drains.BlockedInstance('u', 'why', is_cut_off=is_cut_off),)}
+    first = campaign_forecasts.CampaignForecast((), staying, 0, 2)
+    assert campaign_forecasts._explain_together(
+        first, dataclasses.replace(first, staying={}, together=1), 0) == (
+        f'1 at a time and not 2, because 1 more host {what} with 2')
+
+
+def test_empty_host_that_is_down_is_an_obstacle():
+    request = make_request({'a': [], 'b': [2048], 'c': [], 'd': []})
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={**request.cluster.services,
+                                   'a': model.Service('a', state='down')}),
+        options=dataclasses.replace(request.options, max_down_fraction=0.5))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert forecast.obstacles == ('host a is empty, but its nova-compute is down',)
 
 
 def test_hosts_are_emptied_together_as_far_as_there_is_room():
@@ -325,6 +400,9 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
     hypothesis.assume(hosts)
     chosen = rng.sample(hosts, rng.randint(1, len(hosts)))
     forecast = campaign_forecasts.forecast_campaign(request, chosen, together)
+    if any('down' in obstacle for obstacle in forecast.obstacles) and not forecast.staying:
+        assert not forecast.steps, 'the scope is held'
+        return
     where = {uuid: i.host for uuid, i in request.cluster.instances.items()}
     to_come = set(chosen)
     for step in forecast.steps:
@@ -337,6 +415,8 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
         assert step.again == sum(move.to_host in to_come for move in step.moves)
         assert not step.again or len(step.hosts) == 1
     assert to_come == set(forecast.staying)
+    for host, blocked in forecast.staying.items():
+        assert blocked or not request.cluster.services[host].up, 'each host has a reason'
     assert forecast == campaign_forecasts.forecast_campaign(request, chosen, together)
 
 
