@@ -14,6 +14,7 @@
 
 from collections import Counter
 import dataclasses
+import random
 
 import hypothesis
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 
@@ -139,6 +141,37 @@ def test_no_step_takes_the_room_that_a_failure_needs_where_engines_enforce_it(mo
         assert (blocked.instance_uuid, blocked.later, blocked.is_cut_off) == ('a0', False, False)
         assert blocked.reason.endswith('the instances of b, c would not all find places if the '
                                        'host failed (breaks-failover)')
+
+
+def carry_out_step(request, step, to_come):
+    """Drain a host as engines do, two moves a cycle; return whether it becomes empty."""
+    (host,) = step.hosts
+    cloud = supposed_clouds.SupposedCloud(request)
+    while True:
+        drain = dataclasses.replace(cloud.build_request([host], to_come), budget=2)
+        plan, _certificate = planning_pipeline.keep_failover(drain, planner.plan(drain))
+        if not plan.moves:
+            return cloud.is_empty(host)
+        cloud.complete_moves(plan.moves)
+
+
+def test_engines_that_enforce_the_rule_carry_out_what_a_forecast_promises():
+    rng, steps, kept = random.Random(26), 0, 0
+    for _cloud in range(60):
+        sizes = {host: [rng.choice([1024, 2048, 4096]) for _ in range(rng.randint(0, 3))]
+                 for host in 'abcdef'}
+        sizes = {host: mine if sum(mine) <= MEMORY else mine[:1] for host, mine in sizes.items()}
+        request = make_request(sizes)
+        request = dataclasses.replace(request, options=dataclasses.replace(
+            request.options, failover=model.FailoverMode.ENFORCE))
+        forecast = campaign_forecasts.forecast_campaign(request, 'abc', 1)
+        kept += any('breaks-failover' in b.reason
+                    for blocked in forecast.staying.values() for b in blocked)
+        for step in forecast.steps[:1]:
+            if step.moves and not step.again:
+                steps += 1
+                assert carry_out_step(request, step, set('abc') - set(step.hosts)), (sizes, step)
+    assert steps > 10 and kept > 2
 
 
 def test_reasons_name_the_rule_breaks_failover_beside_other_rules():
