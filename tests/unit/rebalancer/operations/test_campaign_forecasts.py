@@ -486,6 +486,22 @@ def test_hosts_that_the_time_does_not_reach_are_named_and_called_neither_empty_n
         assert forecast.unforecast == tuple('abcd')
 
 
+def test_explanation_that_the_time_cuts_off_names_no_rule():
+    """a0 finds no place after a search, and a1 leaves."""
+    request = make_request({'a': [6144, 2048], 'b': [5120], 'c': [3072, 2048], 'full': [8192]})
+    (whole,) = campaign_forecasts.forecast_campaign(request, 'a', 1).staying.values()
+    assert [b.reason for b in whole] == ['no host may take it: no-room (3 hosts)']
+    looks, is_done = 0, False
+    while not is_done:
+        left = iter(range(looks))
+        forecast = campaign_forecasts.forecast_campaign(
+            request, 'a', 1, expired=lambda left=left: next(left, None) is None)
+        is_done = forecast.staying == {'a': whole}
+        assert is_done or forecast.unforecast == ('a',) and not forecast.staying
+        looks += 1
+    assert looks > 20
+
+
 def test_forecast_without_an_end_of_time_reaches_each_host():
     request = make_request({'a': [2048], 'b': [2048], 'spare': []}, b0={'locked': True})
     forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
