@@ -102,16 +102,21 @@ def compare_orders(request: planner.PlanningInput, together: int) -> dict[str, A
             'naive_stuck': len(stuck), 'steps': len(forecast.steps), 'seconds': round(seconds, 2)}
 
 
-def forecast_first_hosts(spec: clusters.Spec, hosts: int, together: int,
-                         seconds: float) -> dict[str, Any]:
-    """Forecast a campaign over some hosts of a large cloud, for so much processor time."""
+def forecast_first_hosts(spec: clusters.Spec, hosts: int, together: int, seconds: float,
+                         mode: str) -> dict[str, Any]:
+    """Forecast a campaign over some hosts of a large cloud, for so much processor time.
+
+    :param mode: [engine] failover.
+    """
     request = build_request(spec, 0)
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, failover=model.FailoverMode(mode)))
     ends_at = time.process_time() + seconds
     began = time.process_time()
     forecast = campaign_forecasts.forecast_campaign(
         request, sorted(request.cluster.hosts)[:hosts], together,
         expired=lambda: time.process_time() >= ends_at)
-    return {'hosts': spec.hosts, 'instances': spec.instances, 'room': spec.room,
+    return {'hosts': spec.hosts, 'instances': spec.instances, 'room': spec.room, 'failover': mode,
             'to come': hosts, 'emptied': sum(len(step.hosts) for step in forecast.steps),
             'staying': len(forecast.staying), 'not forecast': len(forecast.unforecast),
             'steps': len(forecast.steps), 'seconds': round(time.process_time() - began, 1),
@@ -201,12 +206,14 @@ def main() -> None:
     parser.add_argument('--first', type=int, default=200, metavar='N',
                         help='with --size: the campaign is over the first N hosts')
     parser.add_argument('--max-seconds', type=float, default=600.0, help='with --size')
+    parser.add_argument('--failover', choices=('off', 'enforce'), default='off',
+                        help='with --size: [engine] failover')
     options = parser.parse_args()
     if options.size:
         hosts, instances, room = options.size
         print(json.dumps(forecast_first_hosts(
             clusters.Spec('one size', int(hosts), int(instances), room=room), options.first,
-            options.together, options.max_seconds)))
+            options.together, options.max_seconds, options.failover)))
         return
     if options.traces:
         for day in options.days:

@@ -102,7 +102,7 @@ class Campaign(CampaignSummary):
 
 
 class StayingInstance(values.Resource):
-    """An instance that would keep a host from becoming empty."""
+    """An instance that would keep a host from becoming empty, or may: its reason says which."""
 
     host: str
     instance_id: str

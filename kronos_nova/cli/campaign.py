@@ -331,8 +331,8 @@ def _render_rows(forecast: campaign_forecasts.CampaignForecast) -> Iterator[tupl
         yield f'step {number}', 'empties', detail
     for host, blocked in forecast.staying.items():
         for instance in blocked[:NAMED]:
-            yield (f'instance {instance.instance_uuid}', 'later' if instance.later else 'stays',
-                   f'on {host}: {instance.reason}')
+            yield (f'instance {instance.instance_uuid}', 'not forecast' if instance.is_cut_off
+                   else 'later' if instance.later else 'stays', f'on {host}: {instance.reason}')
         if len(blocked) > NAMED:
             yield (f'host {host}', 'stays',
                    f'{plurals.count_noun(len(blocked) - NAMED, "more instance")}')
@@ -356,12 +356,12 @@ def _render_conclusion(forecast: campaign_forecasts.CampaignForecast) -> tuple[s
     if forecast.migrations and forecast.seconds is not None:
         text += f', about {_format_minutes(forecast.seconds)} of migrations'
     text += _describe_end(forecast)
-    if any(not instance.later for blocked in forecast.staying.values() for instance in blocked):
+    if forecast.stuck:
         return ('conclusion', 'blocked', f'{_count_kept(forecast)}; {text}')
-    if forecast.unforecast:
-        return ('conclusion', 'incomplete',
-                f'{plurals.count_noun(len(forecast.unforecast), "host")} not forecast in time; '
-                f'{text}')
+    lacking = [f'{plurals.count_noun(len(hosts), "host")} not forecast {how}' for hosts, how in (
+        (forecast.unforecast, 'in time'), (forecast.unjudged, 'to the end')) if hosts]
+    if lacking:
+        return 'conclusion', 'incomplete', '; '.join((*lacking, text))
     if forecast.staying:
         return ('conclusion', 'waits', f'{_count_kept(forecast)} for now; {text}')
     return 'conclusion', 'waits' if forecast.obstacles else 'possible', text
@@ -377,8 +377,9 @@ def _describe_end(forecast: campaign_forecasts.CampaignForecast) -> str:
 
 
 def _count_kept(forecast: campaign_forecasts.CampaignForecast) -> str:
-    return (f'{plurals.count_noun(len(forecast.staying), "host")} would keep instances: '
-            f'{_name_hosts(tuple(forecast.staying))}')
+    kept = [host for host, blocked in forecast.staying.items()
+            if not all(instance.is_cut_off for instance in blocked)]
+    return (f'{plurals.count_noun(len(kept), "host")} would keep instances: {_name_hosts(kept)}')
 
 
 def _name_hosts(hosts: Sequence[str]) -> str:

@@ -77,8 +77,10 @@ class CampaignHost:
 
     ``position``: its place in the order of the forecast. ``since``: when the state began (epoch).
     ``disabled_at``: when an engine first read that the host is disabled for the campaign.
-    ``worker``: the engine that runs the command. ``announced_at``: of a held host, when listeners
-    have got the news; else see ``asked_at``. ``detail``: why it is as it is, for people.
+    ``worker``: the engine that runs the command. ``announced_at``: when listeners have got the news
+    of a held host. ``detail``: why it is as it is, for people. ``asked_at``: when an engine last
+    wrote that it asks Nova to disable or enable the host; its answer may be lost, and the request
+    come late.
     """
 
     host: str
@@ -89,14 +91,7 @@ class CampaignHost:
     worker: str | None = None
     announced_at: float | None = None
     detail: str = ''
-
-    @property
-    def asked_at(self) -> float | None:
-        """When an engine last wrote that it asks Nova to disable or enable the host; None: never.
-
-        The answer may be lost, and the request come late.
-        """
-        return None if self.state is CampaignHostState.HELD else self.announced_at
+    asked_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,7 +103,8 @@ class Campaign:
     to come, because no other host has room. ``held_by`` and ``held_because``: who has paused or
     aborted it, and why; ``waits``: why no further host begins at the moment. ``migrations`` and
     ``seconds``: as forecast at its start; None: not known. ``authorization``: its signature, empty
-    without keys. ``changed_at``: when its row or one of its hosts changed last.
+    without keys. ``changed_at``: when its row or one of its hosts changed last. ``refusals``: how
+    many steps in a row gave way because of Nova.
     """
 
     campaign_id: str
@@ -129,6 +125,7 @@ class Campaign:
     hosts: tuple[CampaignHost, ...] = ()
     authorization: str = dataclasses.field(default='', repr=False)
     changed_at: float | None = dataclasses.field(default=None, compare=False)
+    refusals: int = 0
 
     def select_hosts(self, *states: CampaignHostState) -> tuple[str, ...]:
         """Return the names of the hosts in one of the states, in order."""

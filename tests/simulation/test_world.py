@@ -153,7 +153,7 @@ def test_no_death_of_an_engine_harms_a_host_of_a_campaign(first):
 OBSTACLES = {'engine dies before it begins a command': 0.3,
              'engine freezes before it begins a command': 0.3,
              'command is not started': 0.3, 'command fails before the reboot': 0.4}
-STRUCK, RARE = (2, 6, 11, 13, 21, 35, 49), 0.2
+STRUCK, RARE = (6, 21, 26, 47, 49), 0.2
 
 
 @pytest.mark.turns(2)
@@ -161,7 +161,7 @@ def test_each_fault_of_campaigns_happens_and_each_invariant_judges(monkeypatch):
     wanted = frozenset(campaign_faults.FAULTS)
     counts, checks = collections.Counter(), collections.Counter()
     for seed, part, hangs in (*((seed, 1.0, 0.3) for seed in STRUCK),
-                              *((seed, RARE, 0.5) for seed in (21, 35, 50, 88, 101))):
+                              *((seed, RARE, 0.5) for seed in (21, 88, 92, 57, 89))):
         for name, chance in {
                 **{name: part * chance for name, chance in OBSTACLES.items()},
                 'command hangs': hangs, 'host does not come back for long': 0.6}.items():

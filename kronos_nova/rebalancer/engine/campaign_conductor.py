@@ -17,7 +17,6 @@ module reads and writes the database, and asks Nova. Each state is written befor
 it, under the scope's lease.
 """
 
-from collections import Counter
 from collections.abc import Callable
 import dataclasses
 from typing import Any
@@ -75,8 +74,6 @@ class CampaignConductor:
         self._monotonic = monotonic
         self._verifier = campaign_verifier.CampaignVerifier(conf, store, clock)
         self._search = step_search.StepSearch(monotonic)
-        #: By campaign: steps in a row that gave way because of Nova.
-        self._refusals = Counter[str]()
 
     def conduct_campaign(self, lease: store_rows.ScopeLease,
                          outcome: planning_pipeline.PassOutcome) -> None:
@@ -195,7 +192,7 @@ class CampaignConductor:
             values['announced_at'] = None
         if step.disabled:
             values['disabled_at'] = now
-            self._refusals.pop(campaign.campaign_id, None)
+            self._record_refusals(lease, campaign, 0)
         detail = step.detail or step.trouble
         if step.state is not None or detail != host.detail:
             values['detail'] = detail
@@ -318,7 +315,11 @@ class CampaignConductor:
                     chosen: step_search.ChosenHosts, outcome: planning_pipeline.PassOutcome,
                     settings: campaign_steps.StepSettings, now: float,
                     taken_at: float) -> str | None:
-        """Let the next hosts begin; return why all had to give way, None: a host goes on."""
+        """Let the next hosts begin; return why all had to give way, None: a host goes on.
+
+        One look for drains that begin is enough for all hosts: a later drain sees their rows, and
+        a look for each host would give way to a drain that gives way to this step.
+        """
         campaigns, campaign_id = self._store.campaigns, campaign.campaign_id
         begun = campaigns.begin_step(lease, campaign_id, chosen.hosts, opened=chosen.opened,
                                      now=now)
@@ -340,18 +341,24 @@ class CampaignConductor:
     def _judge_return(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                       host: model.CampaignHost) -> str:
         """Return why a campaign waits whose last step gave way; pause it if Nova is often why."""
-        campaign_id = campaign.campaign_id
-        if campaign_steps.is_refused(host):
-            self._refusals[campaign_id] += 1
-            if self._refusals[campaign_id] >= MOST_REFUSALS:
-                del self._refusals[campaign_id]
-                self._pause_campaign(
-                    lease, campaign, f'{MOST_REFUSALS} steps in a row gave way because of Nova, '
-                    f'the last one with host {host.host}, which is {host.detail}; kronos campaign '
-                    'resume tries again, and skip leaves the host out')
-        else:
-            self._refusals.pop(campaign_id, None)
+        refusals = campaign.refusals + 1 if campaign_steps.is_refused(host) else 0
+        if refusals >= MOST_REFUSALS:
+            self._pause_campaign(
+                lease, campaign, f'{MOST_REFUSALS} steps in a row gave way because of Nova, '
+                f'the last one with host {host.host}, which is {host.detail}; kronos campaign '
+                'resume tries again, and skip leaves the host out')
+            refusals = 0
+        self._record_refusals(lease, campaign, refusals)
         return f'host {host.host} is {host.detail}; a later cycle plans the step again'
+
+    def _record_refusals(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
+                         number: int) -> None:
+        """Write how many steps in a row gave way because of Nova, if that is news.
+
+        The next engine goes on with the number, so that also engines that change pause.
+        """
+        if number != campaign.refusals:
+            self._store.campaigns.record_refusals(lease, campaign.campaign_id, number)
 
     def _end_campaign(self, lease: store_rows.ScopeLease, campaign: model.Campaign,
                       now: float) -> None:

@@ -112,11 +112,12 @@ class StepSearch:
 def _choose_waiting_host(cloud: supposed_clouds.SupposedCloud,
                          ready: Sequence[str]) -> ChosenHosts | str:
     """Return the first host whose instances all leave later, or why the first host keeps some."""
-    reasons = []
+    reasons, is_known = [], True
     for host in ready[:EXPLAINED]:
         blocked = cloud.explain_host(host)
-        if blocked and all(instance.later for instance in blocked):
+        if blocked and all(i.later and not i.is_cut_off for i in blocked):
             return ChosenHosts((host,))
-        reasons += [f'{host}: {instance.reason}' for instance in blocked if not instance.later][:1]
-    return 'no host can be emptied now; ' + (
-        reasons[0] if reasons else f'{ready[0]}: no plan was found')
+        reasons += [f'{host}: {i.reason}' for i in blocked if i.is_cut_off or not i.later][:1]
+        is_known = is_known and not any(i.is_cut_off for i in blocked)
+    found = 'no host can be emptied now' if is_known else 'no plan was found that empties a host'
+    return f'{found}; {reasons[0] if reasons else f"{ready[0]}: no plan was found"}'

@@ -27,8 +27,8 @@ import math
 
 from kronos_nova import model
 from kronos_nova import plurals
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_calendars
-from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import planner
 
@@ -61,7 +61,8 @@ class CampaignStep:
 class CampaignForecast:
     """The steps of a campaign in order.
 
-    ``staying``: hosts that do not become empty, with the instances that stay on each.
+    ``staying``: hosts that do not become empty, with the instances that stay on each, or of which
+    that is not known.
     ``unforecast``: hosts of which the forecast says nothing, because its time was over.
     ``instances``: how many the other hosts have before the campaign. ``together``: most hosts that
     are emptied at a time; 0: nothing was forecast. ``together_reason``: why that is not the number
@@ -71,7 +72,7 @@ class CampaignForecast:
     """
 
     steps: tuple[CampaignStep, ...]
-    staying: Mapping[str, tuple[drains.BlockedInstance, ...]]
+    staying: Mapping[str, tuple[blocked_instances.BlockedInstance, ...]]
     instances: int
     together: int = 0
     together_reason: str = ''
@@ -82,6 +83,21 @@ class CampaignForecast:
     @property
     def migrations(self) -> int:
         return sum(len(step.moves) for step in self.steps)
+
+    @property
+    def stuck(self) -> Mapping[str, tuple[blocked_instances.BlockedInstance, ...]]:
+        """Hosts with instances that stay, also later, and these instances."""
+        return self._select_staying(lambda b: not (b.later or b.is_cut_off))
+
+    @property
+    def unjudged(self) -> Mapping[str, tuple[blocked_instances.BlockedInstance, ...]]:
+        """Hosts with instances of which planning was cut off, and these instances."""
+        return self._select_staying(lambda b: b.is_cut_off)
+
+    def _select_staying(self, is_meant: Callable[[blocked_instances.BlockedInstance], bool],
+                        ) -> dict[str, tuple[blocked_instances.BlockedInstance, ...]]:
+        chosen = {host: tuple(filter(is_meant, blocked)) for host, blocked in self.staying.items()}
+        return {host: blocked for host, blocked in chosen.items() if blocked}
 
     @property
     def seconds(self) -> float | None:
@@ -127,7 +143,10 @@ def forecast_campaign(request: planner.PlanningInput, hosts: Collection[str], to
         elif is_over():
             cut_off = together
             break
-    return dataclasses.replace(best, together_reason=_explain_together(first, best, cut_off))
+    return dataclasses.replace(
+        best, together_reason=_explain_together(first, best, cut_off), obstacles=tuple(
+            f'host {host} is empty, but its nova-compute is down'
+            for host, blocked in best.staying.items() if not blocked))
 
 
 def _explain_together(first: CampaignForecast, best: CampaignForecast, cut_off: int) -> str:
@@ -138,9 +157,10 @@ def _explain_together(first: CampaignForecast, best: CampaignForecast, cut_off: 
     reasons = []
     if best is not first:
         more = len(first.staying) - len(best.staying)
+        what = ('would keep instances, or have no plan that was made to the end,'
+                if first.unjudged else 'would keep instances')
         reasons.append(f'{best.together} at a time and not {first.together}, because '
-                       f'{plurals.count_noun(more, "more host")} would keep instances with '
-                       f'{first.together}')
+                       f'{plurals.count_noun(more, "more host")} {what} with {first.together}')
     if cut_off:
         reasons.append(f'the time was over before the forecast with {cut_off} at a time ended, '
                        'which may leave fewer hosts with instances')
@@ -214,18 +234,19 @@ def _forecast_steps(cloud: supposed_clouds.SupposedCloud, request: planner.Plann
 
 
 def _explain_hosts(cloud: supposed_clouds.SupposedCloud, hosts: Collection[str], count: int,
-                   search: _Search) -> dict[str, tuple[drains.BlockedInstance, ...]]:
+                   search: _Search) -> dict[str, tuple[blocked_instances.BlockedInstance, ...]]:
     """Return the instances that stay on each of the hosts that keep some.
 
-    Hosts are left out once the time is over: a search that was cut off judges no host.
+    Hosts are left out once the time is over: a search that it cuts off judges no host.
 
     :param count: the number of all hosts of the campaign.
     """
-    staying = dict[str, tuple[drains.BlockedInstance, ...]]()
+    staying = dict[str, tuple[blocked_instances.BlockedInstance, ...]]()
     for number, host in enumerate(hosts, count - len(hosts) + 1):
+        blocked = () if search.is_over() else cloud.explain_host(host, search.is_over)
         if search.is_over():
             break
-        staying[host] = cloud.explain_host(host)
+        staying[host] = blocked
         search.report_progress(number)
     return staying
 

@@ -268,13 +268,19 @@ def _refuse_without_force(forecast: campaign_forecasts.CampaignForecast) -> None
 
     :raises ConflictError: they would not; force skips this check.
     """
-    staying = {host: [b for b in blocked if not b.later]
-               for host, blocked in forecast.staying.items()}
-    stuck = {host: blocked for host, blocked in staying.items() if blocked}
-    if not stuck and not forecast.obstacles and not forecast.unforecast:
+    stuck, unjudged = forecast.stuck, forecast.unjudged
+    if not stuck and not forecast.obstacles and not forecast.unforecast and not unjudged:
         return
     first = next(iter(stuck), None)
-    if first is None and not forecast.obstacles:
+    if first is not None or forecast.obstacles:
+        raise exception.ConflictError(
+            path='request', field='campaign',
+            problem='; '.join(forecast.obstacles) if first is None else
+            f'{plurals.count_noun(len(stuck), "host")} would keep instances, the first {first}: '
+            f'{stuck[first][0].instance_uuid}: {stuck[first][0].reason}',
+            remedy='kronos campaign plan has them all. Leave these hosts out, or repeat with '
+                   'force: the campaign then waits at them')
+    if forecast.unforecast:
         raise exception.ConflictError(
             path='request', field='campaign',
             problem=f'{plurals.count_noun(len(forecast.unforecast), "host")} '
@@ -282,10 +288,11 @@ def _refuse_without_force(forecast: campaign_forecasts.CampaignForecast) -> None
             f'the first {forecast.unforecast[0]}',
             remedy='Give the forecast more time, or start the campaign over fewer hosts; with '
                    'force it begins, and waits at hosts that cannot be emptied')
+    host, (instance, *_others) = next(iter(unjudged.items()))
     raise exception.ConflictError(
         path='request', field='campaign',
-        problem='; '.join(forecast.obstacles) if first is None else
-        f'{plurals.count_noun(len(stuck), "host")} would keep instances, the first {first}: '
-        f'{stuck[first][0].instance_uuid}: {stuck[first][0].reason}',
-        remedy='kronos campaign plan has them all. Leave these hosts out, or repeat with force: '
-               'the campaign then waits at them')
+        problem=f'{plurals.count_noun(len(unjudged), "host")} '
+        f'{plurals.choose_form(len(unjudged), "was", "were")} not forecast to the end, the first '
+        f'{host}: {instance.instance_uuid}: {instance.reason}',
+        remedy='Leave these hosts out, or repeat with force: the campaign begins, and waits at '
+               'hosts that cannot be emptied')

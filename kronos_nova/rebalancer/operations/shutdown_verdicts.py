@@ -26,6 +26,7 @@ from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import offline_drains
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.text import drain_lines
@@ -33,7 +34,7 @@ from kronos_nova.text import drain_lines
 NOT_PLANNED = 'no move of the drain is planned now'
 #: Rejections of an instance alone that end, or that a verdict names itself.
 _NOT_KEEPING = frozenset({*contracts.CONTRACT_RULE.codes, *instance_rules.HISTORY_RULE.codes,
-                          *drains.WAITING})
+                          *blocked_instances.WAITING})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ def list_live_leaving(cluster: model.Cluster, host: str, check: drains.DrainChec
 
 
 def _judge_planned(view: views.CloudView, probe: model.Move, check: drains.DrainCheck,
-                   blocked: drains.BlockedInstance | None) -> ShutdownVerdict:
+                   blocked: blocked_instances.BlockedInstance | None) -> ShutdownVerdict:
     """Judge the shutdown of an instance as the plan has it: only its moves shut one down."""
     uuid, verdict = probe.instance_uuid, judge_shutdown(view, probe)
     if not verdict.is_next or check.methods.get(uuid) is model.MoveMethod.OFFLINE:

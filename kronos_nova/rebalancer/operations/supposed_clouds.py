@@ -35,6 +35,7 @@ from kronos_nova.constraints import contracts
 from kronos_nova.constraints import relevant_cluster
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.backtest import allocations
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import room_makers
 from kronos_nova.rebalancer.operations import what_if
@@ -52,6 +53,29 @@ Plans = list[tuple[model.Plan, planner.PlanningInput]]
 FoundStep = tuple['SupposedCloud', tuple[str, ...], Plans]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """A plan of one round with its request; ``proposed``: before the rule breaks-failover."""
+
+    plan: model.Plan
+    request: planner.PlanningInput
+    proposed: model.Plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PlannedRounds:
+    """The rounds that empty hosts: the cloud after them, and their plans that have moves.
+
+    ``last``: the last plan; None: no instance is there, or the scope is held. ``is_cut_off``: there
+    may have been more rounds.
+    """
+
+    cloud: 'SupposedCloud'
+    plans: Plans
+    last: RoundPlan | None
+    is_cut_off: bool = False
+
+
 def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
                 closed: Collection[str], is_over: Callable[[], bool] = lambda: False,
                 helpers: Collection[str] | None = None) -> FoundStep | None:
@@ -62,22 +86,35 @@ def empty_hosts(cloud: 'SupposedCloud', hosts: Sequence[str],
     :param helpers: instances of other hosts that may move, to make room; None: all.
     :returns: None where no host became empty.
     """
-    before, plans = cloud, Plans()
+    rounds = _plan_rounds(cloud, hosts, closed, is_over, helpers)
+    empty = tuple(host for host in hosts if rounds.cloud.is_empty(host))
+    if not empty:
+        return None
+    return (cloud.copy_cloud() if rounds.cloud is cloud else rounds.cloud), empty, rounds.plans
+
+
+def _plan_rounds(cloud: 'SupposedCloud', hosts: Sequence[str], closed: Collection[str],
+                 is_over: Callable[[], bool],
+                 helpers: Collection[str] | None) -> _PlannedRounds:
+    """Plan round after round, until no instance that is left has a destination.
+
+    Parameters as of :func:`empty_hosts`; the cloud stays as it is.
+    """
+    before, plans, last = cloud, Plans(), None
     for _round in range(ROUNDS):
-        found = cloud.plan_moves(hosts, closed, is_over, helpers)
-        if found is None:
+        last = cloud.plan_round(hosts, closed, is_over, helpers)
+        if last is None or not last.plan.moves:
             break
         if cloud is before:
             cloud = before.copy_cloud()
-        cloud.complete_moves(found[0].moves)
-        plans.append(found)
+        cloud.complete_moves(last.plan.moves)
+        plans.append((last.plan, last.request))
         left = cloud.count_instances(hosts)
         if not left or sum(cloud.count_stranded(hosts, closed).values()) == left:
             break
-    empty = tuple(host for host in hosts if cloud.is_empty(host))
-    if not empty:
-        return None
-    return (cloud if cloud is not before else before.copy_cloud()), empty, plans
+    else:
+        return _PlannedRounds(cloud, plans, last, is_cut_off=True)
+    return _PlannedRounds(cloud, plans, last)
 
 
 class SupposedCloud:
@@ -118,10 +155,10 @@ class SupposedCloud:
         return not self._residents.get(host) and not drains.list_incoming_instances(
             self._request.cluster, host)
 
-    def plan_moves(self, hosts: Sequence[str], closed: Collection[str],
-                   is_over: Callable[[], bool], helpers: Collection[str] | None,
-                   ) -> tuple[model.Plan, planner.PlanningInput] | None:
-        """Plan moves off the hosts; return the plan with its request, None: it has no moves.
+    def plan_round(self, hosts: Sequence[str], closed: Collection[str],
+                   is_over: Callable[[], bool],
+                   helpers: Collection[str] | None) -> RoundPlan | None:
+        """Plan moves off the hosts; None: no instance is there, or the scope is held.
 
         Parameters as of :func:`empty_hosts`.
 
@@ -132,15 +169,15 @@ class SupposedCloud:
         request = self.build_request(hosts, closed)
         if planner.scope_hold(planner.prepare_planning_input(request)) is not None:
             return None
-        plan = planner.plan(request if helpers is None else self._reduce_request(
+        plan = proposed = planner.plan(request if helpers is None else self._reduce_request(
             request, hosts, helpers), is_over)
-        if not plan.moves:
-            return None
-        planning_pipeline.check_plan(plan, request)
-        if request.options.failover == model.FailoverMode.ENFORCE:
-            plan, _certificate = planning_pipeline.keep_failover(request, plan, self.certificate,
-                                                                 expired=is_over)
-        return (plan, request) if plan.moves else None
+        if plan.moves:
+            planning_pipeline.check_plan(plan, request)
+        if plan.moves and request.options.failover == model.FailoverMode.ENFORCE:
+            # Hosts that keep an instance are no step, and the search for other moves takes long.
+            plan, self.certificate = planning_pipeline.keep_failover(
+                request, plan, self.certificate, expired=is_over, whole=True)
+        return RoundPlan(plan, request, proposed)
 
     def count_stranded(self, hosts: Collection[str], closed: Collection[str]) -> dict[str, int]:
         """Count the instances on each of the hosts that no other host can take now."""
@@ -253,15 +290,48 @@ class SupposedCloud:
                 for name, policy_scores in scores.policies.items()}),
             history=dataclasses.replace(history, move_times=times))
 
-    def explain_host(self, host: str) -> tuple[drains.BlockedInstance, ...]:
-        """Return the instances that stay on the host or are on their way to it, with reasons."""
+    def explain_host(self, host: str,
+                     is_over: Callable[[], bool] = lambda: False,
+                     ) -> tuple[blocked_instances.BlockedInstance, ...]:
+        """Return the instances that stay on the host or are on their way to it, with reasons.
+
+        They are those of the last try of :func:`campaign_forecasts.find_step`.
+
+        :param is_over: true cuts plans off; the reasons are not judged to the end then.
+        """
         cluster = self._request.cluster
-        arriving = tuple(drains.BlockedInstance(uuid, 'it is on its way to the host', later=True)
-                         for uuid in sorted(drains.list_incoming_instances(cluster, host)))
+        arriving = tuple(
+            blocked_instances.BlockedInstance(uuid, 'it is on its way to the host', later=True)
+            for uuid in sorted(drains.list_incoming_instances(cluster, host)))
         if not cluster.services[host].up:
-            return tuple(drains.BlockedInstance(uuid, f'nova-compute of {host} is down')
-                         for uuid, i in cluster.instances.items() if i.host == host) + arriving
-        return drains.plan_drain(self._request, host).blocked + arriving
+            return self._block_residents(host, f'nova-compute of {host} is down') + arriving
+        rounds = _plan_rounds(self, [host], (), is_over, None)
+        if rounds.last is None:
+            hold = planner.scope_hold(planner.prepare_planning_input(
+                self.build_request([host], ())))
+            return (() if hold is None else self._block_residents(host, hold)) + arriving
+        return rounds.cloud.explain_rest(
+            host, rounds.last, f'planning was cut off after {ROUNDS} cycles'
+            if rounds.is_cut_off else None) + arriving
+
+    def explain_rest(self, host: str, last: RoundPlan,
+                     cut_off: str | None) -> tuple[blocked_instances.BlockedInstance, ...]:
+        """Return the instances that stay on the host after the last round, with reasons.
+
+        :param cut_off: how the rounds were cut off; None: they were not.
+        """
+        kept = {m.instance_uuid for m in last.plan.moves}
+        left_out = tuple(m for m in last.proposed.moves if m.instance_uuid not in kept)
+        blocked, _missing = blocked_instances.list_blocked_instances(
+            self.build_request([host], ()), host,
+            dataclasses.replace(last.proposed, moves=left_out), cut_off)
+        return tuple(blocked_instances.BlockedInstance(m.instance_uuid, last.plan.warnings[-1])
+                     for m in left_out if m.from_host == host) + blocked
+
+    def _block_residents(self, host: str,
+                         why: str) -> tuple[blocked_instances.BlockedInstance, ...]:
+        return tuple(blocked_instances.BlockedInstance(uuid, why)
+                     for uuid, i in self._request.cluster.instances.items() if i.host == host)
 
 
 def _shift_load(scores: model.PolicyScores, moves: Sequence[model.Move]) -> model.PolicyScores:

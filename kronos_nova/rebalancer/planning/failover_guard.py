@@ -69,12 +69,15 @@ class GuardedPlan:
 
 def guard_plan(request: planner.PlanningInput, plan: model.Plan,
                previous: failover.FailoverCertificate | None,
-               expired: Callable[[], bool] = lambda: False) -> GuardedPlan:
+               expired: Callable[[], bool] = lambda: False, *,
+               whole: bool = False) -> GuardedPlan:
     """Certify each host today and after the plan; warn, or leave out moves, by the option.
 
     :param previous: the last certificate of the scope.
     :param expired: true ends the searches. Moves are then left out where their effect is not
         known.
+    :param whole: leave out all moves or none. A search for the moves to leave out certifies again
+        and again.
     """
     failures = list(failover.list_failures(request.cluster, 1))
     today = certify_today(request, failures, previous, expired)
@@ -102,7 +105,8 @@ def guard_plan(request: planner.PlanningInput, plan: model.Plan,
         return left, certify(left.moves) if left.moves else today
 
     everything = {m.instance_uuid for m in plan.moves}
-    dropped, best = _choose_causes(plan.moves, broken), (plan, after)
+    dropped = everything if whole else _choose_causes(plan.moves, broken)
+    best = plan, after
     for number in range(ROUNDS):
         dropped = everything if number == ROUNDS - 1 or expired() else dropped
         best = leave_out(dropped)
@@ -111,7 +115,7 @@ def guard_plan(request: planner.PlanningInput, plan: model.Plan,
             break
         dropped = everything - {m.instance_uuid for m in best[0].moves}
         dropped |= _choose_causes(best[0].moves, broken)
-    halves = [[m.instance_uuid for m in plan.moves if m.instance_uuid in dropped]]
+    halves = [] if whole else [[m.instance_uuid for m in plan.moves if m.instance_uuid in dropped]]
     for _ in range(RESTORATIONS):
         if not halves or expired():
             break

@@ -117,7 +117,7 @@ def plan_scope(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples
 
 def keep_failover(request: planner.PlanningInput, plan: model.Plan,
                   certificate: failover.FailoverCertificate | None = None, *,
-                  expired: Callable[[], bool] = lambda: False,
+                  expired: Callable[[], bool] = lambda: False, whole: bool = False,
                   ) -> tuple[model.Plan, failover.FailoverCertificate | None]:
     """Return the plan under the rule ``breaks-failover``, and the certificate of today.
 
@@ -125,11 +125,12 @@ def keep_failover(request: planner.PlanningInput, plan: model.Plan,
 
     :param certificate: the last one of the scope.
     :param expired: true ends the searches.
+    :param whole: leave out all moves or none.
     :raises PlanRefused: the checker found a place after the plan that a rule does not allow.
     """
     if request.options.failover == model.FailoverMode.OFF:
         return plan, None
-    guarded = failover_guard.guard_plan(request, plan, certificate, expired)
+    guarded = failover_guard.guard_plan(request, plan, certificate, expired, whole=whole)
     if request.options.failover == model.FailoverMode.ENFORCE and guarded.plan.moves:
         faults = failover_checker.check_places(
             guarded.list_places(), request.cluster, request.options, request.history,

@@ -84,10 +84,17 @@ def build_host(row: Any) -> model.CampaignHost:
         return _parse_field(f'{_host.name}.{column} of host {row.host!r}', parse,
                             getattr(row, column))
 
+    state = read('state', _parse_host_state)
+    announced_at, asked_at = (read(column, _parse_optional_seconds)
+                              for column in ('announced_at', 'asked_at'))
+    if state is not model.CampaignHostState.HELD:
+        # An engine of the release before has written its request there alone.
+        asked_at = max(filter(None, (announced_at, asked_at)), default=None)
+        announced_at = None
     return model.CampaignHost(
-        row.host, read('position', int), read('state', _parse_host_state),
+        row.host, read('position', int), state,
         read('since', _parse_seconds), read('disabled_at', _parse_optional_seconds), row.worker,
-        read('announced_at', _parse_optional_seconds), row.detail)
+        announced_at, row.detail, asked_at)
 
 
 def read_campaigns(connection: sa.Connection, query: sa.Select[Any]) -> list[Found]:
@@ -116,7 +123,7 @@ def _is_time(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 _READABLE = sa.and_(
     _host.c.position.between(-_MOST, _MOST),
     _host.c.state.in_([state.value for state in model.CampaignHostState]),
-    *map(_is_time, (_host.c.since, _host.c.disabled_at, _host.c.announced_at)))
+    *map(_is_time, (_host.c.since, _host.c.disabled_at, _host.c.announced_at, _host.c.asked_at)))
 
 
 def read_overviews(connection: sa.Connection, query: sa.Select[Any], *,
@@ -171,7 +178,8 @@ def _build_campaign(row: Any, hosts: Iterable[model.CampaignHost]) -> model.Camp
         bool(row.opened), row.held_by, row.held_because, row.waits,
         read('migrations', _parse_count), read('seconds', _parse_optional_seconds),
         read('ended_at', _parse_optional_seconds), tuple(hosts), row.authorization or '',
-        created_at if changed_at is None else changed_at)
+        created_at if changed_at is None else changed_at,
+        0 if row.refusals is None else read('refusals', _parse_count))
 
 
 class _WrongValueError(ValueError):

@@ -39,6 +39,8 @@ _BEGUN = [state.value for state in model.CampaignHostState if state.is_begun]
 #: Hosts that an abort leaves out at once, and the state that each gets.
 _ABORTED = {model.CampaignHostState.TO_COME: model.CampaignHostState.SKIPPED,
             model.CampaignHostState.EMPTYING: model.CampaignHostState.WITHDRAWN}
+#: Values of a host without a request to Nova that may come late, and without news for listeners.
+_NO_REQUEST = {'announced_at': None, 'asked_at': None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
                 return []
             _update_hosts(connection, campaign_id, model.CampaignHostState.TO_COME, hosts,
                           state=model.CampaignHostState.EMPTYING.value, since=now,
-                          disabled_at=None, worker=None, announced_at=None, detail='')
+                          disabled_at=None, worker=None, detail='', **_NO_REQUEST)
             return [campaign_rows.build_host(row) for row in connection.execute(
                 sa.select(_host).where(
                     _host.c.campaign_id == campaign_id, _host.c.host.in_(hosts),
@@ -120,7 +122,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
             _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, hosts,
                           _host.c.disabled_at.is_(None),
                           state=model.CampaignHostState.TO_COME.value, since=now,
-                          announced_at=None, detail=detail)
+                          detail=detail, **_NO_REQUEST)
         self._runner.run_under_lease(lease, write_return)
 
     def ask_host(self, lease: rows.ScopeLease, campaign_id: str, host: str,
@@ -149,7 +151,9 @@ class CampaignRepository(campaign_reader.CampaignReader):
                 self._mark_changed(connection, campaign_id)
             elif not _hold_running(connection, campaign_id, changed_at=now):
                 return False
-            return _update_host(connection, campaign_id, host, states, announced_at=now)
+            # Engines of the release before read a request in announced_at.
+            return _update_host(connection, campaign_id, host, states, announced_at=now,
+                                asked_at=now)
         return self._runner.run_under_lease(lease, write_question)
 
     def begin_work(self, lease: rows.ScopeLease, campaign_id: str, host: str, worker: str,
@@ -195,6 +199,15 @@ class CampaignRepository(campaign_reader.CampaignReader):
         self._runner.run_under_lease(lease, lambda c: c.execute(
             sa.update(_campaign).where(_campaign.c.campaign_id == campaign_id)
             .values(waits=waits, changed_at=self._runner.build_now_clause())))
+
+    def record_refusals(self, lease: rows.ScopeLease, campaign_id: str, number: int) -> None:
+        """Write how many steps in a row gave way because of Nova.
+
+        :raises LeaseLost: nothing was written.
+        """
+        self._runner.run_under_lease(lease, lambda c: c.execute(
+            sa.update(_campaign).where(_campaign.c.campaign_id == campaign_id)
+            .values(refusals=number)))
 
     def renew_authorization(self, lease: rows.ScopeLease, campaign: model.Campaign,
                             authorization: str) -> bool:
@@ -275,7 +288,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
         def write_host(connection: sa.Connection) -> bool:
             now = self._read_now(connection)
             self._mark_changed(connection, campaign_id)
-            values = {'since': now, 'worker': None, 'announced_at': None,
+            values = {'since': now, 'worker': None, **_NO_REQUEST,
                       'detail': ' '.join(filter(None, (f'{order.command} by {by}', reason)))}
             to_come = model.CampaignHostState.TO_COME
             if to_come in order.before and _update_host(
@@ -330,7 +343,7 @@ def _has_rival(connection: sa.Connection, campaign_id: str, host: str,
 
     :param since: requests from then on count; None: none does.
     """
-    asked = [] if since is None else [_host.c.announced_at >= since]
+    asked = [] if since is None else [_host.c.asked_at >= since, _host.c.announced_at >= since]
     return connection.execute(sa.select(_host.c.campaign_id).where(
         _host.c.host == host, _host.c.campaign_id != campaign_id,
         sa.or_(_host.c.state.in_(_BEGUN), *asked))).first() is not None

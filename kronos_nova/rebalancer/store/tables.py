@@ -414,6 +414,8 @@ campaign = make_table(
     # A token of authorization.campaign_authorization; NULL: none.
     sa.Column('authorization', make_text_type()),
     sa.Column('changed_at', sa.Double),
+    # Steps in a row that gave way because of Nova; NULL: none.
+    sa.Column('refusals', sa.Integer),
     sa.UniqueConstraint('live_scope', name='campaign_live_scope'),
     sa.Index('campaign_created', 'created_at'),
 )
@@ -430,9 +432,12 @@ campaign_host = make_table(
     sa.Column('since', sa.Double, nullable=False),
     sa.Column('disabled_at', sa.Double),
     sa.Column('worker', sa.Unicode(255)),
-    # Of a held host: when listeners got the news; else: when an engine last asked Nova for it.
+    # Of a held host: when listeners got the news. Else as asked_at, for engines of the release
+    # before, which know no other column.
     sa.Column('announced_at', sa.Double),
     sa.Column('detail', make_text_type(), nullable=False),
+    # When an engine last asked Nova to disable or enable the host.
+    sa.Column('asked_at', sa.Double),
 )
 
 #: Readings of the cloud that engines publish. ``version`` rises with each publication; ``format``

@@ -23,10 +23,10 @@ from kronos_nova import model
 from kronos_nova.api.handlers import campaigns as handler
 from kronos_nova.rebalancer.authorization import campaign_authorization
 from kronos_nova.rebalancer.authorization import key_repository
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import campaigns
-from kronos_nova.rebalancer.operations import drains
 from tests.unit.api import conftest
 from tests.unit.api import test_drains
 from tests.unit.rebalancer.clients import served
@@ -121,6 +121,22 @@ def test_a_start_is_refused_for_hosts_that_were_not_forecast_in_time(
     assert started['campaign']['host_count'] == 2 and started['campaign']['hosts_together'] == 1
 
 
+def test_a_start_is_refused_for_hosts_that_were_not_forecast_to_the_end(
+        person, nova, store, publisher, monkeypatch):
+    unknown = blocked_instances.BlockedInstance('u', 'planning was cut off', is_cut_off=True)
+    forecast_steps = campaign_forecasts._forecast_steps
+    monkeypatch.setattr(campaign_forecasts, '_forecast_steps', lambda *args: dataclasses.replace(
+        forecast_steps(*args), staying={'b': (unknown,)}))
+    status, document = start(person, together=1)
+    (error,) = document['errors']
+    assert (status, error['code']) == (409, 'kronos.conflict')
+    assert '1 host was not forecast to the end, the first b: u: planning was' in error['detail']
+    assert store.campaigns.list_live_campaigns() == [] == store.audit.list_newest_entries(9)
+    status, started = start(person, together=1, force=True)
+    assert status == 200 and started['staying'] == [{
+        'host': 'b', 'instance_id': 'u', 'reason': 'planning was cut off', 'leaves_later': False}]
+
+
 def test_the_campaign_has_the_batches_of_its_forecast(person, nova, store, publisher, monkeypatch):
     plan = campaigns.plan_campaign
     monkeypatch.setattr(campaigns, 'plan_campaign', lambda *args, **more: dataclasses.replace(
@@ -209,7 +225,7 @@ def test_a_forecast_with_smaller_batches_that_takes_long_refuses_no_start(
         if len(calls) == 1:
             found = forecast_steps(*args)
             return dataclasses.replace(found, staying={
-                'b': (drains.BlockedInstance('u', 'its hours come later', later=True),)})
+                'b': (blocked_instances.BlockedInstance('u', 'its hours come later', later=True),)})
         (search,) = (arg for arg in args if isinstance(arg, campaign_forecasts._Search))
         assert not search.is_over()
         seconds[0] = getattr(handler, passed) + 1.0

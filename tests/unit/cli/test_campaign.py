@@ -21,9 +21,9 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.cli import campaign
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_calendars
 from kronos_nova.rebalancer.operations import campaign_forecasts
-from kronos_nova.rebalancer.operations import drains
 from tests import commands
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -79,7 +79,11 @@ def test_hosts_that_were_not_forecast_in_time_are_named_and_the_exit_status_is_1
     ({'schedule': ()}, 'possible', 'about 1.0 hours of migrations'),
     ({'unforecast': ('c',)}, 'incomplete',
      '; these hosts are done about 1970-01-01T02:00:00+00:00'),
-    ({'unforecast': ('c',), 'staying': {'b': (drains.BlockedInstance('u', 'locked'),)}}, 'blocked',
+    ({'unforecast': ('c',), 'staying': {'b': (
+        blocked_instances.BlockedInstance('u', 'locked'),)}}, 'blocked',
+     '; these hosts are done about 1970-01-01T02:00:00+00:00'),
+    ({'staying': {'b': (
+        blocked_instances.BlockedInstance('u', 'cut off', is_cut_off=True),)}}, 'incomplete',
      '; these hosts are done about 1970-01-01T02:00:00+00:00')])
 def test_last_row_names_the_expected_end_of_the_hosts_that_are_forecast(changes, verdict, end):
     forecast = dataclasses.replace(campaign_forecasts.CampaignForecast(
@@ -90,6 +94,25 @@ def test_last_row_names_the_expected_end_of_the_hosts_that_are_forecast(changes,
     assert rows[-1][1] == verdict and rows[-1][2].endswith(end.replace('1.0 hours', '60 minutes'))
     assert (rows[0][2] == 'a: 1 move, about 60 minutes; begins 1970-01-01T00:00:00+00:00, ends '
             '1970-01-01T02:00:00+00:00') == bool(forecast.schedule)
+
+
+def test_instances_of_which_planning_was_cut_off_are_not_called_staying():
+    unknown = blocked_instances.BlockedInstance(
+        'u', 'planning was cut off', later=True, is_cut_off=True)
+    forecast = campaign_forecasts.CampaignForecast((), {
+        'a': (unknown,), 'b': (unknown, blocked_instances.BlockedInstance('v', 'locked')),
+        'c': (blocked_instances.BlockedInstance('w', 'its hours', later=True),)},
+        0, unforecast=('d',))
+    rows = list(campaign._render_rows(forecast))
+    assert [row[:2] for row in rows[:4]] == [
+        ('instance u', 'not forecast'), ('instance u', 'not forecast'), ('instance v', 'stays'),
+        ('instance w', 'later')]
+    assert rows[-1][1] == 'blocked' and rows[-1][2].startswith(
+        '2 hosts would keep instances: b, c; ')
+    unstuck = dataclasses.replace(forecast, staying={'a': (unknown,)})
+    assert list(campaign._render_rows(unstuck))[-1][1:] == (
+        'incomplete', '1 host not forecast in time; 1 host not forecast to the end; 0 hosts in 0 '
+        'steps; 0 migrations, 0 instances on these hosts')
 
 
 def test_number_of_hosts_at_a_time_has_a_row_where_it_has_a_reason():

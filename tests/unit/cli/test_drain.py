@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.cli import drain
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import compute_service
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drain_starts
@@ -156,9 +157,9 @@ def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=
     return drain_checks.DrainAnswer(check, here, coming)
 
 
-LATER = drains.BlockedInstance('i0', 'it is migrating', later=True)
-STAYS = drains.BlockedInstance('i1', 'it is locked')
-WAITS = drains.BlockedInstance('i2', 'its contract', later=True, movable_from=0.0)
+LATER = blocked_instances.BlockedInstance('i0', 'it is migrating', later=True)
+STAYS = blocked_instances.BlockedInstance('i1', 'it is locked')
+WAITS = blocked_instances.BlockedInstance('i2', 'its contract', later=True, movable_from=0.0)
 
 
 @pytest.mark.parametrize(('found', 'verdict'), [

@@ -41,8 +41,8 @@ class Person:
         drains, and disables the host; in order, and maybe the same.
     """
 
-    def __init__(self, *steps, host='x'):
-        self.host, self.bench = host, None
+    def __init__(self, *steps, host='x', most=1):
+        self.host, self.bench, self._most = host, None, most
         self._left = list(zip(steps, (self._read_cloud, self._write_row, self._look, self._disable),
                               strict=True))
         self.step, self._is_busy, self.has_drained = 0, False, False
@@ -54,7 +54,7 @@ class Person:
             return
         self._act(self.step)
         self.step += 1
-        assert len(list_disabled(self.bench)) <= 1
+        assert len(list_disabled(self.bench)) <= self._most
 
     def finish(self):
         """Take the steps that are left, after all of the engine."""
@@ -145,6 +145,58 @@ def test_a_drain_and_a_step_that_begin_at_once_never_pass_the_fraction_together(
                 assert bench.states() == {'a': 'to-come'}
                 assert bench.campaign.waits
     assert ends == {('a',), ('x',), ()}
+
+
+def run_step_of_two(steps, dies_at):
+    """Run a step of two hosts beside a person, and a second engine after the death of the first.
+
+    Two hosts may be disabled at a time.
+
+    :param dies_at: the step of the first engine after which it does nothing; None: it lives.
+    """
+    def follow_engine():
+        person.follow_engine()
+        if bench.number == 1 and person.step == dies_at:
+            raise campaign_bench.Death
+    person = Person(*steps, most=2)
+    bench = person.bench = campaign_bench.Bench(
+        {'a': [1024], 'b': [1024], 'x': [1024], 'spare': [], 'more': []}, dies=follow_engine)
+    bench.options.update(max_drain_fraction=0.4)
+    bench.start('ab', together=2)
+    for seconds in (61.0, 1.0, 1.0):
+        try:
+            bench.run_cycle(seconds)
+        except campaign_bench.Death:
+            bench.renew_engine()
+            bench.now += 31.0  # the lease of the first is over
+    person.finish()
+    assert len(list_disabled(bench)) <= 2
+    return bench, person
+
+
+def test_a_drain_beside_a_step_of_two_hosts_never_passes_the_fraction():
+    """An engine looks once for a step, and not for each host: later drains see its rows."""
+    steps = run_step_of_two([999] * 4, None)[1].step
+    assert steps > 12
+    rng, ends = random.Random(5), set()
+    for _run in range(120):
+        writes_at = rng.randrange(steps // 2)
+        acts_at = rng.randrange(writes_at, steps)
+        bench, _person = run_step_of_two([writes_at, writes_at, acts_at, acts_at], None)
+        ends.add(tuple(list_disabled(bench)))
+    assert ends >= {('a', 'b'), ('x',)}
+
+
+def test_a_drain_beside_two_engines_never_passes_the_fraction():
+    """The first one dies at any step of its own, with some hosts disabled."""
+    rng, ends = random.Random(26), set()
+    for _run in range(120):
+        writes_at = rng.randrange(24)
+        acts_at = rng.randrange(writes_at, 40)
+        bench, _person = run_step_of_two([writes_at, writes_at, acts_at, acts_at],
+                                         rng.randrange(1, 24))
+        ends.add(tuple(list_disabled(bench)))
+    assert ends >= {('a', 'b'), ('x',)}
 
 
 @pytest.mark.parametrize('trouble', TROUBLES)

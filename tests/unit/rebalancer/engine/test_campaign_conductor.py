@@ -20,9 +20,9 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.model import maintenance_windows
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
-from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import supposed_clouds
 from kronos_nova.rebalancer.planning import move_notices
 from tests.unit.rebalancer.engine import campaign_bench
@@ -533,10 +533,31 @@ def test_a_campaign_that_waits_names_an_instance_that_stays_before_one_that_leav
     bench.start('a')
     monkeypatch.setattr(campaign_forecasts, 'find_step', lambda *args: None)
     monkeypatch.setattr(supposed_clouds.SupposedCloud, 'explain_host', lambda self, host: (
-        drains.BlockedInstance('i1', 'i1 waits for others to land', later=True),
-        drains.BlockedInstance('i2', 'no host may take i2')))
+        blocked_instances.BlockedInstance('i1', 'i1 waits for others to land', later=True),
+        blocked_instances.BlockedInstance('i2', 'no host may take i2')))
     bench.run_cycle()
     assert bench.campaign.waits == 'no host can be emptied now; a: no host may take i2'
+
+
+def test_a_campaign_whose_plans_are_cut_off_waits_and_calls_no_instance_staying(monkeypatch):
+    bench = make_bench()
+    bench.start('a')
+    monkeypatch.setattr(campaign_forecasts, 'find_step', lambda *args: None)
+    monkeypatch.setattr(supposed_clouds.SupposedCloud, 'explain_host', lambda self, host: (
+        blocked_instances.BlockedInstance('i1', 'its hours', later=True),
+        blocked_instances.BlockedInstance(
+            'i2', 'planning was cut off', later=True, is_cut_off=True)))
+    bench.run_cycle()
+    assert bench.campaign.waits == 'no plan was found that empties a host; a: planning was cut off'
+    assert bench.states() == {'a': 'to-come'}
+
+
+def test_a_campaign_waits_where_its_step_would_break_the_failover_certificate():
+    bench = campaign_bench.Bench({'a': [4096], 'b': [4096], 'c': [4096]})
+    bench.options['failover'] = model.FailoverMode.ENFORCE
+    bench.start('a')
+    bench.run_cycle()
+    assert bench.states() == {'a': 'to-come'} and 'breaks-failover' in bench.campaign.waits
 
 
 @pytest.mark.parametrize('options', [{}, {'check_command': 'check'}])

@@ -335,6 +335,38 @@ def test_a_step_whose_engine_lost_the_scope_meanwhile_disables_no_further_host()
 # Nova refuses for long.
 
 
+def test_refused_steps_count_on_with_each_new_engine():
+    """The scope changes hands, or the engine is restarted, after each step."""
+    bench = make_bench('a', sizes=())
+    bench.refused.add('a')
+    for refusals in (1, 2):
+        bench.run_cycle()
+        assert bench.campaign.refusals == refusals
+        bench.renew_engine()
+    bench.run_cycle()
+    assert bench.campaign.state is STATES.PAUSED and bench.campaign.refusals == 0
+    assert bench.campaign.held_because.startswith('3 steps in a row gave way because of Nova')
+
+
+def test_refused_steps_begin_again_once_a_host_is_disabled():
+    bench = make_bench('ab', sizes=())
+    bench.refused.add('a')
+    bench.run_cycle()
+    assert bench.campaign.refusals == 1
+    bench.run_cycles(2)
+    assert 'b' in list_disabled(bench) and bench.campaign.refusals == 0
+
+
+def test_a_step_that_gives_way_to_a_drain_ends_the_row_of_refused_ones():
+    bench = make_bench('a', sizes=())
+    bench.refused.add('a')
+    bench.run_cycle()
+    assert bench.campaign.refusals == 1
+    bench.store.audit.record_command('bob', audits.DRAIN_STARTED, 'host x')
+    bench.run_cycle(1.0)
+    assert bench.campaign.refusals == 0
+
+
 def test_a_host_that_nova_refuses_comes_last_and_pauses_the_campaign_in_the_end():
     bench = make_bench('ab', sizes=())
     bench.refused.add('a')

@@ -14,15 +14,19 @@
 
 from collections import Counter
 import dataclasses
+import random
 
 import hypothesis
 from hypothesis import strategies as st
 import pytest
 
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import supposed_clouds
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from tests.unit import clouds
 
@@ -133,6 +137,110 @@ def test_no_step_takes_the_room_that_a_failure_needs_where_engines_enforce_it(mo
     forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
     assert [step.hosts for step in forecast.steps] == steps
     assert list(forecast.staying) == ([] if steps else ['a'])
+    for (blocked,) in forecast.staying.values():
+        assert (blocked.instance_uuid, blocked.later, blocked.is_cut_off) == ('a0', False, False)
+        assert blocked.reason.endswith('the instances of b, c would not all find places if the '
+                                       'host failed (breaks-failover)')
+
+
+def carry_out_step(request, step, to_come):
+    """Drain a host as engines do, two moves a cycle; return whether it becomes empty."""
+    (host,) = step.hosts
+    cloud = supposed_clouds.SupposedCloud(request)
+    while True:
+        drain = dataclasses.replace(cloud.build_request([host], to_come), budget=2)
+        plan, _certificate = planning_pipeline.keep_failover(drain, planner.plan(drain))
+        if not plan.moves:
+            return cloud.is_empty(host)
+        cloud.complete_moves(plan.moves)
+
+
+def test_engines_that_enforce_the_rule_carry_out_what_a_forecast_promises():
+    rng, steps, kept = random.Random(26), 0, 0
+    for _cloud in range(60):
+        sizes = {host: [rng.choice([1024, 2048, 4096]) for _ in range(rng.randint(0, 3))]
+                 for host in 'abcdef'}
+        sizes = {host: mine if sum(mine) <= MEMORY else mine[:1] for host, mine in sizes.items()}
+        request = make_request(sizes)
+        request = dataclasses.replace(request, options=dataclasses.replace(
+            request.options, failover=model.FailoverMode.ENFORCE))
+        forecast = campaign_forecasts.forecast_campaign(request, 'abc', 1)
+        kept += any('breaks-failover' in b.reason
+                    for blocked in forecast.staying.values() for b in blocked)
+        for step in forecast.steps[:1]:
+            if step.moves and not step.again:
+                steps += 1
+                assert carry_out_step(request, step, set('abc') - set(step.hosts)), (sizes, step)
+    assert steps > 10 and kept > 2
+
+
+def test_reasons_name_the_rule_breaks_failover_beside_other_rules():
+    """The lock of a1 stands; a0 has room on c alone, which is the only place of b0."""
+    request = make_request({'a': [4096, 1024], 'b': [7168], 'c': []}, a1={'locked': True})
+    request = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, failover=model.FailoverMode.ENFORCE))
+    forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
+    reasons = {b.instance_uuid: b.reason for b in forecast.staying['a']}
+    assert 'breaks-failover' in reasons['a0'] and reasons['a1'].startswith('locked: ')
+
+
+def test_plan_that_the_count_of_steps_cuts_off_names_no_rule():
+    """b1 moves to c, and a0 to its place; that takes five steps."""
+    request = make_request({'a': [6144], 'b': [1024, 3072], 'c': [5120], 'full': [8192]})
+    assert not campaign_forecasts.forecast_campaign(request, 'a', 1).staying
+    forecast = campaign_forecasts.forecast_campaign(dataclasses.replace(
+        request, options=dataclasses.replace(request.options, max_steps=3)), 'a', 1)
+    (blocked,) = forecast.staying['a']
+    assert blocked.reason == ('whether it can leave is not known: planning was cut off after 3 '
+                              'steps')
+    assert blocked.is_cut_off and forecast.unjudged == forecast.staying and not forecast.stuck
+
+
+def plan_one_move(monkeypatch):
+    """Let each cycle of a forecast have one move."""
+    whole = planner.plan
+
+    def plan(request, *limits):
+        made = whole(request, *limits)
+        return planner.drop_moves(request, made, {
+            move.instance_uuid for move in made.moves[1:]}, 'one move a cycle')
+    monkeypatch.setattr(planner, 'plan', plan)
+
+
+def test_plans_that_the_count_of_cycles_cuts_off_name_no_rule(monkeypatch):
+    """Each cycle empties a a little; a9 is locked, and the others could go on leaving."""
+    plan_one_move(monkeypatch)
+    request = make_request({'a': [512] * 10, 'b': []}, a9={'locked': True})
+    forecast = campaign_forecasts.forecast_campaign(request, 'a', 1)
+    assert len(forecast.staying['a']) == 2
+    one, locked = sorted(forecast.staying['a'], key=lambda b: b.instance_uuid == 'a9')
+    assert locked.reason.startswith('locked: ') and not locked.is_cut_off
+    assert one.is_cut_off and one.reason == (
+        'whether it can leave is not known: planning was cut off after 8 cycles')
+    assert forecast.stuck == {'a': (locked,)} and forecast.unjudged == {'a': (one,)}
+    fewer = make_request({'a': [512] * 8, 'b': []})
+    assert not campaign_forecasts.forecast_campaign(fewer, 'a', 1).staying
+
+
+@pytest.mark.parametrize(('is_cut_off', 'what'), [
+    (False, 'would keep instances'),
+    (True, 'would keep instances, or have no plan that was made to the end,')])
+def test_number_at_a_time_is_explained_by_known_reasons(is_cut_off, what):
+    staying = {'a': (blocked_instances.BlockedInstance('u', 'why', is_cut_off=is_cut_off),)}
+    first = campaign_forecasts.CampaignForecast((), staying, 0, 2)
+    assert campaign_forecasts._explain_together(
+        first, dataclasses.replace(first, staying={}, together=1), 0) == (
+        f'1 at a time and not 2, because 1 more host {what} with 2')
+
+
+def test_empty_host_that_is_down_is_an_obstacle():
+    request = make_request({'a': [], 'b': [2048], 'c': [], 'd': []})
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, services={**request.cluster.services,
+                                   'a': model.Service('a', state='down')}),
+        options=dataclasses.replace(request.options, max_down_fraction=0.5))
+    forecast = campaign_forecasts.forecast_campaign(request, 'ab', 1)
+    assert forecast.obstacles == ('host a is empty, but its nova-compute is down',)
 
 
 def test_hosts_are_emptied_together_as_far_as_there_is_room():
@@ -325,6 +433,9 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
     hypothesis.assume(hosts)
     chosen = rng.sample(hosts, rng.randint(1, len(hosts)))
     forecast = campaign_forecasts.forecast_campaign(request, chosen, together)
+    if any('down' in obstacle for obstacle in forecast.obstacles) and not forecast.staying:
+        assert not forecast.steps, 'the scope is held'
+        return
     where = {uuid: i.host for uuid, i in request.cluster.instances.items()}
     to_come = set(chosen)
     for step in forecast.steps:
@@ -337,6 +448,8 @@ def test_each_step_keeps_the_rules_and_leaves_its_hosts_empty(knobs, together, r
         assert step.again == sum(move.to_host in to_come for move in step.moves)
         assert not step.again or len(step.hosts) == 1
     assert to_come == set(forecast.staying)
+    for host, blocked in forecast.staying.items():
+        assert blocked or not request.cluster.services[host].up, 'each host has a reason'
     assert forecast == campaign_forecasts.forecast_campaign(request, chosen, together)
 
 
@@ -371,6 +484,22 @@ def test_hosts_that_the_time_does_not_reach_are_named_and_called_neither_empty_n
     assert forecast.instances == len(done), 'instances of other hosts do not count'
     if not looks:
         assert forecast.unforecast == tuple('abcd')
+
+
+def test_explanation_that_the_time_cuts_off_names_no_rule():
+    """a0 finds no place after a search, and a1 leaves."""
+    request = make_request({'a': [6144, 2048], 'b': [5120], 'c': [3072, 2048], 'full': [8192]})
+    (whole,) = campaign_forecasts.forecast_campaign(request, 'a', 1).staying.values()
+    assert [b.reason for b in whole] == ['no host may take it: no-room (3 hosts)']
+    looks, is_done = 0, False
+    while not is_done:
+        left = iter(range(looks))
+        forecast = campaign_forecasts.forecast_campaign(
+            request, 'a', 1, expired=lambda left=left: next(left, None) is None)
+        is_done = forecast.staying == {'a': whole}
+        assert is_done or forecast.unforecast == ('a',) and not forecast.staying
+        looks += 1
+    assert looks > 20
 
 
 def test_forecast_without_an_end_of_time_reaches_each_host():

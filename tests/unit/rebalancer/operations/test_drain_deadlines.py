@@ -18,6 +18,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drains
 
@@ -64,7 +65,7 @@ def test_instances_whose_migrations_end_after_the_deadline_are_late():
     ({'later': True, 'movable_from': NOW + 91}, {'i0': 1.0}, True),
     ({'later': True, 'movable_from': NOW + 90}, {'i0': 1.0}, False)])
 def test_instances_that_wait_are_late_if_they_cannot_leave_in_time(fields, ends, late):
-    blocked = drains.BlockedInstance('i9', 'its reason', **fields)
+    blocked = blocked_instances.BlockedInstance('i9', 'its reason', **fields)
     found = list_late([blocked], ends, {'i9': 10.0})
     assert set(found) == ({'i9'} if late else set())
     assert not late or 'its reason' in found['i9']

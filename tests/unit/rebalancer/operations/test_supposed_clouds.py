@@ -16,6 +16,7 @@ import dataclasses
 
 import hypothesis
 
+from kronos_nova import model
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import room_makers
 from kronos_nova.rebalancer.operations import supposed_clouds
@@ -41,10 +42,10 @@ def test_plan_on_the_instances_of_a_host_has_the_moves_of_a_plan_on_all(knobs):
     for host in sorted(request.cluster.scope_hosts):
         if cloud.count_stranded([host], ())[host]:
             continue
-        part, whole = (cloud.plan_moves([host], (), lambda: False, helpers)
+        part, whole = (cloud.plan_round([host], (), lambda: False, helpers)
                        for helpers in ((), None))
-        if whole is not None and all(m.from_host == host for m in whole[0].moves):
-            assert part is not None and part[0].moves == whole[0].moves
+        if whole is not None and all(m.from_host == host for m in whole.plan.moves):
+            assert part is not None and part.plan.moves == whole.plan.moves
 
 
 def test_instances_without_a_destination_are_stranded():
@@ -87,3 +88,14 @@ def test_more_hosts_than_the_room_holds_are_not_tried_together(monkeypatch):
         tried.append(list(hosts)), empty_hosts(cloud, hosts, *args, **named))[1])
     _cloud, hosts, _plans = campaign_forecasts.find_step(cloud, list('abc'), list('abc'), 3)
     assert hosts == ('a', 'b') and tried == [['a', 'b']]
+
+
+def test_the_certificate_of_one_plan_saves_searches_of_the_next():
+    request = make_request({'a': [2048], 'b': [2048], 'c': [2048], 'd': [], 'e': []})
+    cloud = supposed_clouds.SupposedCloud(dataclasses.replace(
+        request, options=dataclasses.replace(request.options,
+                                             failover=model.FailoverMode.ENFORCE)))
+    after, emptied, _plans = supposed_clouds.empty_hosts(cloud, 'a', 'a', helpers=())
+    assert emptied == ('a',) and after.certificate.kept == 0
+    again, emptied, _plans = supposed_clouds.empty_hosts(after, 'b', 'b', helpers=())
+    assert emptied == ('b',) and again.certificate.kept > 0

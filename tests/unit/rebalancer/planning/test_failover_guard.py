@@ -197,6 +197,20 @@ def test_moves_that_break_nothing_stay_in_the_plan():
     assert len(guarded.plan.warnings) == 1
 
 
+def test_plan_that_is_left_out_as_a_whole_is_certified_once():
+    """The second move alone breaks nothing, and a search for it would certify again."""
+    request = with_mode(test_failover.small(5, [
+        ('a', 'h0', 5), ('a2', 'h0', 1), ('b', 'h1', 2), ('z', 'h1', 3), ('c', 'h3', 1),
+        ('y', 'h3', 3), ('w', 'h4', 2)], capacity=6), ENFORCE)
+    plan = plan_of(('b', 'h1', 'h2'), ('c', 'h3', 'h4'))
+    guarded = failover_guard.guard_plan(request, plan, None, whole=True)
+    assert guarded.plan.moves == () and guarded.plan.rejections == {'breaks-failover': 2}
+    kept, _ = planning_pipeline.keep_failover(request, plan, whole=True)
+    assert kept.moves == () and 'breaks-failover' in kept.warnings[-1]
+    harmless = plan_of(('c', 'h3', 'h4'))
+    assert planning_pipeline.keep_failover(request, harmless, whole=True)[0] == harmless
+
+
 def test_drain_that_the_rule_stops_is_named_with_the_host_that_it_would_break():
     request = with_mode(disable(test_failover.small(
         3, [('a', 'h0', 2), ('b', 'h1', 2), ('c', 'h2', 2)]), 'h0'), ENFORCE)

@@ -23,6 +23,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.conf import contracts as contracts_conf
 from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import campaign_forecasts
 from kronos_nova.rebalancer.operations import campaign_orders
 from kronos_nova.rebalancer.operations import drains
@@ -208,7 +209,7 @@ def test_only_instances_that_stay_and_move_live_wait():
 
 def test_no_search_makes_room_for_an_instance_that_waits():
     request = cloud(profile(h3=QUIET), count=2)
-    simulation = drains._build_simulation(dataclasses.replace(
+    simulation = blocked_instances.build_simulation(dataclasses.replace(
         request, history=dataclasses.replace(request.history, quiet_waits=find(request))))
     assert [bool(simulation.drainable[simulation.index[uuid]]) for uuid in ('i0', 'i1')] == [
         False, True]

@@ -275,13 +275,15 @@ BAD = (
     ('together', 0, 'together: 0 is no number from 1 on'),
     ('migrations', -1, 'migrations: -1 is no number from 0 on'),
     ('created_at', 1e30, 'created_at: 1e+30 is no time'),
-    ('seconds', -1.0, 'seconds: -1.0 is no time'))
+    ('seconds', -1.0, 'seconds: -1.0 is no time'),
+    ('refusals', -1, 'refusals: -1 is no number from 0 on'))
 BAD_HOST = (('state', 'gone',
              "campaign_host.state of host 'h2': 'gone' is no state of a host: to-come"),
             ('since', 1e30, "campaign_host.since of host 'h2': 1e+30 is no time"),
             ('since', -1.0, "campaign_host.since of host 'h2': -1.0 is no time"),
             ('disabled_at', -1.0, "campaign_host.disabled_at of host 'h2': -1.0 is no time"),
-            ('announced_at', 1e30, "campaign_host.announced_at of host 'h2': 1e+30 is no time"))
+            ('announced_at', 1e30, "campaign_host.announced_at of host 'h2': 1e+30 is no time"),
+            ('asked_at', 1e30, "campaign_host.asked_at of host 'h2': 1e+30 is no time"))
 #: Only SQLite keeps them in such columns.
 BAD_TEXT = (('since', 'soon', "campaign_host.since of host 'h2': 'soon' cannot be read"),
             ('position', 'last', "campaign_host.position of host 'h2': 'last' cannot be read"))
@@ -487,21 +489,67 @@ def test_an_engine_without_the_lease_asks_nova_for_no_host(store):
     assert read_asked(store) == {}
 
 
-def test_requests_of_two_campaigns_for_one_host_do_not_cross(store):
+@pytest.mark.parametrize('lacks', ['asked_at', 'announced_at', None])
+def test_requests_of_two_campaigns_for_one_host_do_not_cross(store, lacks):
+    """An engine of the release before writes no asked_at; the next one may write that alone."""
     first, lease = start(store), lease_of(store)
     for host in ('h1', 'h2', 'h3'):
         set_host(store, lease, first, host, HOSTS.DONE)
     second, other = start(store, scope='green', hosts=('h1', 'h2')), lease_of(store, 'green')
     assert ask(store, lease, first, 'h1', HOSTS.DONE, disables=False)
     begin(store, other, second, 'h1', 'h2')
+    if lacks:
+        spoil(store, tables.campaign_host, first, lacks, None)
     assert not ask(store, other, second, 'h1', HOSTS.EMPTYING), 'it may be enabled late'
     assert not ask(store, lease, first, 'h2', HOSTS.DONE, disables=False), 'it is emptied'
     assert ask(store, other, second, 'h2', HOSTS.EMPTYING)
     with store.engine.begin() as connection:
         connection.execute(tables.campaign_host.update().where(
             tables.campaign_host.c.campaign_id == first.campaign_id,
-            tables.campaign_host.c.host == 'h1').values(announced_at=store.now() - 121.0))
+            tables.campaign_host.c.host == 'h1').values(
+                announced_at=store.now() - 121.0, asked_at=store.now() - 121.0))
     assert ask(store, other, second, 'h1', HOSTS.EMPTYING)
+
+
+def test_the_news_of_a_held_host_are_no_request(store):
+    campaign, lease = start(store), lease_of(store)
+    begin(store, lease, campaign, 'h1')
+    assert ask(store, lease, campaign, 'h1', HOSTS.EMPTYING)
+    emptying = read(store).hosts[0]
+    assert emptying.announced_at is None and emptying.asked_at is not None
+    set_host(store, lease, campaign, 'h1', HOSTS.HELD)
+    assert store.campaigns.change_host(lease, campaign.campaign_id, read(store).hosts[0],
+                                       announced_at=NOW + 500.0)
+    held = read(store).hosts[0]
+    assert (held.announced_at, held.asked_at) == (NOW + 500.0, emptying.asked_at)
+
+
+@pytest.mark.parametrize(('state', 'columns', 'times'), [
+    (HOSTS.EMPTYING, {'announced_at': 9.0}, (None, 9.0)),
+    (HOSTS.EMPTYING, {'announced_at': 9.0, 'asked_at': 8.0}, (None, 9.0)),
+    (HOSTS.EMPTYING, {'announced_at': 8.0, 'asked_at': 9.0}, (None, 9.0)),
+    (HOSTS.EMPTYING, {}, (None, None)), (HOSTS.HELD, {'announced_at': 9.0}, (9.0, None)),
+    (HOSTS.RETURNING, {'asked_at': 9.0}, (None, 9.0))])
+def test_a_request_of_an_engine_of_the_release_before_is_read(store, state, columns, times):
+    """It writes announced_at alone, also after an engine of ours has written both."""
+    campaign, lease = start(store), lease_of(store)
+    set_host(store, lease, campaign, 'h1', state)
+    for column, value in columns.items():
+        spoil(store, tables.campaign_host, campaign, column, value,
+              tables.campaign_host.c.host == 'h1')
+    host = read(store).hosts[0]
+    assert (host.announced_at, host.asked_at) == times
+
+
+def test_refused_steps_are_counted_in_the_database(store):
+    campaign, lease = start(store), lease_of(store)
+    assert read(store).refusals == 0, 'NULL, as the release before writes it'
+    store.campaigns.record_refusals(lease, campaign.campaign_id, 2)
+    assert read(store).refusals == 2
+    with pytest.raises(exception.LeaseLost):
+        store.campaigns.record_refusals(dataclasses.replace(lease, epoch=lease.epoch + 1),
+                                        campaign.campaign_id, 0)
+    assert read(store).refusals == 2
 
 
 @pytest.mark.parametrize('state', [HOSTS.TO_COME, HOSTS.EMPTYING])

@@ -308,6 +308,8 @@ UNDER_A_LEASE = {
         lease, CAMPAIGN.campaign_id, 'zombie', 'why'),
     'campaigns.record_waits': lambda store, lease: store.campaigns.record_waits(
         lease, CAMPAIGN.campaign_id, 'why'),
+    'campaigns.record_refusals': lambda store, lease: store.campaigns.record_refusals(
+        lease, CAMPAIGN.campaign_id, 1),
     'campaigns.renew_authorization': lambda store, lease: store.campaigns.renew_authorization(
         lease, CAMPAIGN, 'token'),
     'campaigns.end_campaign': lambda store, lease: store.campaigns.end_campaign(
