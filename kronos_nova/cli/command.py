@@ -25,6 +25,8 @@ from cliff import _argparse
 from cliff import command as cliff_command
 from cliff import lister
 
+from kronos_nova.text import printable
+from kronos_nova.text import state_colours
 from kronos_nova.wiring import tools
 
 Row = tuple[Any, ...]
@@ -146,7 +148,7 @@ def _list_argument_texts(value: object) -> Iterator[str]:
             yield from _list_argument_texts(part)
 
 
-class TableCommand(BaseCommand, lister.Lister):
+class TableCommand(BaseCommand, state_colours.ColouredDisplay, lister.Lister):
     """A list of rows; ``columns`` are their heads."""
 
     columns: tuple[str, ...]
@@ -168,12 +170,17 @@ def format_printable_row(row: Iterable[object]) -> Row:
 
 
 def format_cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
-    """Return cells for people: empty for None, and floats in tables with four digits."""
+    """Return cells for people: empty for None, and floats in tables with four digits.
+
+    No cell has a control character but the end of a line: a name could begin a sequence by which
+    terminals take orders.
+    """
     if is_nested_format(args):
         return tuple(row)
     return tuple(
         '' if cell is None else f'{cell:.4f}' if isinstance(cell, float)
-        and args.formatter == 'table' else cell for cell in row)
+        and args.formatter == 'table' else printable.format_lines(cell)
+        if isinstance(cell, str) else cell for cell in row)
 
 
 def is_nested_format(args: argparse.Namespace) -> bool:

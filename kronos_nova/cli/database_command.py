@@ -23,6 +23,7 @@ from cliff import show
 
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.text import state_colours
 
 #: Names and values, as cliff shows them.
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
@@ -43,7 +44,7 @@ class DatabaseCommand(command.BaseCommand):
         self.run_guarded(run)
 
 
-class DatabaseTable(DatabaseCommand, lister.Lister):
+class DatabaseTable(DatabaseCommand, state_colours.ColouredDisplay, lister.Lister):
     """A list of rows from the database; ``columns`` are their heads."""
 
     columns: tuple[str, ...]
@@ -62,7 +63,7 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
         raise NotImplementedError
 
 
-class ShowStored(DatabaseCommand, show.ShowOne):
+class ShowStored(DatabaseCommand, state_colours.ColouredDisplay, show.ShowOne):
     """A command that shows the object with a UUID from the database; ``kind`` names its type."""
 
     kind: str

@@ -202,5 +202,5 @@ def _format_cell(value: Any) -> str:
         return '-'
     if isinstance(value, float):
         return f'{value:,.1f}' if abs(value) >= 100 else f'{value:.4g}'
-    text = str(value)
+    text = tools.format_printable(value)
     return text if len(text) <= REASON else text[:REASON - 3] + '...'

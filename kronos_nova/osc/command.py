@@ -20,7 +20,6 @@ from collections.abc import Sequence
 import contextlib
 import datetime
 import io
-import os
 import time
 from typing import Any, TextIO
 
@@ -30,6 +29,7 @@ from osc_lib.command import command
 from kronos_nova.osc import client
 from kronos_nova.osc import columns
 from kronos_nova.text import printable
+from kronos_nova.text import state_colours
 from kronos_nova.text import times
 
 #: Formats that name the value of each column: they have all columns.
@@ -79,16 +79,8 @@ class RebalanceCommand(command.Command):
         """Write a line for people on standard error."""
         self.stderr.write(f'{text}\n')
 
-    def choose_style(self, args: argparse.Namespace) -> columns.Style:
-        """Return the way to show a table: colours need a terminal that wants them."""
-        terminal = (self.app.stdout.isatty() and args.formatter == 'table'
-                    and not os.environ.get('NO_COLOR') and os.environ.get('TERM') != 'dumb'
-                    # These break lines without regard to colours.
-                    and not args.max_width and not args.fit_width)
-        return columns.Style(getattr(args, 'long', False), terminal)
 
-
-class ListResources(RebalanceCommand, command.Lister):
+class ListResources(RebalanceCommand, state_colours.ColouredDisplay, command.Lister):
     """A list of rows. ``columns``: all columns; those that are long need ``--long``.
 
     A list without any has no option ``--long``.
@@ -104,7 +96,7 @@ class ListResources(RebalanceCommand, command.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        style = self.choose_style(parsed_args)
+        style = columns.Style(getattr(parsed_args, 'long', False))
         whole = style.full or parsed_args.formatter in _NESTED
         shown = [column for column in self.columns if whole or not column.long]
         return (tuple(column.head for column in shown),
@@ -130,13 +122,13 @@ class ListResources(RebalanceCommand, command.Lister):
         return rows[:args.limit]
 
 
-class ShowResource(RebalanceCommand, command.ShowOne):
+class ShowResource(RebalanceCommand, state_colours.ColouredDisplay, command.ShowOne):
     """One thing. ``fields``: name and value of each line."""
 
     fields: tuple[columns.Column, ...]
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        style = columns.Style(True, self.choose_style(parsed_args).coloured)
+        style = columns.Style(full=True)
         row = self.read_resource(parsed_args)
         heads = tuple(field.head for field in self.fields)
         # A line has a frame of seven cells.

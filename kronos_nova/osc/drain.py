@@ -227,7 +227,7 @@ class WatchDrain(command.ListResources):
     columns = (
         Column('Instance ID', columns.read_text('instance_id')),
         Column('To', columns.read_name('to_host', 12)),
-        Column('State', columns.read_state('state')),
+        Column('State', columns.read_text('state')),
         Column('Error', columns.read_sentence('error', 26)),
         Column('Task', columns.read_text('id'), long=True))
 

@@ -17,12 +17,14 @@ import json
 import re
 import sys
 
+from cliff import utils as cliff_utils
 import pytest
 import wcwidth
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.osc import client
+from tests.fixtures import terminals
 from tests.unit.rebalancer.store import cases
 
 WIDTH = 100
@@ -119,7 +121,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(('setting', 'more', 'coloured'), [
     (('TERM', 'xterm'), (), True), (('NO_COLOR', '1'), (), False), (('TERM', 'dumb'), (), False),
-    (('TERM', 'xterm'), ('--max-width', '80'), False),
+    (('TERM', 'xterm'), ('--max-width', '80'), True),
     (('TERM', 'xterm'), ('-f', 'json'), False)])
 def test_colours_need_a_terminal_and_a_word(openstack, crowded, monkeypatch, setting, more,
                                             coloured):
@@ -132,3 +134,24 @@ def test_colours_need_a_terminal_and_a_word(openstack, crowded, monkeypatch, set
     openstack.read('task', 'list', *more)
     assert ('\x1b[33mpending\x1b[0m' in terminal.getvalue()) is coloured
     assert re.sub(r'\x1b\[\d+m', '', terminal.getvalue()) == plain
+
+
+def test_a_terminal_of_any_width_shows_the_same_text_with_colours(openstack, crowded, monkeypatch):
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    monkeypatch.setenv('TERM', 'xterm')
+    for columns in (40, 80, 100, 200):
+        shown = {}
+        for colours in (False, True):
+            if not colours:
+                monkeypatch.setenv('NO_COLOR', '1')
+            else:
+                monkeypatch.delenv('NO_COLOR')
+            terminal = terminals.Terminal(columns)
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, 'stdout', terminal.stream)
+                patch.setattr(cliff_utils, 'terminal_width', lambda columns=columns: columns)
+                openstack.read('task', 'list')
+            shown[colours] = terminal.close()
+        assert '\x1b[33m' in shown[True]
+        assert re.sub(r'\x1b\[\d+m', '', shown[True]) == shown[False]
+        assert all(c.isprintable() or c == '\n' for c in shown[False])
