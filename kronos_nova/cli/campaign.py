@@ -89,13 +89,11 @@ def _add_forecast(parser: argparse.ArgumentParser) -> None:
                         help='When a host may begin, and the work: "Sat 22:00-04:00", '
                              '"Mon-Fri 1:30-5:00", "22:00-06:00"; repeatable. By the clocks of '
                              '[engine] freeze_timezone. Without it: at any time.')
-    parser.add_argument('--work', type=_parse_duration, default=0.0, metavar='DURATION',
+    parser.add_argument('--work', type=command.parse_duration, default=0.0, metavar='DURATION',
                         help='How long the work takes at the hosts of a step, such as 20m; for '
                              'the expected end alone. Default: no time.')
-    parser.add_argument('--max-seconds', type=_parse_duration, default=campaigns.MAX_SECONDS,
-                        metavar='SECONDS',
-                        help='Time of the forecast; hosts that it does not reach are named. '
-                             f'Default: {campaigns.MAX_SECONDS:.0f}.')
+    command.add_max_seconds(parser, campaigns.MAX_SECONDS,
+                            'Time of the forecast; hosts that it does not reach are named.')
 
 
 class StartCampaign(command.BaseCommand):
@@ -299,13 +297,6 @@ def _parse_reason(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f'write 1 to {campaign_orders.REASON_LENGTH} printable characters')
     return reason
-
-
-def _parse_duration(text: str) -> float:
-    try:
-        return times.parse_duration(text)
-    except ValueError as e:
-        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def _parse_begin(text: str) -> float:

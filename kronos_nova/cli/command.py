@@ -27,6 +27,7 @@ from cliff import lister
 
 from kronos_nova.text import printable
 from kronos_nova.text import state_colours
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 Row = tuple[Any, ...]
@@ -192,6 +193,20 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--snapshot', metavar='DIR',
                         help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
                              'kronos-engine wrote it.')
+
+
+def add_max_seconds(parser: argparse.ArgumentParser, default: float, text: str) -> None:
+    """Add ``--max-seconds``, the time of a search; the text is its help."""
+    parser.add_argument('--max-seconds', type=parse_duration, default=default, metavar='SECONDS',
+                        help=f'{text} Default: {default:.0f}.')
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration in seconds."""
+    try:
+        return times.parse_duration(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
