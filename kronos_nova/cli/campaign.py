@@ -30,7 +30,6 @@ from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.text import printable
-from kronos_nova.text import progress
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
@@ -65,9 +64,9 @@ class PlanCampaign(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with (self.open_session(cloud_state.Session, args) as session,
-              progress.ProgressLine(sys.stderr) as line):
+              command.open_bar(session) as show_progress):
             forecast = campaigns.plan_campaign(
-                session, args.hosts, args.aggregate, args.together, line.show_progress,
+                session, args.hosts, args.aggregate, args.together, show_progress,
                 windows=args.window, begin=args.begin, work_seconds=args.work,
                 max_seconds=args.max_seconds)
         rows = [command.format_printable_row(row) for row in _render_rows(forecast)]
@@ -122,11 +121,11 @@ class StartCampaign(command.BaseCommand):
 
     def _start_campaign(self, args: argparse.Namespace) -> None:
         with (self.open_session(cloud_state.Session, args) as session,
-              progress.ProgressLine(sys.stderr) as line):
+              command.open_bar(session) as show_progress):
             campaign, forecast = campaign_orders.start_campaign(
                 session, campaign_orders.CampaignRequest(
                     args.hosts, args.aggregate, args.reason, args.together, args.window,
-                    args.force, args.work, args.max_seconds), line.show_progress)
+                    args.force, args.work, args.max_seconds), show_progress)
         _kind, verdict, text = _render_conclusion(forecast)
         hosts = plurals.count_noun(len(campaign.hosts), 'host')
         together = (f' It empties {campaign.together} at a time: {forecast.together_reason}.'

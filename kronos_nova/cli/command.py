@@ -18,6 +18,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import sys
 from typing import Any, TypeVar
 
@@ -25,7 +26,9 @@ from cliff import _argparse
 from cliff import command as cliff_command
 from cliff import lister
 
+from kronos_nova import activity
 from kronos_nova.text import printable
+from kronos_nova.text import progress
 from kronos_nova.text import state_colours
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
@@ -117,12 +120,10 @@ class BaseCommand(cliff_command.Command):
                 conf, self.prog, [part for path in files for part in ('--config-file', path)], [],
                 self.get_description(), strict=strict)
 
-        def notify(text: str) -> None:
-            if sys.stderr is not None:
-                sys.stderr.write(f'{tools.format_printable(text)}\n')
-
+        line = activity.ActivityLine(sys.stderr)
         more = {'snapshot': snapshot} if snapshot else {}
-        return kind(*args.config_file, configure=configure, notify=notify, **more)
+        return kind(*args.config_file, configure=configure, show_work=line.show_work,
+                    notify=lambda text: line.write_message(tools.format_printable(text)), **more)
 
     def run_guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
@@ -163,6 +164,17 @@ class TableCommand(BaseCommand, state_colours.ColouredDisplay, lister.Lister):
     def render_rows(self, args: argparse.Namespace) -> Iterable[Row]:
         """Return the rows. Text from outside goes through :func:`format_printable_row`."""
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def open_bar(session: Any) -> Iterator[Callable[[str, float], None]]:
+    """Return a function that draws a bar on standard error in place of the session's line."""
+    with progress.ProgressLine(sys.stderr) as line:
+        def show_progress(what: str, part: float) -> None:
+            session.show_work('')
+            line.show_progress(what, part)
+
+        yield show_progress
 
 
 def format_printable_row(row: Iterable[object]) -> Row:

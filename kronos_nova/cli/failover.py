@@ -16,14 +16,12 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import sys
 from typing import Any
 
 from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
-from kronos_nova.text import progress
 
 #: Number of verdicts whose instances and repairs the table lists.
 DETAILED = failover_checks.REPAIRS
@@ -65,10 +63,10 @@ class CheckFailover(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with (self.open_session(cloud_state.Session, args) as session,
-              progress.ProgressLine(sys.stderr) as line):
+              command.open_bar(session) as show_progress):
             checks = failover_checks.check_failover(
                 session, count=args.hosts, kind=args.domain, scope=args.scope,
-                max_seconds=args.max_seconds, report_progress=line.show_progress)
+                max_seconds=args.max_seconds, report_progress=show_progress)
         # 1 when any set of hosts is not proven safe: the table says why.
         self.status = int(any(check.state != 'safe' for check in checks))
         return [command.format_printable_row((check.scope, *row))

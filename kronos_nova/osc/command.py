@@ -26,6 +26,7 @@ from typing import Any, TextIO
 from osc_lib import exceptions
 from osc_lib.command import command
 
+from kronos_nova import activity
 from kronos_nova.osc import client
 from kronos_nova.osc import columns
 from kronos_nova.text import printable
@@ -39,9 +40,13 @@ WIDTH = 100
 
 
 class RebalanceCommand(command.Command):
-    """A command that asks kronos-api. ``status``: its exit status unless it fails."""
+    """A command that asks kronos-api.
+
+    ``status``: its exit status unless it fails. ``has_bar``: it draws on a terminal while it waits.
+    """
 
     status = 0
+    has_bar = False
 
     @property
     def client(self) -> client.RebalanceClient:
@@ -49,6 +54,8 @@ class RebalanceCommand(command.Command):
         # OpenStackClient adds the attribute, by the name of the plug-in.
         manager: Any = self.app.client_manager
         found: client.RebalanceClient = manager.rebalance
+        if not self.has_bar:
+            found.show_work = self._line.show_work
         return found
 
     @property
@@ -57,6 +64,9 @@ class RebalanceCommand(command.Command):
         return self.app.stderr or io.StringIO()
 
     def run(self, parsed_args: argparse.Namespace) -> int:
+        self._line = activity.ActivityLine(self.app.stderr)
+        self.has_bar = self.has_bar or any(
+            getattr(parsed_args, option, False) for option in ('wait', 'watch'))
         with self.explain_defects():
             return int(super().run(parsed_args)) or self.status
 

@@ -224,6 +224,7 @@ class WatchDrain(command.ListResources):
     when the host is enabled before it is empty, and when the time is up.
     """
 
+    has_bar = True
     columns = (
         Column('Instance ID', columns.read_text('instance_id')),
         Column('To', columns.read_name('to_host', 12)),

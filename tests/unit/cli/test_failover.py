@@ -15,6 +15,8 @@
 import argparse
 import dataclasses
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.cli import failover
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
+from tests.fixtures import terminals
 from tests.unit.cli import test_planned
 from tests.unit.rebalancer.planning import test_failover
 
@@ -176,6 +179,25 @@ def test_command_ends_in_time_and_says_that_it_does_not_know():
     for *_, detail in test_planned.rows('failover', 'check', status=1):
         assert '--max-seconds' not in detail and 'tried' not in detail
     assert test_planned.ask('failover', 'check', '--max-seconds', 'soon').returncode == 2
+
+
+@pytest.mark.parametrize('is_terminal', [True, False])
+def test_terminal_sees_the_work_and_then_the_bar(is_terminal):
+    program = ('import sys; from kronos_nova import activity; activity.INTERVAL = 0.001; '
+               'from kronos_nova.cli.app import main; sys.exit(main())')
+    terminal = terminals.Terminal()
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', program, 'failover', 'check', '--config-file',
+         'kronos.conf', '--snapshot', 'snapshot'], cwd=EXAMPLE, check=False,
+        stdout=subprocess.PIPE, stderr=terminal.stream if is_terminal else subprocess.PIPE)
+    sent = terminal.close()
+    assert done.returncode == 1 and done.stdout
+    if not is_terminal:
+        assert done.stderr == b''
+        return
+    assert 'Reading the snapshot, 0 s' in sent
+    assert sent.index('Reading') < sent.index('100% scope')
+    assert '100% scope' not in sent.rpartition('\r')[2] and sent.endswith('\r')
 
 
 def test_what_if_shows_the_places_of_a_failed_host():

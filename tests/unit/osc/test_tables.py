@@ -16,11 +16,13 @@ import io
 import json
 import re
 import sys
+import time
 
 from cliff import utils as cliff_utils
 import pytest
 import wcwidth
 
+from kronos_nova import activity
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.osc import client
@@ -134,6 +136,25 @@ def test_colours_need_a_terminal_and_a_word(openstack, crowded, monkeypatch, set
     openstack.read('task', 'list', *more)
     assert ('\x1b[33mpending\x1b[0m' in terminal.getvalue()) is coloured
     assert re.sub(r'\x1b\[\d+m', '', terminal.getvalue()) == plain
+
+
+def test_a_terminal_sees_that_the_service_has_not_answered_yet(openstack, server, monkeypatch):
+    monkeypatch.setattr(activity, 'INTERVAL', 0.05)
+    monkeypatch.setattr(server, 'answer', answer_late)
+    for arguments, shown in ((('scope', 'list'), True),
+                             (('task', 'show', 'abcd', '--wait'), False)):
+        terminal = terminals.Terminal()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, 'stderr', terminal.stream)
+            openstack.run(*arguments)
+        assert ('Waiting for kronos-api, ' in terminal.close()) is shown
+    assert openstack.run('scope', 'list')[2] == ''
+
+
+def answer_late(environ, start_response):
+    time.sleep(0.3)
+    start_response('200 OK', [('Content-Type', 'application/json')])
+    return [b'{"scopes": [], "tasks": [], "next": null}']
 
 
 def test_a_terminal_of_any_width_shows_the_same_text_with_colours(openstack, crowded, monkeypatch):
