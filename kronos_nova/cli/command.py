@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import shutil
 import sys
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from kronos_nova import activity
 from kronos_nova.text import printable
 from kronos_nova.text import progress
 from kronos_nova.text import state_colours
+from kronos_nova.text import table_layout
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
@@ -150,16 +152,56 @@ def _list_argument_texts(value: object) -> Iterator[str]:
             yield from _list_argument_texts(part)
 
 
-class TableCommand(BaseCommand, state_colours.ColouredDisplay, lister.Lister):
-    """A list of rows; ``columns`` are their heads."""
+class FittedDisplay(state_colours.ColouredDisplay):
+    """The part of a command that shows a table of a bounded width. It stands before cliff's base.
+
+    ``shows_one_vertically``: a single row is names and values, one below the other.
+    """
+
+    shows_one_vertically = False
+
+    def fit_formatter(self, formatter: Any, args: argparse.Namespace) -> Any:
+        if (getattr(args, 'wide', False) or args.columns or args.max_width > 0
+                or args.fit_width):
+            return formatter
+        width = (shutil.get_terminal_size((table_layout.WIDTH, 0)).columns
+                 if self.app.stdout.isatty() else table_layout.WIDTH)
+        return table_layout.FittedTable(formatter, width, self.shows_one_vertically)
+
+
+class FittedLister(FittedDisplay, lister.Lister):
+    """A list of rows. ``columns``: their heads; ``wide``: those that a table has with --wide."""
 
     columns: tuple[str, ...]
+    wide: frozenset[str] = frozenset()
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        self._formatter_group.add_argument(
+            '--wide', action='store_true',
+            help='A table with all columns and long lines; without it a table has the width of '
+                 f'the terminal, {table_layout.WIDTH} columns elsewhere.')
+        return parser
+
+    def choose_columns(self, args: argparse.Namespace,
+                       rows: list[Row]) -> tuple[tuple[str, ...], list[Row]]:
+        """Return the heads and rows to show."""
+        if (not self.wide or args.formatter != 'table' or args.wide or args.columns
+                or self.shows_one_vertically and len(rows) == 1):
+            return self.columns, rows
+        shown = [number for number, head in enumerate(self.columns) if head not in self.wide]
+        return (tuple(self.columns[number] for number in shown),
+                [tuple(row[number] for number in shown) for row in rows])
+
+
+class TableCommand(BaseCommand, FittedLister):
+    """A list of rows; ``columns`` are their heads."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Row]]:
         rows: list[Row] = []
         self.run_guarded(lambda: rows.extend(
             format_cells(parsed_args, row) for row in self.render_rows(parsed_args)))
-        return self.columns, rows
+        return self.choose_columns(parsed_args, rows)
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[Row]:
         """Return the rows. Text from outside goes through :func:`format_printable_row`."""

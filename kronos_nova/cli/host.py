@@ -22,7 +22,6 @@ from cliff import show
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import cloud_views
-from kronos_nova.text import state_colours
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
@@ -60,7 +59,7 @@ class ListHosts(command.TableCommand):
                        _format_loads(host.loads, nested))
 
 
-class ShowInstance(command.BaseCommand, state_colours.ColouredDisplay, show.ShowOne):
+class ShowInstance(command.BaseCommand, command.FittedDisplay, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.

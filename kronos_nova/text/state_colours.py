@@ -42,7 +42,7 @@ _STATE_COLUMNS = frozenset({'state', 'status', 'verdict', 'tasks', 'task_states'
                             'can_be_emptied', 'allowed'})
 #: Columns and fields of which any text but "no" needs a look.
 _ALERTS = {'failing': _RED, 'paused': _YELLOW, 'pause': _YELLOW}
-_PART = re.compile(r'[^,\n]+')
+_PART = re.compile(r'(?:(?<=,)|^)( *)((?:\d+ )?)([^,:\n]+)([^,\n]*)', re.MULTILINE)
 _COLOUR = re.compile(r'\x1b\[\d+m')
 
 
@@ -67,11 +67,11 @@ def colour_text(column: str, text: str) -> str:
 
 
 def _colour_part(match: re.Match[str]) -> str:
-    """Return a state with its colour, as ``failed`` and ``2 failed``; any other text as it is."""
-    part = match[0]
-    state = part.strip()
-    colour = _COLOURS.get(re.sub(r'^\d+ ', '', state))
-    return part if colour is None else part.replace(state, _paint(state, colour))
+    """Return ``failed``, ``2 failed`` and ``disabled: reason`` with the colour of the state."""
+    blanks, number, state, reason = match.groups()
+    colour = _COLOURS.get(state.rstrip())
+    return match[0] if colour is None else (
+        f'{blanks}{_paint(number + state.rstrip(), colour)}{state[len(state.rstrip()):]}{reason}')
 
 
 def _paint(text: str, colour: str) -> str:
@@ -129,7 +129,13 @@ class ColouredDisplay:
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str],
                        data: Any) -> int:
-        if parsed_args.formatter == 'table' and wants_colours(self.app.stdout, os.environ):
-            self.formatter = ColouredTable(self.formatter)
+        if parsed_args.formatter == 'table':
+            if wants_colours(self.app.stdout, os.environ):
+                self.formatter = ColouredTable(self.formatter)
+            self.formatter = self.fit_formatter(self.formatter, parsed_args)
         return int(super().produce_output(  # type: ignore[misc]
             parsed_args, column_names, data))
+
+    def fit_formatter(self, formatter: Any, args: argparse.Namespace) -> Any:
+        """Return the formatter for the width of the table; it gets cells without colours."""
+        return formatter

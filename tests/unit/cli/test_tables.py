@@ -20,11 +20,14 @@ import subprocess
 import sys
 
 import pytest
+import wcwidth
 
 from kronos_nova.cli import command
+from kronos_nova.cli import status
 from tests import commands
 from tests.fixtures import stores
 from tests.fixtures import terminals
+from tests.unit.cli import test_planned
 from tests.unit.osc import test_tables
 
 crowded = test_tables.crowded
@@ -97,3 +100,40 @@ def test_a_cell_of_a_table_has_no_control_character_but_ends_of_lines():
             'a?[2J\n?b', '', 3, True)
     arguments = argparse.Namespace(formatter='json')
     assert command.format_cells(arguments, ('a\x1b',)) == ('a\x1b',)
+
+
+def measure(output):
+    widths = {wcwidth.wcswidth(line) for line in output.splitlines()}
+    assert len(widths) == 1, output
+    return widths.pop()
+
+
+def test_tables_fit_a_hundred_columns_and_wide_ones_have_all(crowded, tmp_path):
+    plan_id, task_id = crowded
+    for arguments in list_commands(plan_id, task_id):
+        shown = run(tmp_path, *arguments)
+        assert measure(shown) <= test_tables.WIDTH, arguments
+    assert measure(run(tmp_path, 'status', '--wide')) > 1000
+    narrow, wide = (run(tmp_path, 'task', 'list', *more).splitlines()[1].split()
+                    for more in ((), ('--wide',)))
+    assert 'Task' in narrow and 'Instance' not in narrow and {'Instance', 'Method'} <= set(wide)
+    assert measure(run(tmp_path, 'task', 'list', '-c', 'Instance')) == 40
+    assert 'Method' in run(tmp_path, 'task', 'list', '-f', 'csv').splitlines()[0]
+    assert task_id in run(tmp_path, 'task', 'list')
+
+
+@pytest.mark.parametrize('arguments', [
+    'host list', 'why-nothing', 'what-if --drain compute-01', 'drain check compute-07',
+    'failover check', 'campaign plan compute-01 compute-02'])
+def test_answers_about_a_cloud_fit_a_hundred_columns(arguments):
+    shown = test_planned.ask(*arguments.split()).stdout
+    assert 60 < measure(shown) <= test_tables.WIDTH
+    assert measure(test_planned.ask(*arguments.split(), '--wide').stdout) >= measure(shown)
+
+
+def test_status_of_one_scope_is_vertical_and_whole(store, tmp_path):
+    lines = run(tmp_path, 'status').splitlines()
+    assert lines[1].split() == ['|', 'Field', '|', 'Value', '|']
+    assert [line.split('|')[1].strip() for line in lines[3:-1]] == list(status.ShowStatus.columns)
+    store.leases.acquire_lease('red', 'engine', 30, 'hash')
+    assert run(tmp_path, 'status').splitlines()[1].split()[1] == 'Scope'
