@@ -161,16 +161,25 @@ class FittedDisplay(state_colours.ColouredDisplay):
     shows_one_vertically = False
 
     def fit_formatter(self, formatter: Any, args: argparse.Namespace) -> Any:
-        if (getattr(args, 'wide', False) or args.columns or args.max_width > 0
-                or args.fit_width):
+        if getattr(args, 'wide', False) or args.columns:
             return formatter
-        width = (shutil.get_terminal_size((table_layout.WIDTH, 0)).columns
-                 if self.app.stdout.isatty() else table_layout.WIDTH)
-        return table_layout.FittedTable(formatter, width, self.shows_one_vertically)
+        fits_itself = args.max_width > 0 or args.fit_width
+        return table_layout.FittedTable(formatter, None if fits_itself else self.read_width(args),
+                                        self.shows_one_vertically)
+
+    def read_width(self, args: argparse.Namespace) -> int:
+        """Return the width that a table may have."""
+        if args.max_width > 0:
+            return int(args.max_width)
+        return (shutil.get_terminal_size((table_layout.WIDTH, 0)).columns
+                if self.app.stdout.isatty() else table_layout.WIDTH)
 
 
 class FittedLister(FittedDisplay, lister.Lister):
-    """A list of rows. ``columns``: their heads; ``wide``: those that a table has with --wide."""
+    """A list of rows.
+
+    ``columns``: their heads. ``wide``: those that a table has with --wide, or where it has room.
+    """
 
     columns: tuple[str, ...]
     wide: frozenset[str] = frozenset()
@@ -187,7 +196,8 @@ class FittedLister(FittedDisplay, lister.Lister):
                        rows: list[Row]) -> tuple[tuple[str, ...], list[Row]]:
         """Return the heads and rows to show."""
         if (not self.wide or args.formatter != 'table' or args.wide or args.columns
-                or self.shows_one_vertically and len(rows) == 1):
+                or self.shows_one_vertically and len(rows) == 1
+                or table_layout.measure_table(self.columns, rows) <= self.read_width(args)):
             return self.columns, rows
         shown = [number for number, head in enumerate(self.columns) if head not in self.wide]
         return (tuple(self.columns[number] for number in shown),

@@ -35,6 +35,11 @@ _WORD = 20
 _LEAST = 8
 
 
+def measure_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Return the cells of a line of the table, with its frame, if no text is wrapped."""
+    return _EDGE + sum(_FRAME + size for size in _measure_columns(heads, rows))
+
+
 def fit_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int,
              ) -> list[tuple[Any, ...]]:
     """Return the rows with text that is wrapped, so that the table fits if it can.
@@ -43,14 +48,18 @@ def fit_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int,
     wider where heads, UUIDs, times and numbers need more.
     """
     columns = [[str(row[number]) for row in rows] for number in range(len(heads))]
-    sizes = [max(map(_measure_lines, (head, *cells)))
-             for head, cells in zip(heads, columns, strict=True)]
+    sizes = _measure_columns(heads, rows)
     for measure in (_measure_words, _measure_parts, _measure_values):
         floors = [min(size, max(len(head), *map(measure, cells), 0))
                   for head, cells, size in zip(heads, columns, sizes, strict=True)]
         _shrink(sizes, floors, width - _EDGE - _FRAME * len(heads))
     return [tuple(_wrap_cell(cell, size) for cell, size in zip(row, sizes, strict=True))
             for row in rows]
+
+
+def _measure_columns(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[int]:
+    return [max(map(_measure_lines, (head, *(str(row[number]) for row in rows))))
+            for number, head in enumerate(heads)]
 
 
 def _shrink(sizes: list[int], floors: Sequence[int], total: int) -> None:
@@ -97,10 +106,11 @@ def _measure_values(text: str) -> int:
 class FittedTable:
     """A formatter of tables that gives cliff's formatter rows of a bounded width.
 
+    :param width: None: no bound.
     :param vertical: a single row is shown as names and values.
     """
 
-    def __init__(self, formatter: Any, width: int, vertical: bool = False) -> None:
+    def __init__(self, formatter: Any, width: int | None, vertical: bool = False) -> None:
         self._formatter = formatter
         self._width = width
         self._vertical = vertical
@@ -111,11 +121,14 @@ class FittedTable:
         if self._vertical and len(rows) == 1:
             self.emit_one(column_names, rows[0], stdout, parsed_args)
         else:
-            self._formatter.emit_list(column_names, fit_rows(column_names, rows, self._width),
-                                      stdout, parsed_args)
+            self._formatter.emit_list(
+                column_names, rows if self._width is None else
+                fit_rows(column_names, rows, self._width), stdout, parsed_args)
 
     def emit_one(self, column_names: Sequence[str], data: Sequence[Any], stdout: TextIO,
                  parsed_args: argparse.Namespace) -> None:
-        pairs = fit_rows(('Field', 'Value'), list(zip(column_names, data, strict=True)),
-                         self._width)
-        self._formatter.emit_one(column_names, [value for _, value in pairs], stdout, parsed_args)
+        values = list(data)
+        if self._width is not None:
+            values = [value for _, value in fit_rows(
+                ('Field', 'Value'), list(zip(column_names, values, strict=True)), self._width)]
+        self._formatter.emit_one(column_names, values, stdout, parsed_args)

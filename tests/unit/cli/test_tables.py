@@ -118,6 +118,9 @@ def test_tables_fit_a_hundred_columns_and_wide_ones_have_all(crowded, tmp_path):
                     for more in ((), ('--wide',)))
     assert 'Task' in narrow and 'Instance' not in narrow and {'Instance', 'Method'} <= set(wide)
     assert measure(run(tmp_path, 'task', 'list', '-c', 'Instance')) == 40
+    for width, head in ((500, False), (5000, True)):
+        shown = run(tmp_path, 'task', 'list', '--max-width', width)
+        assert ('| Instance' in shown) is head and measure(shown) <= width
     assert 'Method' in run(tmp_path, 'task', 'list', '-f', 'csv').splitlines()[0]
     assert task_id in run(tmp_path, 'task', 'list')
 
