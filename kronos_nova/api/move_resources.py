@@ -153,7 +153,7 @@ class NextPlan(values.Resource):
     conclusion: str = pydantic.Field(
         description='Whether the next cycle moves anything, and why not, for people.')
     causes: list[str] = pydantic.Field(
-        description='Why no move is made, whatever is planned: no live engine or executor, or a '
+        description='Why no move is made, also if one is planned: no live engine or executor, or a '
                     'dry run.')
     holds: list[str] = pydantic.Field(description='Why the scope makes no moves now.')
     plan: SupposedPlan | None = pydantic.Field(description='null: the holds make it impossible.')

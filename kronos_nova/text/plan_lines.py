@@ -92,7 +92,7 @@ def format_conclusion(causes: Sequence[str], holds: Sequence[str], moves: int | 
                       reason: str | None) -> str:
     """Return whether the next cycle of a scope moves anything, and why not.
 
-    :param causes: why no move is made, whatever is planned: each with a name before its colon.
+    :param causes: why no move is made, also if one is planned: each with a name before its colon.
     :param moves: of the next plan; None: the first of the holds makes a plan impossible.
     :param reason: why the plan has no moves.
     """
