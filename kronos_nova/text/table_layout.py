@@ -49,7 +49,7 @@ def fit_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int,
     """
     columns = [[str(row[number]) for row in rows] for number in range(len(heads))]
     sizes = _measure_columns(heads, rows)
-    for measure in (_measure_words, _measure_parts, _measure_values):
+    for measure in (_measure_parts, _measure_words, _measure_values):
         floors = [min(size, max(len(head), *map(measure, cells), 0))
                   for head, cells, size in zip(heads, columns, sizes, strict=True)]
         _shrink(sizes, floors, width - _EDGE - _FRAME * len(heads))
@@ -83,16 +83,15 @@ def _measure_lines(text: str) -> int:
     return max(map(widths.measure_width, text.split('\n')))
 
 
+def _measure_parts(text: str) -> int:
+    """Return the cells of a column in which all UUIDs stay whole, and words of usual length."""
+    return max(_measure_words(text), *map(len, _UUID.findall(text)), 0)
+
+
 def _measure_words(text: str) -> int:
     """Return the cells of a column in which words of usual length stay whole."""
-    return max(_measure_parts(text), *(
+    return max(_measure_values(text), *(
         min(widths.measure_width(word), _WORD) for word in text.split()), 0)
-
-
-def _measure_parts(text: str) -> int:
-    """Return the cells of a column in which UUIDs stay whole, and the parts of times."""
-    return max(_measure_values(text), *map(len, _UUID.findall(text)), *(
-        len(part) for parts in _TIME.findall(text) for part in parts), 0)
 
 
 def _measure_values(text: str) -> int:

@@ -83,9 +83,10 @@ def test_time_is_broken_before_the_time_of_day():
 
 def test_sentences_give_their_uuids_up_before_the_table_grows():
     heads = ('Scope', 'What', 'Verdict', 'Detail')
-    rows = [('s' * 30, f'instance {UUID}', 'no place', f'because {UUID} is there')]
+    rows = [('fast-storage', f'instance {UUID}', 'no place', f'because {UUID} is there')]
     (row,) = table_layout.fit_rows(heads, rows, 100)
     assert UUID in row[1].split('\n') and measure(heads, [row]) <= 100
+    assert row[0] == 'fast-storage' and UUID not in row[3]
 
 
 def test_one_row_is_vertical_where_the_command_wants_it():
