@@ -126,7 +126,8 @@ def test_tables_fit_a_hundred_columns_and_wide_ones_have_all(crowded, tmp_path):
 
 
 @pytest.mark.parametrize('arguments', [
-    'host list', 'why-nothing', 'what-if --drain compute-01', 'drain check compute-07',
+    'host list', 'drain list', 'why-nothing', 'what-if --drain compute-01',
+    'drain check compute-07',
     'failover check', 'campaign plan compute-01 compute-02'])
 def test_answers_about_a_cloud_fit_a_hundred_columns(arguments):
     shown = test_planned.ask(*arguments.split()).stdout
