@@ -25,7 +25,7 @@ from kronos_nova.api import resources
 from kronos_nova.api import values
 from kronos_nova.rebalancer.operations import drain_approvals
 from kronos_nova.rebalancer.operations import drain_checks
-from kronos_nova.rebalancer.operations import published_views
+from kronos_nova.rebalancer.operations import drain_lists
 from kronos_nova.rebalancer.operations import shutdown_verdicts
 from kronos_nova.text import drain_lines
 
@@ -58,7 +58,7 @@ class Drain(values.Resource):
         description='The deadline has passed, and instances are on the host.')
 
     @classmethod
-    def from_listed(cls, drain: published_views.ListedDrain) -> Self:
+    def from_listed(cls, drain: drain_lists.ListedDrain) -> Self:
         return cls(host=drain.host, scope=drain.scope, read_at=values.make_time(drain.read_at),
                    disabled_reason=drain.reason, packed=drain.packed,
                    instance_count=drain.instances, held=drain.held, remedy=drain.remedy,

@@ -145,6 +145,31 @@ class SupposedPlan(values.Resource):
             warnings=list(plan.warnings), truncated=plan.truncated)
 
 
+class NextPlan(values.Resource):
+    """The plan that the next cycle of a scope makes, and why no instance is moved."""
+
+    scope: str
+    read_at: datetime.datetime
+    conclusion: str = pydantic.Field(
+        description='Whether the next cycle moves anything, and why not, for people.')
+    causes: list[str] = pydantic.Field(
+        description='Why no move is made, also if one is planned: no live engine or executor, or a '
+                    'dry run.')
+    holds: list[str] = pydantic.Field(description='Why the scope makes no moves now.')
+    plan: SupposedPlan | None = pydantic.Field(description='null: the holds make it impossible.')
+    rejections: dict[str, int] = pydantic.Field(
+        description='Number of refused candidates, by rule.')
+
+    @classmethod
+    def from_model(cls, today: plan_comparisons.ScopeComparison, read_at: float) -> Self:
+        side = today.today
+        return cls(scope=today.name, read_at=values.make_time(read_at),
+                   conclusion=today.format_conclusion(), causes=list(today.causes),
+                   holds=list(today.holds),
+                   plan=None if side is None else SupposedPlan.from_side(side),
+                   rejections={} if side is None else dict(sorted(side.plan.rejections.items())))
+
+
 class ScopeComparison(values.Resource):
     """The next plan of a scope as it is, beside the one under other conditions."""
 

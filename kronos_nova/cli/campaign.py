@@ -30,7 +30,6 @@ from kronos_nova.rebalancer.operations import campaign_views
 from kronos_nova.rebalancer.operations import campaigns
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.text import printable
-from kronos_nova.text import progress
 from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
@@ -65,9 +64,9 @@ class PlanCampaign(command.TableCommand):
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         with (self.open_session(cloud_state.Session, args) as session,
-              progress.ProgressLine(sys.stderr) as line):
+              command.open_bar(session) as show_progress):
             forecast = campaigns.plan_campaign(
-                session, args.hosts, args.aggregate, args.together, line.show_progress,
+                session, args.hosts, args.aggregate, args.together, show_progress,
                 windows=args.window, begin=args.begin, work_seconds=args.work,
                 max_seconds=args.max_seconds)
         rows = [command.format_printable_row(row) for row in _render_rows(forecast)]
@@ -89,13 +88,11 @@ def _add_forecast(parser: argparse.ArgumentParser) -> None:
                         help='When a host may begin, and the work: "Sat 22:00-04:00", '
                              '"Mon-Fri 1:30-5:00", "22:00-06:00"; repeatable. By the clocks of '
                              '[engine] freeze_timezone. Without it: at any time.')
-    parser.add_argument('--work', type=_parse_duration, default=0.0, metavar='DURATION',
+    parser.add_argument('--work', type=command.parse_duration, default=0.0, metavar='DURATION',
                         help='How long the work takes at the hosts of a step, such as 20m; for '
                              'the expected end alone. Default: no time.')
-    parser.add_argument('--max-seconds', type=_parse_duration, default=campaigns.MAX_SECONDS,
-                        metavar='SECONDS',
-                        help='Time of the forecast; hosts that it does not reach are named. '
-                             f'Default: {campaigns.MAX_SECONDS:.0f}.')
+    command.add_max_seconds(parser, campaigns.MAX_SECONDS,
+                            'Time of the forecast; hosts that it does not reach are named.')
 
 
 class StartCampaign(command.BaseCommand):
@@ -124,11 +121,11 @@ class StartCampaign(command.BaseCommand):
 
     def _start_campaign(self, args: argparse.Namespace) -> None:
         with (self.open_session(cloud_state.Session, args) as session,
-              progress.ProgressLine(sys.stderr) as line):
+              command.open_bar(session) as show_progress):
             campaign, forecast = campaign_orders.start_campaign(
                 session, campaign_orders.CampaignRequest(
                     args.hosts, args.aggregate, args.reason, args.together, args.window,
-                    args.force, args.work, args.max_seconds), line.show_progress)
+                    args.force, args.work, args.max_seconds), show_progress)
         _kind, verdict, text = _render_conclusion(forecast)
         hosts = plurals.count_noun(len(campaign.hosts), 'host')
         together = (f' It empties {campaign.together} at a time: {forecast.together_reason}.'
@@ -299,13 +296,6 @@ def _parse_reason(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f'write 1 to {campaign_orders.REASON_LENGTH} printable characters')
     return reason
-
-
-def _parse_duration(text: str) -> float:
-    try:
-        return times.parse_duration(text)
-    except ValueError as e:
-        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def _parse_begin(text: str) -> float:

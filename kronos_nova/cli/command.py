@@ -18,6 +18,8 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
+import shutil
 import sys
 from typing import Any, TypeVar
 
@@ -25,6 +27,12 @@ from cliff import _argparse
 from cliff import command as cliff_command
 from cliff import lister
 
+from kronos_nova import activity
+from kronos_nova.text import printable
+from kronos_nova.text import progress
+from kronos_nova.text import state_colours
+from kronos_nova.text import table_layout
+from kronos_nova.text import times
 from kronos_nova.wiring import tools
 
 Row = tuple[Any, ...]
@@ -114,12 +122,10 @@ class BaseCommand(cliff_command.Command):
                 conf, self.prog, [part for path in files for part in ('--config-file', path)], [],
                 self.get_description(), strict=strict)
 
-        def notify(text: str) -> None:
-            if sys.stderr is not None:
-                sys.stderr.write(f'{tools.format_printable(text)}\n')
-
+        line = activity.ActivityLine(sys.stderr)
         more = {'snapshot': snapshot} if snapshot else {}
-        return kind(*args.config_file, configure=configure, notify=notify, **more)
+        return kind(*args.config_file, configure=configure, show_work=line.show_work,
+                    notify=lambda text: line.write_message(tools.format_printable(text)), **more)
 
     def run_guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
@@ -146,20 +152,81 @@ def _list_argument_texts(value: object) -> Iterator[str]:
             yield from _list_argument_texts(part)
 
 
-class TableCommand(BaseCommand, lister.Lister):
-    """A list of rows; ``columns`` are their heads."""
+class FittedDisplay(state_colours.ColouredDisplay):
+    """The part of a command that shows a table of a bounded width. It stands before cliff's base.
+
+    ``shows_one_vertically``: a single row is names and values, one below the other.
+    """
+
+    shows_one_vertically = False
+
+    def fit_formatter(self, formatter: Any, args: argparse.Namespace) -> Any:
+        if getattr(args, 'wide', False) or args.columns:
+            return formatter
+        fits_itself = args.max_width > 0 or args.fit_width
+        return table_layout.FittedTable(formatter, None if fits_itself else self.read_width(args),
+                                        self.shows_one_vertically)
+
+    def read_width(self, args: argparse.Namespace) -> int:
+        """Return the width that a table may have."""
+        if args.max_width > 0:
+            return int(args.max_width)
+        return (shutil.get_terminal_size((table_layout.WIDTH, 0)).columns
+                if self.app.stdout.isatty() else table_layout.WIDTH)
+
+
+class FittedLister(FittedDisplay, lister.Lister):
+    """A list of rows.
+
+    ``columns``: their heads. ``wide``: those that a table has with --wide, or where it has room.
+    """
 
     columns: tuple[str, ...]
+    wide: frozenset[str] = frozenset()
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        self._formatter_group.add_argument(
+            '--wide', action='store_true',
+            help='A table with all columns and long lines; without it a table has the width of '
+                 f'the terminal, {table_layout.WIDTH} columns elsewhere.')
+        return parser
+
+    def choose_columns(self, args: argparse.Namespace,
+                       rows: list[Row]) -> tuple[tuple[str, ...], list[Row]]:
+        """Return the heads and rows to show."""
+        if (not self.wide or args.formatter != 'table' or args.wide or args.columns
+                or self.shows_one_vertically and len(rows) == 1
+                or table_layout.measure_table(self.columns, rows) <= self.read_width(args)):
+            return self.columns, rows
+        shown = [number for number, head in enumerate(self.columns) if head not in self.wide]
+        return (tuple(self.columns[number] for number in shown),
+                [tuple(row[number] for number in shown) for row in rows])
+
+
+class TableCommand(BaseCommand, FittedLister):
+    """A list of rows; ``columns`` are their heads."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Row]]:
         rows: list[Row] = []
         self.run_guarded(lambda: rows.extend(
             format_cells(parsed_args, row) for row in self.render_rows(parsed_args)))
-        return self.columns, rows
+        return self.choose_columns(parsed_args, rows)
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[Row]:
         """Return the rows. Text from outside goes through :func:`format_printable_row`."""
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def open_bar(session: Any) -> Iterator[Callable[[str, float], None]]:
+    """Return a function that draws a bar on standard error in place of the session's line."""
+    with progress.ProgressLine(sys.stderr) as line:
+        def show_progress(what: str, part: float) -> None:
+            session.show_work('')
+            line.show_progress(what, part)
+
+        yield show_progress
 
 
 def format_printable_row(row: Iterable[object]) -> Row:
@@ -168,12 +235,17 @@ def format_printable_row(row: Iterable[object]) -> Row:
 
 
 def format_cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
-    """Return cells for people: empty for None, and floats in tables with four digits."""
+    """Return cells for people: empty for None, and floats in tables with four digits.
+
+    No cell has a control character but the end of a line: a name could begin a sequence by which
+    terminals take orders.
+    """
     if is_nested_format(args):
         return tuple(row)
     return tuple(
         '' if cell is None else f'{cell:.4f}' if isinstance(cell, float)
-        and args.formatter == 'table' else cell for cell in row)
+        and args.formatter == 'table' else printable.format_lines(cell)
+        if isinstance(cell, str) else cell for cell in row)
 
 
 def is_nested_format(args: argparse.Namespace) -> bool:
@@ -185,6 +257,20 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--snapshot', metavar='DIR',
                         help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
                              'kronos-engine wrote it.')
+
+
+def add_max_seconds(parser: argparse.ArgumentParser, default: float, text: str) -> None:
+    """Add ``--max-seconds``, the time of a search; the text is its help."""
+    parser.add_argument('--max-seconds', type=parse_duration, default=default, metavar='SECONDS',
+                        help=f'{text} Default: {default:.0f}.')
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration in seconds."""
+    try:
+        return times.parse_duration(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:

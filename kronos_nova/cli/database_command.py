@@ -18,7 +18,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 
-from cliff import lister
 from cliff import show
 
 from kronos_nova.cli import command
@@ -43,10 +42,8 @@ class DatabaseCommand(command.BaseCommand):
         self.run_guarded(run)
 
 
-class DatabaseTable(DatabaseCommand, lister.Lister):
+class DatabaseTable(DatabaseCommand, command.FittedLister):
     """A list of rows from the database; ``columns`` are their heads."""
-
-    columns: tuple[str, ...]
 
     def take_action(
         self, parsed_args: argparse.Namespace
@@ -55,14 +52,14 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
         self.run_in_session(parsed_args, lambda session: rows.extend(
             command.format_cells(parsed_args, row)
             for row in self.render_rows(session, parsed_args)))
-        return self.columns, rows
+        return self.choose_columns(parsed_args, rows)
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
         """Return the rows. Text from outside goes through :func:`command.format_printable_row`."""
         raise NotImplementedError
 
 
-class ShowStored(DatabaseCommand, show.ShowOne):
+class ShowStored(DatabaseCommand, command.FittedDisplay, show.ShowOne):
     """A command that shows the object with a UUID from the database; ``kind`` names its type."""
 
     kind: str

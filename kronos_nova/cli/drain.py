@@ -24,6 +24,7 @@ from kronos_nova import plurals
 from kronos_nova.cli import command
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import drain_lists
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drain_stops
 from kronos_nova.rebalancer.operations import drain_watches
@@ -152,6 +153,35 @@ def _format_wait(check: Any) -> str | None:
         f'{plurals.choose_form(len(waiting), "waits", "wait")} until '
         f'{times.format_time(max(b.movable_from for b in waiting))} at most, as '
         f'{" and ".join(reasons)} say')
+
+
+class ListDrains(command.TableCommand):
+    """List the hosts that are disabled or that pack empties, and why instances stay on them.
+
+    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing.
+    """
+
+    columns = ('Host', 'Scope', 'Instances', 'Deadline', 'Held', 'Remedy', 'Reason', 'Late',
+               'Packed')
+    wide = frozenset({'Reason', 'Late', 'Packed'})
+    examples = ('', '-f json')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        command.add_snapshot(parser)
+        return parser
+
+    def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        with self.open_session(cloud_state.Session, args) as session:
+            drains = drain_lists.list_drains(session)
+        late = ' (late)' if args.formatter == 'table' else ''
+        for drain in drains:
+            deadline = None if drain.deadline is None else (
+                times.format_time(drain.deadline) + (late if drain.late else ''))
+            yield (*command.format_printable_row((drain.host, drain.scope)), drain.instances,
+                   deadline, *(None if text is None else tools.format_printable(text)
+                               for text in (drain.held, drain.remedy, drain.reason)),
+                   drain.late, drain.packed)
 
 
 class StartDrain(command.BaseCommand):

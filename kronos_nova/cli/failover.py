@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from kronos_nova import plurals
@@ -24,7 +25,7 @@ from kronos_nova.rebalancer.operations import failover_checks
 
 #: Number of verdicts whose instances and repairs the table lists.
 DETAILED = failover_checks.REPAIRS
-#: Largest number of hosts without a failure domain that are named.
+#: Largest number of hosts or sets of hosts that a row names.
 NAMED = 5
 #: Largest number of hosts that fail together.
 MOST = 8
@@ -36,11 +37,12 @@ class CheckFailover(command.TableCommand):
     Places are judged by the rules that hold when Nova evacuates an instance, by Placement's claims
     and by the ceilings of the policies. The rows name the hosts that are not safe, the instances
     without a place, and moves that would repair it. Reads the cloud as a planning cycle does, or a
-    snapshot, and changes nothing. The exit status is 1 unless all are safe.
+    snapshot, and changes nothing. The exit status is 1 unless all are safe, and so if the time was
+    over before all were searched.
     """
 
     columns = ('Scope', 'What', 'Verdict', 'Detail')
-    examples = ('', '--hosts 2 --scope ssd', '--domain rack')
+    examples = ('', '--hosts 2 --scope ssd --max-seconds 120', '--domain rack')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -55,16 +57,20 @@ class CheckFailover(command.TableCommand):
                              help='All hosts of a failure domain of this kind fail together, such '
                                   'as rack: by the metadata kronos:domain = rack:r12 of '
                                   'aggregates.')
+        command.add_max_seconds(parser, failover_checks.MAX_SECONDS,
+                                'Time of the search; hosts that it does not reach are unknown.')
         return parser
 
     def render_rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        with self.open_session(cloud_state.Session, args) as session:
-            checks = failover_checks.check_failover(session, count=args.hosts, kind=args.domain,
-                                                    scope=args.scope)
+        with (self.open_session(cloud_state.Session, args) as session,
+              command.open_bar(session) as show_progress):
+            checks = failover_checks.check_failover(
+                session, count=args.hosts, kind=args.domain, scope=args.scope,
+                max_seconds=args.max_seconds, report_progress=show_progress)
         # 1 when any set of hosts is not proven safe: the table says why.
         self.status = int(any(check.state != 'safe' for check in checks))
         return [command.format_printable_row((check.scope, *row))
-                for check in checks for row in _render_rows(check)]
+                for check in checks for row in _render_rows(check, args.max_seconds)]
 
 
 def describe_verdict(verdict: Any) -> str:
@@ -74,17 +80,16 @@ def describe_verdict(verdict: Any) -> str:
         return f'safe: {plurals.count_noun(here, "instance")} would find places'
     if verdict.fault is not None:
         return f'unknown: the checker refused the places that were found: {verdict.fault}'
-    if not verdict.is_searched:
-        return 'unknown: it was not searched'
     found = ('no placement exists' if verdict.proven else
              'no placement was found' if verdict.state == 'unsafe' else
              'some cannot be judged')
     return f'{verdict.state}: {len(verdict.places)} of {here} instances would find places; {found}'
 
 
-def _render_rows(check: Any) -> Iterator[tuple[str, str, str]]:
-    certificate = check.certificate
-    doubtful = [v for v in certificate.verdicts.values() if v.state != 'safe']
+def _render_rows(check: Any, max_seconds: float) -> Iterator[tuple[str, str, str]]:
+    certificate, unsearched = check.certificate, check.list_unsearched()
+    doubtful = [v for hosts, v in certificate.verdicts.items()
+                if v.state != 'safe' and hosts not in set(unsearched)]
     for number, verdict in enumerate(doubtful):
         hosts = verdict.hosts
         name = check.names.get(hosts)
@@ -98,11 +103,13 @@ def _render_rows(check: Any) -> Iterator[tuple[str, str, str]]:
         for move in verdict.repair:
             yield (f'instance {move.instance_uuid}', 'repair',
                    f'{move.from_host} to {move.to_host}')
+    if unsearched:
+        yield (plurals.count_noun(len(unsearched), *_name_sets(check)), 'unknown',
+               f'not known within {max_seconds:g} s (--max-seconds): ' + _join_names([
+                   check.names.get(hosts) or ' + '.join(hosts) for hosts in unsearched]))
     if check.uncovered:
-        names = ', '.join(check.uncovered[:NAMED])
-        more = len(check.uncovered) - NAMED
         yield (plurals.count_noun(len(check.uncovered), 'host'), 'unknown',
-               f'no failure domain: {names}' + (f' and {more:,} more' if more > 0 else ''))
+               f'no failure domain: {_join_names(check.uncovered)}')
     yield 'conclusion', str(check.state), _format_conclusion(check)
 
 
@@ -112,16 +119,29 @@ def _format_conclusion(check: Any) -> str:
         return str(certificate.hold)
     if check.problem is not None:
         return str(check.problem)
-    one = 'failure domain' if check.names else (
-        'host' if all(len(h) == 1 for h in certificate.verdicts) else 'set of hosts')
-    more = 'sets of hosts' if one == 'set of hosts' else f'{one}s'
     safe = sum(v.state == 'safe' for v in certificate.verdicts.values())
-    text = f'{safe:,} of {plurals.count_noun(check.possible, one, more)} safe'
-    if check.possible > len(certificate.verdicts):
-        text += f'; {len(certificate.verdicts):,} were tried'
+    text = f'{safe:,} of {plurals.count_noun(check.possible, *_name_sets(check))} safe'
+    tried = len(certificate.verdicts) - len(check.list_unsearched())
+    if check.possible > tried:
+        text += f'; {tried:,} were tried'
     if certificate.by_claims_alone:
         text += '; by claims alone, since the metrics are not trusted'
     return text
+
+
+def _name_sets(check: Any) -> tuple[str, str]:
+    """Return the name of the hosts that fail together, and its plural."""
+    if check.names:
+        return 'failure domain', 'failure domains'
+    if all(len(hosts) == 1 for hosts in check.certificate.verdicts):
+        return 'host', 'hosts'
+    return 'set of hosts', 'sets of hosts'
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = len(names) - NAMED
+    return ', '.join(names[:NAMED]) + (f' and {more:,} more' if more > 0 else '')
 
 
 def _parse_count(text: str) -> int:

@@ -59,7 +59,7 @@ class ListHosts(command.TableCommand):
                        _format_loads(host.loads, nested))
 
 
-class ShowInstance(command.BaseCommand, show.ShowOne):
+class ShowInstance(command.BaseCommand, command.FittedDisplay, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.

@@ -41,6 +41,7 @@ class ListPlans(database_command.DatabaseTable):
 
     columns = ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
                'Imbalance after', 'Reason', 'Asked by')
+    wide = frozenset({'Dry run', 'Imbalance before', 'Imbalance after', 'Asked by'})
     examples = ('', '--scope ssd --limit 5 -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -55,6 +56,7 @@ class ListPlans(database_command.DatabaseTable):
             row, plan = listed_plan.row, listed_plan.row.plan
             yield (row.plan_id, tools.format_printable(plan.scope),
                    times.format_time(row.created_at), row.dry_run, len(plan.moves),
+                   'dry run' if row.dry_run and args.formatter == 'table' else
                    listed_plan.task_states, plan.measured_imbalance, plan.combined_after,
                    tools.format_printable(plan.reason or ''),
                    tools.format_printable(listed_plan.asked_by))

@@ -32,6 +32,7 @@ class RequestedMoveTable(command.TableCommand):
     """
 
     columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
+    wide = frozenset({'Task'})
     stored_note: str
     refused_note: str
 

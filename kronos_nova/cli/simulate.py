@@ -31,7 +31,6 @@ from kronos_nova.rebalancer.backtest import power
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
 from kronos_nova.rebalancer.operations import simulations
-from kronos_nova.text import progress
 from kronos_nova.text import times
 from kronos_nova.wiring import extras
 from kronos_nova.wiring import tools
@@ -106,10 +105,10 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
     def _simulate(self, args: argparse.Namespace) -> simulations.PolicyComparison:
         plot = _load_plotter(args.plot)
         with self.open_session(cloud_state.Session, args, live=False) as session, \
-                progress.ProgressLine(sys.stderr) as line:
+                command.open_bar(session) as show_progress:
             comparison = simulations.simulate_policies(
                 session, parse_source(args), args.policies, _parse_question(args),
-                progress=line.show_progress)
+                progress=show_progress)
         for text in comparison.past.warnings:
             sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
         if args.report:
@@ -202,5 +201,5 @@ def _format_cell(value: Any) -> str:
         return '-'
     if isinstance(value, float):
         return f'{value:,.1f}' if abs(value) >= 100 else f'{value:.4g}'
-    text = str(value)
+    text = tools.format_printable(value)
     return text if len(text) <= REASON else text[:REASON - 3] + '...'

@@ -28,6 +28,8 @@ from kronos_nova.wiring import tools
 class ShowStatus(database_command.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
+    One scope alone is shown with all its values, one below the other.
+
     Policies has the measured imbalances. The planned value stands apart: the imbalance after moves
     that wait for approval, moves under way and the last plan.
 
@@ -40,6 +42,8 @@ class ShowStatus(database_command.DatabaseTable):
 
     columns = ('Scope', 'Engine', 'Planned at', 'Failing', 'Dry run', 'Moves', 'Reason',
                'Policies', 'Tasks', 'Overdue', 'Executors', 'Draining', 'Paused')
+    wide = frozenset({'Dry run', 'Policies', 'Overdue', 'Executors', 'Draining'})
+    shows_one_vertically = True
     examples = ('', '-f json')
 
     def render_rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:

@@ -38,6 +38,7 @@ class ListTasks(database_command.DatabaseTable):
 
     columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
                'Not before', 'Error')
+    wide = frozenset({'Instance', 'Phase', 'Method', 'Not before'})
     examples = ('', '--all --limit 20')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

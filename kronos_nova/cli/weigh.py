@@ -26,7 +26,6 @@ from kronos_nova.cli import command
 from kronos_nova.cli import explanation_columns
 from kronos_nova.cli import simulate
 from kronos_nova.rebalancer.operations import cloud_state
-from kronos_nova.text import progress
 from kronos_nova.weighing import findings
 from kronos_nova.weighing import nova_setup
 from kronos_nova.wiring import tools
@@ -192,7 +191,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
     def _tune(self, args: argparse.Namespace) -> Table:
         multipliers = [_parse_multiplier(text) for text in args.multiplier]
         with self.open_session(cloud_state.Session, args, live=False) as session, \
-                progress.ProgressLine(sys.stderr) as line:
+                command.open_bar(session) as show_progress:
             _ = session.conf  # the configuration that is read later sets up the log
             nova = nova_setup.configure_offline(
                 args.nova_conf, bool(getattr(self.app_args, 'debug', False)))
@@ -206,7 +205,7 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
                 ceiling=simulate.parse_number('--ceiling', args.ceiling, 0.0, 1.0),
                 lag=simulate.parse_lag(args.lag),
                 bandwidth=simulate.parse_bandwidth(args.bandwidth),
-                rebalanced=not args.without_moves, progress=line.show_progress)
+                rebalanced=not args.without_moves, progress=show_progress)
         for text in (*tuned.warnings,
                      f'Recommended: kronos_weight_multiplier = {tuned.advice.multiplier:g}: '
                      f'{tuned.advice.why}'):

@@ -131,7 +131,7 @@ def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
     for text in scope.holds:
         yield 'waits', text
     if scope.today is None:
-        yield 'conclusion', f'nothing: {scope.holds[0]}'
+        yield 'conclusion', scope.format_conclusion()
         return
     plan = scope.today.plan
     for report in plan.policies:
@@ -153,14 +153,7 @@ def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
         method = plan_lines.format_method(scope.today.methods[uuid])
         if method:
             yield f'move {uuid}', method.removeprefix(', ')
-    moves = plurals.count_noun(len(plan.moves), 'move')
-    if scope.causes:
-        names = ', '.join(text.partition(':')[0] for text in scope.causes)
-        yield 'conclusion', f'nothing: {names}; ' + (
-            f'a cycle would plan {moves}' if plan.moves else str(plan.reason))
-        return
-    yield 'conclusion', (f'the next cycle would make {moves}' if plan.moves
-                         else f'nothing: {plan.reason}')
+    yield 'conclusion', scope.format_conclusion()
 
 
 def _render_compared_rows(scope: Any) -> Iterator[Row]:

@@ -59,14 +59,17 @@ class ConfigSession:
     :param files: kronos.conf files; none: those in the places where oslo.config looks.
     :param configure: reads the files into the options.
     :param notify: receives each notice for the operator.
+    :param show_work: receives the name of each long work when it begins; '' when it is over.
     """
 
     def __init__(self, *files: str,
                  configure: Callable[[cfg.ConfigOpts, Sequence[str]], None] = read_files,
-                 notify: Callable[[str], None] = LOG.warning) -> None:
+                 notify: Callable[[str], None] = LOG.warning,
+                 show_work: Callable[[str], None] = lambda what: None) -> None:
         self._files = files
         self._configure = configure
         self._notify = notify
+        self.show_work = show_work
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -80,6 +83,7 @@ class ConfigSession:
 
         A part that cannot be closed is logged: the results of the session hold.
         """
+        self.show_work('')
         self._opened.close()
 
     def _close_at_end(self, close: Callable[[], object]) -> None:

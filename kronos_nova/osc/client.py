@@ -62,11 +62,13 @@ def connect(config: Any, session: Any, microversion: str) -> 'RebalanceClient':
 class RebalanceClient:
     """Sends requests to kronos-api. Answers hold printable text alone.
 
-    Names in them may come from tenants.
+    Names in them may come from tenants. ``show_work``: receives a text when a request begins, and
+    '' at its end.
     """
 
     def __init__(self, connection: adapter.Adapter) -> None:
         self._connection = connection
+        self.show_work: Callable[[str], None] = lambda what: None
 
     def send(self, method: str, path: str, *, query: Mapping[str, Any] | None = None,
              body: Mapping[str, Any] | None = None) -> Any:
@@ -75,6 +77,7 @@ class RebalanceClient:
         :raises UnavailableError: the service does not answer now.
         :raises CommandError: the service, Keystone or the catalog refuses the request.
         """
+        self.show_work('Waiting for kronos-api')
         try:
             answer = self._connection.request(
                 path, method, params=query, json=body, raise_exc=False, timeout=_TIMEOUT,
@@ -96,6 +99,8 @@ class RebalanceClient:
                 'shows its address')) from None
         except auth_errors.ClientException as e:
             raise exceptions.CommandError(_format_line(e)) from None
+        finally:
+            self.show_work('')
         if answer.status_code >= 400:
             kind = UnavailableError if answer.status_code in _PASSING else exceptions.CommandError
             raise kind(describe_error(answer))

@@ -24,16 +24,12 @@ from cliff import columns
 from kronos_nova.text import printable
 from kronos_nova.text import widths
 
-#: Colours of the states that need a look; the word of the state is always there.
-_COLOURS = {'failed': '31', 'unknown': '31', 'pending': '33', 'completed': '32'}
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Style:
-    """The way a table is shown. ``full``: nothing is cut; ``coloured``: on a terminal."""
+    """The way a table is shown. ``full``: nothing is cut."""
 
     full: bool = False
-    coloured: bool = False
 
 
 # Older versions of cliff have no type parameter.
@@ -95,16 +91,6 @@ def read_sentence(field: str, width: int) -> Make:
 def read_time(field: str) -> Make:
     """Return a maker of cells with a time in ISO 8601; people need no fractions."""
     return lambda row, style: Cell(row[field], format_time(row[field]))
-
-
-def read_state(field: str) -> Make:
-    """Return a maker of cells with the state of a task."""
-    def make_cell(row: Mapping[str, Any], style: Style) -> Cell:
-        colour = _COLOURS.get(row[field])
-        return Cell(row[field], f'\x1b[{colour}m{row[field]}\x1b[0m'
-                    if style.coloured and colour else _format_value(row[field]))
-
-    return make_cell
 
 
 def read_counts(field: str, width: int) -> Make:

@@ -20,16 +20,17 @@ from collections.abc import Sequence
 import contextlib
 import datetime
 import io
-import os
 import time
 from typing import Any, TextIO
 
 from osc_lib import exceptions
 from osc_lib.command import command
 
+from kronos_nova import activity
 from kronos_nova.osc import client
 from kronos_nova.osc import columns
 from kronos_nova.text import printable
+from kronos_nova.text import state_colours
 from kronos_nova.text import times
 
 #: Formats that name the value of each column: they have all columns.
@@ -39,9 +40,13 @@ WIDTH = 100
 
 
 class RebalanceCommand(command.Command):
-    """A command that asks kronos-api. ``status``: its exit status unless it fails."""
+    """A command that asks kronos-api.
+
+    ``status``: its exit status unless it fails. ``has_bar``: it draws on a terminal while it waits.
+    """
 
     status = 0
+    has_bar = False
 
     @property
     def client(self) -> client.RebalanceClient:
@@ -49,6 +54,8 @@ class RebalanceCommand(command.Command):
         # OpenStackClient adds the attribute, by the name of the plug-in.
         manager: Any = self.app.client_manager
         found: client.RebalanceClient = manager.rebalance
+        if not self.has_bar:
+            found.show_work = self._line.show_work
         return found
 
     @property
@@ -57,6 +64,9 @@ class RebalanceCommand(command.Command):
         return self.app.stderr or io.StringIO()
 
     def run(self, parsed_args: argparse.Namespace) -> int:
+        self._line = activity.ActivityLine(self.app.stderr)
+        self.has_bar = self.has_bar or any(
+            getattr(parsed_args, option, False) for option in ('wait', 'watch'))
         with self.explain_defects():
             return int(super().run(parsed_args)) or self.status
 
@@ -79,16 +89,8 @@ class RebalanceCommand(command.Command):
         """Write a line for people on standard error."""
         self.stderr.write(f'{text}\n')
 
-    def choose_style(self, args: argparse.Namespace) -> columns.Style:
-        """Return the way to show a table: colours need a terminal that wants them."""
-        terminal = (self.app.stdout.isatty() and args.formatter == 'table'
-                    and not os.environ.get('NO_COLOR') and os.environ.get('TERM') != 'dumb'
-                    # These break lines without regard to colours.
-                    and not args.max_width and not args.fit_width)
-        return columns.Style(getattr(args, 'long', False), terminal)
 
-
-class ListResources(RebalanceCommand, command.Lister):
+class ListResources(RebalanceCommand, state_colours.ColouredDisplay, command.Lister):
     """A list of rows. ``columns``: all columns; those that are long need ``--long``.
 
     A list without any has no option ``--long``.
@@ -104,7 +106,7 @@ class ListResources(RebalanceCommand, command.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        style = self.choose_style(parsed_args)
+        style = columns.Style(getattr(parsed_args, 'long', False))
         whole = style.full or parsed_args.formatter in _NESTED
         shown = [column for column in self.columns if whole or not column.long]
         return (tuple(column.head for column in shown),
@@ -130,13 +132,13 @@ class ListResources(RebalanceCommand, command.Lister):
         return rows[:args.limit]
 
 
-class ShowResource(RebalanceCommand, command.ShowOne):
+class ShowResource(RebalanceCommand, state_colours.ColouredDisplay, command.ShowOne):
     """One thing. ``fields``: name and value of each line."""
 
     fields: tuple[columns.Column, ...]
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        style = columns.Style(True, self.choose_style(parsed_args).coloured)
+        style = columns.Style(full=True)
         row = self.read_resource(parsed_args)
         heads = tuple(field.head for field in self.fields)
         # A line has a frame of seven cells.

@@ -226,10 +226,11 @@ class WatchDrain(command.ListResources):
     when the host is enabled before it is empty, and when the time is up.
     """
 
+    has_bar = True
     columns = (
         Column('Instance ID', columns.read_text('instance_id')),
         Column('To', columns.read_name('to_host', 12)),
-        Column('State', columns.read_state('state')),
+        Column('State', columns.read_text('state')),
         Column('Error', columns.read_sentence('error', 26)),
         Column('Task', columns.read_text('id'), long=True))
 

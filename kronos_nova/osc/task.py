@@ -67,7 +67,7 @@ class ListTasks(command.ListResources):
         Column('Instance', columns.read_name('instance_name', 12)),
         Column('From', columns.read_name('from_host', 12)),
         Column('To', columns.read_name('to_host', 12)),
-        Column('State', columns.read_state('state')),
+        Column('State', columns.read_text('state')),
         Column('Instance ID', columns.read_text('instance_id'), long=True),
         Column('Scope', columns.read_name('scope', 12), long=True),
         Column('Plan', columns.read_text('plan_id'), long=True),
@@ -114,7 +114,7 @@ class ShowTask(command.ShowResource):
         Column('instance_name', columns.read_text('instance_name')),
         Column('from_host', columns.read_text('from_host')),
         Column('to_host', columns.read_text('to_host')),
-        Column('state', columns.read_state('state')),
+        Column('state', columns.read_text('state')),
         Column('phase', columns.read_text('phase')), Column('method', columns.read_text('method')),
         Column('wave', columns.read_text('wave')),
         Column('memory_mib', columns.read_text('memory_mib')),
@@ -161,7 +161,7 @@ class EndedTasks(command.ListResources):
     columns = (
         Column('ID', columns.read_text('id')),
         Column('Instance ID', columns.read_text('instance_id')),
-        Column('State', columns.read_state('state')),
+        Column('State', columns.read_text('state')),
         Column('Plan', columns.read_text('plan_id'), long=True),
         Column('From', columns.read_name('from_host', 12), long=True),
         Column('To', columns.read_name('to_host', 12), long=True))

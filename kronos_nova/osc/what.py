@@ -44,7 +44,7 @@ def _describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
         yield 'planning was cut off'
 
 
-def _read_plan(field: str) -> columns.Make:
+def read_plan(field: str) -> columns.Make:
     """Return a maker of cells with a plan; null where a hold makes it impossible."""
     return lambda row, style: columns.Cell(
         row[field], '' if row[field] is None else '\n'.join(_describe_plan(row[field])))
@@ -59,7 +59,7 @@ class SupposeConditions(command.ShowResource):
     fields = (
         Column('scope', columns.read_text('scope')),
         Column('holds', columns.read_lines('holds')),
-        Column('today', _read_plan('today')), Column('supposed', _read_plan('supposed')),
+        Column('today', read_plan('today')), Column('supposed', read_plan('supposed')),
         Column('read_at', columns.read_time('read_at')))
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack rebalance why not``: the verdict of each rule on a move."""
+"""``openstack rebalance why not`` and ``why nothing``: what holds a move, and a scope."""
 
 import argparse
 from collections.abc import Mapping
@@ -19,7 +19,9 @@ from typing import Any
 from kronos_nova.osc import columns
 from kronos_nova.osc import command
 from kronos_nova.osc import references
+from kronos_nova.osc import what
 from kronos_nova.osc.columns import Column
+from kronos_nova.text import plan_lines
 
 PHASES = ('evacuate', 'affinity', 'spread', 'pack', 'requested')
 
@@ -39,6 +41,10 @@ def _format_verdicts(answer: Mapping[str, Any], style: columns.Style) -> columns
             answer['verdicts'], key=lambda verdict: bool(verdict['passed']))))
 
 
+def _format_rejections(answer: Mapping[str, Any], style: columns.Style) -> columns.Cell:
+    return columns.Cell(answer['rejections'], plan_lines.format_rejections(answer['rejections']))
+
+
 def _format_shutdown(answer: Mapping[str, Any], style: columns.Style) -> columns.Cell:
     """Return the cell with what a drain may do after a late live migration."""
     verdict = answer.get('shutdown')
@@ -52,6 +58,31 @@ def _format_effect(effect: Mapping[str, Any]) -> str:
     return (f'{effect["policy"]}: imbalance {effect["imbalance_before"]:.4f} to '
             f'{effect["imbalance_after"]:.4f} (threshold {effect["threshold"]:.4f})'
             f'{fills}{ceiling}')
+
+
+class ExplainNextPlan(command.ShowResource):
+    """Show why no instance of a scope is moved, or the moves of its next cycle.
+
+    The exit status is 0 also where nothing is moved.
+    """
+
+    fields = (
+        Column('scope', columns.read_text('scope')),
+        Column('conclusion', columns.read_text('conclusion')),
+        Column('causes', columns.read_lines('causes')),
+        Column('holds', columns.read_lines('holds')),
+        Column('plan', what.read_plan('plan')),
+        Column('rejections', _format_rejections),
+        Column('read_at', columns.read_time('read_at')))
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('scope', metavar='<scope>', type=command.parse_text,
+                            help='Name of the scope: an aggregate, or _unassigned_.')
+        return parser
+
+    def read_resource(self, args: argparse.Namespace) -> Mapping[str, Any]:
+        return dict(self.client.send('GET', '/v1/why-nothing', query={'scope': args.scope}))
 
 
 class ExplainRefusedMove(command.ShowResource):

@@ -13,8 +13,10 @@
 """Lines about parts of a plan. Names that come from outside are printable already."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.text import move_effects
 from kronos_nova.text import printable
 
@@ -84,6 +86,23 @@ def format_swap(swap: Mapping[str, Any]) -> str:
     """Return the state of a swap, and the plans that undo it: instances, state and undos."""
     return (f'{" and ".join(swap["instances"])}: {swap["state"]}'
             + (f' (plans {", ".join(swap["undos"])})' if swap['undos'] else ''))
+
+
+def format_conclusion(causes: Sequence[str], holds: Sequence[str], moves: int | None,
+                      reason: str | None) -> str:
+    """Return whether the next cycle of a scope moves anything, and why not.
+
+    :param causes: why no move is made, also if one is planned: each with a name before its colon.
+    :param moves: of the next plan; None: the first of the holds makes a plan impossible.
+    :param reason: why the plan has no moves.
+    """
+    if moves is None:
+        return f'nothing: {holds[0]}'
+    count = plurals.count_noun(moves, 'move')
+    if causes:
+        names = ', '.join(text.partition(':')[0] for text in causes)
+        return f'nothing: {names}; ' + (f'a cycle would plan {count}' if moves else str(reason))
+    return f'the next cycle would make {count}' if moves else f'nothing: {reason}'
 
 
 def format_rejections(rejections: Mapping[str, int]) -> str:

@@ -22,6 +22,11 @@ def format_printable(cell: object) -> str:
     return ''.join(c if c.isprintable() else '?' for c in str(cell))
 
 
+def format_lines(text: str) -> str:
+    """Return lines of text as printable lines."""
+    return '\n'.join(map(format_printable, text.split('\n')))
+
+
 def format_single_line(text: str) -> str:
     """Return an argument, which may hold any bytes, as one line of Unicode."""
     return ' '.join(text.encode('utf-8', 'replace').decode().split())

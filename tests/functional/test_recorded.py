@@ -26,6 +26,8 @@ import re
 import shlex
 import socket
 
+import fixtures
+
 from kronos_nova.rebalancer.operations import cloud_state
 from tests.functional import test_tools
 
@@ -51,6 +53,8 @@ class TestRecorded(test_tools.ToolsCase):
 
     def setUp(self) -> None:
         super().setUp()
+        # Wrapped lines would depend on the lengths of names that differ each time.
+        self.useFixture(fixtures.EnvironmentVariable('CLIFF_MAX_TERM_WIDTH', '10000'))
         self.said: list[str] = []
         self.names: dict[str, str] = {}
         self.engine_options('mode = approve', 'evacuate_disabled_hosts = true')

@@ -185,7 +185,7 @@ def test_each_role_of_keystone_has_its_verbs_and_no_other(service):
             granted[name, endpoint.rule] = status not in (401, 403)
             assert granted[name, endpoint.rule] is (endpoint.access.value in accesses), (
                 name, endpoint.rule, status)
-    assert len(granted) == 41 * 6
+    assert len(granted) == 42 * 6
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,12 @@ class MoveQuestion(values.RequestModel):
         description='The purpose of the move; without it the mode of the policies.')] | None = None
 
 
+class ScopeQuestion(values.RequestModel):
+    """A scope to plan."""
+
+    scope: Annotated[values.Name, pydantic.Field(description='The scope to plan.')]
+
+
 class AddedHosts(values.RequestModel):
     """Empty hosts that are like one of the cloud."""
 
@@ -78,6 +84,16 @@ def explain_refused_move(call: calls.Call, instance_id: str,
         return move_resources.MoveVerdict.from_answer(
             move_verdicts.judge_move(session, instance_id, query.host, query.phase),
             session.reading.taken_at)
+
+
+@endpoints.register_endpoint('GET', '/v1/why-nothing', 'scope:why-nothing',
+                             endpoints.Access.READER)
+def explain_next_plan(call: calls.Call, query: ScopeQuestion) -> move_resources.NextPlan:
+    """Plan a scope as its next cycle does, with all that holds it; nothing is stored."""
+    session = call.cloud.find_session(call.session, query.scope)
+    with call.calculations.take_turn():
+        (today,) = plan_comparisons.plan_scopes_today(session, query.scope)
+    return move_resources.NextPlan.from_model(today, session.reading.taken_at)
 
 
 @endpoints.register_endpoint('POST', '/v1/what-if', 'scope:what-if', endpoints.Access.READER)

@@ -25,6 +25,7 @@ _MODULES = {
         'cloud_state': ('Session',),
         'cloud_views': ('list_hosts', 'read_instance'),
         'drain_checks': ('check_drain',),
+        'drain_lists': ('list_drains',),
         'drain_starts': ('start_drain',),
         'drain_stops': ('stop_drain',),
         'drain_watches': ('WatchTimes', 'watch_drain'),

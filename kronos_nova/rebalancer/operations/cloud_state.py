@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which the session says that it still reads the cloud.
 NOTICE_AFTER = 3.0
+#: The work that follows the reading of a cloud.
+COMPUTING = 'Computing the answer'
 READING = ('Still reading Nova, Placement and metrics; a server that does not answer is retried '
            'for a while.')
 
@@ -378,16 +380,22 @@ class Session(sessions.DatabaseSession):
         :raises KronosException: a part cannot be read.
         """
         if self.snapshot is not None:
-            return read_snapshot(self.conf, policies, self.snapshot)
+            self.show_work('Reading the snapshot')
+            cloud = read_snapshot(self.conf, policies, self.snapshot)
+            self.show_work(COMPUTING)
+            return cloud
         planning_settings.list_planned_scopes(self.conf, policies)  # before anything is opened
         store, collector, source = self.store, self.collector, self.metrics_source
         notice = threading.Timer(NOTICE_AFTER, self._notify, [READING])
         notice.daemon = True
         notice.start()
+        self.show_work('Reading Nova, Placement and metrics')
         try:
-            return read_cloud(self.conf, policies, store, collector, source)
+            cloud = read_cloud(self.conf, policies, store, collector, source)
         finally:
             notice.cancel()
+        self.show_work(COMPUTING)
+        return cloud
 
     def build_request(self, cluster: model.Cluster,
                       cloud: CloudState | None = None) -> planner.PlanningInput:

@@ -12,12 +12,15 @@
 
 """The failover check: whether the instances of failed hosts would find places."""
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import heapq
 import itertools
 import math
+import time
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -32,6 +35,8 @@ from kronos_nova.rebalancer.planning import planner
 DEEP_SEARCHES = 200
 #: Verdicts for which it seeks repairs: as many as the command's table details.
 REPAIRS = 20
+#: Seconds for which a check searches, unless a person gives a number.
+MAX_SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class ScopeFailover:
     uncovered: tuple[str, ...] = ()
     problem: str | None = None
 
+    def list_unsearched(self) -> list[failover.FailedHosts]:
+        """List the sets of hosts that the check did not reach in its time."""
+        return [hosts for hosts, verdict in self.certificate.verdicts.items()
+                if not verdict.is_searched and verdict.fault is None]
+
     @property
     def state(self) -> failover.FailureState:
         """The worst state of a set of hosts; unknown where some were not tried, or none was."""
@@ -65,25 +75,39 @@ class ScopeFailover:
 
 
 def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | None = None,
-                   scope: str | None = None) -> list[ScopeFailover]:
+                   scope: str | None = None, max_seconds: float = MAX_SECONDS,
+                   report_progress: Callable[[str, float], None] = lambda what, part: None,
+                   clock: Callable[[], float] = time.monotonic) -> list[ScopeFailover]:
     """Check each scope, or the given one.
 
     :param count: number of hosts that fail together.
     :param kind: instead, the hosts of each failure domain of this kind fail together.
+    :param max_seconds: the verdicts that are not searched within this time are unknown. It begins
+        before the cloud is read. The checker's replay of found places comes after it.
+    :param report_progress: called with a name of the work, and the share that is done, in [0, 1].
+    :param clock: returns monotonic seconds.
     :raises KronosException: an input cannot be read, the scope is not planned, or no host has a
         domain of the kind.
     """
+    ends_at = clock() + max_seconds
     cloud = session.cloud_for_requests
     clusters = cloud_state.list_clusters(cloud, scope)
     domains = {} if kind is None else map_domain_hosts(cloud.cluster, kind)
+
+    def certify_in_time(cluster: model.Cluster,
+                        failures: Collection[failover.FailedHosts]) -> failover.FailoverCertificate:
+        return certify(
+            session.build_request(cluster, cloud), failures, expired=lambda: clock() >= ends_at,
+            report_progress=lambda done: report_progress(f'scope {cluster.scope}',
+                                                         done / len(failures)))
+
     checks = []
     for cluster in clusters:
-        request = session.build_request(cluster, cloud)
         if kind is None:
             possible = failover.count_failures(cluster, count)
             checks.append(ScopeFailover(
-                cluster.scope, certify(request, _choose_failures(cluster, count)), possible,
-                problem=_find_problem(cluster, count)))
+                cluster.scope, certify_in_time(cluster, list(_choose_failures(cluster, count))),
+                possible, problem=_find_problem(cluster, count)))
             continue
         names: dict[failover.FailedHosts, str] = {}
         for name, hosts in sorted(domains.items()):
@@ -91,20 +115,25 @@ def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | 
                 names[failed] = f'{names[failed]}, {name}' if failed in names else name
         covered = frozenset[str]().union(*domains.values())
         checks.append(ScopeFailover(
-            cluster.scope, certify(request, names), len(names), names,
+            cluster.scope, certify_in_time(cluster, names), len(names), names,
             tuple(sorted(cluster.scope_hosts - covered)),
             None if names else f'no host of the scope has a failure domain of the kind {kind}'))
     return checks
 
 
 def certify(request: planner.PlanningInput, failures: Iterable[failover.FailedHosts],
-            repairs: int = REPAIRS) -> failover.FailoverCertificate:
+            repairs: int = REPAIRS, expired: Callable[[], bool] = lambda: False,
+            report_progress: Callable[[int], None] = lambda done: None,
+            ) -> failover.FailoverCertificate:
     """Certify the failures, and check the places: what the checker refuses is unknown.
 
     :param repairs: number of verdicts for which moves are sought that make them safe.
+    :param expired: true ends the search: the verdicts on the other sets are unknown.
+    :param report_progress: called with the number of sets that are done.
     """
-    certificate = failover.certify_failures(request, failures, deep_searches=DEEP_SEARCHES,
-                                            repairs=repairs)
+    certificate = failover.certify_failures(
+        request, failures, deep_searches=DEEP_SEARCHES, repairs=repairs, expired=expired,
+        report_progress=report_progress)
     return failover_guard.set_faulty_verdicts_aside(certificate, request)
 
 

@@ -33,6 +33,7 @@ from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.strategies import drain_requests
+from kronos_nova.text import plan_lines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +65,13 @@ class ScopeComparison:
     causes: tuple[str, ...] = ()
     supposed: ScopePlan | None = None
     failure: failover.FailoverCertificate | None = None
+
+    def format_conclusion(self) -> str:
+        """Return whether the next cycle moves anything, and why not."""
+        plan = None if self.today is None else self.today.plan
+        return plan_lines.format_conclusion(
+            self.causes, self.holds, None if plan is None else len(plan.moves),
+            None if plan is None else plan.reason)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

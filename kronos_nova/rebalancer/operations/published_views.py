@@ -15,6 +15,7 @@ import bisect
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import heapq
 import itertools
 from typing import Any
@@ -22,11 +23,10 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_views
+from kronos_nova.rebalancer.operations import drain_lists
 from kronos_nova.rebalancer.operations import published_cloud
 from kronos_nova.rebalancer.operations import reading_cache
 from kronos_nova.rebalancer.operations import views
-from kronos_nova.rebalancer.planning import planner
-from kronos_nova.rebalancer.strategies import drain_requests
 
 #: Of a scope with a smaller part of the hosts, the instances of each host are put in order; of
 #: another one, all instances are looked through.
@@ -201,60 +201,20 @@ def read_published_instance(session: Any, cache: reading_cache.ReadingCache,
         session.store.tasks.list_instance_tasks(uuid, cloud_views.TASKS)))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ListedDrain:
-    """A host that is disabled, or that pack empties.
-
-    ``held``: why engines leave its instances there now; None: they do not, or it has none.
-    ``remedy``: the operator's way to end that; None where ``held`` is. ``deadline``: when the host
-    is to be empty; None: at no time. ``late``: it is not empty, and the deadline has passed.
-    """
-
-    host: str
-    scope: str
-    reason: str | None
-    packed: bool
-    instances: int
-    held: str | None
-    remedy: str | None
-    read_at: float
-    deadline: float | None = None
-    late: bool = False
-
-
-def list_drains(session: Any, cache: reading_cache.ReadingCache) -> list[ListedDrain]:
+def list_drains(session: Any, cache: reading_cache.ReadingCache) -> list[drain_lists.ListedDrain]:
     """List the hosts that are disabled or that pack empties, by scope and name.
-
-    Disabled hosts are those of the reading; holds and pack's hosts are those of now.
 
     :raises KronosException: no reading can be read, or not the database.
     """
-    drains = []
-    for reading in cache.list_readings(session.store):
-        published = cache.make_session(session, reading)
-        for cluster in published.cloud.map_clusters().values():
-            # A drain goes before a plan for balance that waits for approval.
-            request = published.build_request(cluster, published.cloud_for_requests if (
-                published.cloud.yielding.get(cluster.scope)) else published.cloud)
-            hold = planner.scope_hold(planner.prepare_planning_input(request))
-            undrained = drain_requests.map_undrained_hosts(cluster, request.options, hold)
-            packed = published.cloud.histories[cluster.scope].draining
-            disabled = {host: service.disabled_reason or ''
-                        for host in cluster.scope_hosts
-                        if (service := cluster.services.get(host)) is not None
-                        and not service.enabled}
-            for host in disabled.keys() | packed:
-                instances = len(reading.instances_by_host.get(host, ()))
-                deadline = model.find_drain_deadline(request.history.drain_deadlines,
-                                                     cluster.services.get(host))
-                drains.append(ListedDrain(
-                    host, cluster.scope, disabled.get(host), host in packed, instances,
-                    undrained.get(host),
-                    None if host not in undrained else drain_requests.find_remedy(
-                        cluster.services[host], request.options) or planner.find_remedy(request),
-                    reading.taken_at, deadline,
-                    bool(instances) and deadline is not None and request.now > deadline))
-    return sorted(drains, key=lambda drain: (drain.scope, drain.host))
+    return drain_lists.sort_drains(
+        drain for reading in cache.list_readings(session.store)
+        for drain in drain_lists.find_drains(
+            cache.make_session(session, reading),
+            functools.partial(_count_instances, reading), reading.taken_at))
+
+
+def _count_instances(reading: published_cloud.PublishedReading, host: str) -> int:
+    return len(reading.instances_by_host.get(host, ()))
 
 
 def find_instance_session(session: Any, cache: reading_cache.ReadingCache,

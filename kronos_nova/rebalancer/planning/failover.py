@@ -136,8 +136,9 @@ def count_failures(cluster: model.Cluster, count: int) -> int:
 def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHosts],
                      previous: FailoverCertificate | None = None, *,
                      moves: Sequence[model.Move] = (), deep_searches: int = DEEP_SEARCHES,
-                     repairs: int = 0,
-                     expired: Callable[[], bool] = lambda: False) -> FailoverCertificate:
+                     repairs: int = 0, expired: Callable[[], bool] = lambda: False,
+                     report_progress: Callable[[int], None] = lambda done: None,
+                     ) -> FailoverCertificate:
     """Certify sets of hosts that fail together.
 
     :param request: for the scope; its strategies and budget are ignored.
@@ -147,6 +148,7 @@ def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHo
     :param deep_searches: largest number of searches for all instances together.
     :param repairs: number of unsafe verdicts for which moves are sought that make them safe.
     :param expired: true ends the searches: the other verdicts are as they were or unknown.
+    :param report_progress: called with the number of sets that are done.
     """
     hold = _find_hold(request)
     if hold is not None:
@@ -171,7 +173,7 @@ def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHo
             old.request, request).union(m.from_host for m in moves))
     certifier = _Certifier(simulation, request, arrivals, deep_searches, repairs)
     verdicts, kept = {}, 0
-    for hosts in wanted:
+    for number, hosts in enumerate(wanted, 1):
         as_before = earlier.get(hosts)
         if as_before is not None and hosts in intact and (hosts not in retried or expired()):
             verdicts[hosts] = as_before
@@ -180,6 +182,7 @@ def certify_failures(request: planner.PlanningInput, failures: Iterable[FailedHo
             verdicts[hosts] = FailureVerdict(hosts, FailureState.UNKNOWN)
         else:
             verdicts[hosts] = certifier.certify_hosts(hosts, as_before)
+        report_progress(number)
     return FailoverCertificate(verdicts, request, by_claims_alone=not simulation.trusted,
                                kept=kept, turn=turn, stopped=stopped)
 

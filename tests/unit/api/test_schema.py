@@ -38,7 +38,7 @@ from tests.unit.rebalancer.store import cases
 
 HEADERS = {'X-Identity-Status': 'Confirmed', 'X-User-Id': 'u', 'X-User-Name': 'alice',
            'X-Project-Id': 'p', 'X-Roles': 'admin'}
-OPERATIONS = 42
+OPERATIONS = 43
 #: These ask Nova with the token of the user; test_drains and test_campaigns have one.
 NEED_NOVA = {'abort_campaign', 'end_work', 'repeat_work', 'resume_campaign', 'skip_host',
              'start_campaign', 'start_drain', 'stop_drain'}

@@ -83,10 +83,42 @@ def test_refused_move_has_the_rule_and_its_remedy(client, publisher):
     (f'/v1/instances/{loader.uuid_of("e0")}/why-not?host=b', 404, 'instance: '),
     ('/v1/instances/a1/why-not?host=b', 404, 'instance_id: it is not a UUID'),
     ('/v1/drains/check?host=nowhere', 404, 'host: '),
-    ('/v1/drains/check', 400, 'query host: ')])
+    ('/v1/drains/check', 400, 'query host: '), ('/v1/why-nothing', 400, 'query scope: '),
+    ('/v1/why-nothing?scope=green', 404, 'green')])
 def test_question_names_the_wrong_field(client, publisher, path, status, words):
     answer = client.fail('GET', path)
     assert answer[0] == status and words in answer[1]
+
+
+def test_next_plan_has_all_that_holds_it(client, store, publisher):
+    path = '/v1/why-nothing?scope=blue'
+    status, answer = client.send('GET', path)
+    assert status == 200, answer
+    count = len(answer['plan']['moves'])
+    moves = f'{count} move' if count == 1 else f'{count} moves'
+    assert count and answer['holds'] == []
+    causes = ['no live engine', 'no live executor']
+    assert [cause.partition(':')[0] for cause in answer['causes']] == causes
+    assert answer['conclusion'] == f'nothing: {", ".join(causes)}; a cycle would plan {moves}'
+    store.leases.acquire_lease('blue', 'engine', 3600, 'hash')
+    store.executors.record_heartbeat('executor', None)
+    answer = client.send('GET', path)[1]
+    assert (answer['causes'], answer['conclusion']) == (
+        [], f'the next cycle would make {moves}')
+    store.pauses.pause_scope('blue', store.now(), seconds=60, paused_by='eve', reason='storm')
+    answer = client.send('GET', path)[1]
+    assert any('storm' in hold for hold in answer['holds'])
+    assert answer['plan']['moves'] == [] and answer['conclusion'].startswith('nothing: ')
+    assert 'storm' in answer['conclusion']
+    assert client.send('POST', '/v1/what-if', json={'scope': 'blue'})[1]['today']['moves']
+
+
+def test_rules_that_refuse_moves_are_counted(client, publisher):
+    publisher.conf.set_override('pinned_instances', [A1], group='engine')
+    publisher.run_cycle()
+    answer = client.send('GET', '/v1/why-nothing?scope=blue')[1]
+    assert answer['rejections'] and list(answer['rejections']) == sorted(answer['rejections'])
+    assert all(number > 0 for number in answer['rejections'].values())
 
 
 def test_supposed_load_and_hosts_change_the_plan_beside_that_of_today(client, publisher):

@@ -23,7 +23,7 @@ from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 READS = {
-    'campaign plan', 'campaign status', 'drain check', 'drain watch', 'explain move',
+    'campaign plan', 'campaign status', 'drain check', 'drain list', 'drain watch', 'explain move',
     'failover check', 'host list', 'instance show', 'pause list',
     'plan list', 'plan show', 'plugin list', 'policy lint', 'policy preset list',
     'policy preset show', 'policy test', 'quarantine list', 'report', 'simulate',

@@ -12,6 +12,8 @@
 
 """``kronos drain check`` and ``start``: estimates, conclusions and refusals."""
 
+import argparse
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -28,6 +30,7 @@ from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.operations import blocked_instances
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drain_deadlines
+from kronos_nova.rebalancer.operations import drain_lists
 from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
 from kronos_nova.rebalancer.operations import shutdown_verdicts
@@ -435,3 +438,38 @@ def test_a_text_that_is_no_deadline_is_refused_before_anything_is_read(capsys, c
         parser.parse_args(['h1', *more, '--deadline', 'tonight'])
     assert "argument --deadline: 'tonight' is no deadline; write a duration with its unit" in (
         capsys.readouterr().err)
+
+
+def list_drains(tmp_path, *arguments, **options):
+    """Return what the command prints about the example's cloud with other options of engines."""
+    path = tmp_path / 'kronos.conf'
+    text = (EXAMPLE / 'kronos.conf').read_text()
+    for name, value in options.items():
+        text = text.replace(f'{name} = true', f'{name} = {value}')
+    path.write_text(text)
+    done = commands.main('kronos_nova.cli.app', 'drain', 'list', '--config-file', path,
+                         '--snapshot', 'snapshot', *arguments, cwd=EXAMPLE)
+    assert (done.returncode, done.stderr) == (0, '')
+    return done.stdout
+
+
+def test_drains_are_listed_with_the_hold_and_its_remedy(tmp_path):
+    (drained,) = json.loads(list_drains(tmp_path, '-f', 'json'))
+    assert drained == {
+        'Host': 'compute-12', 'Scope': '_unassigned_', 'Instances': 4, 'Deadline': None,
+        'Held': None, 'Remedy': None, 'Reason': 'maintenance: memory module', 'Late': False,
+        'Packed': False}
+    (held,) = json.loads(list_drains(tmp_path, '-f', 'json', evacuate_disabled_hosts='false'))
+    assert 'evacuate_disabled_hosts' in held['Held'] + held['Remedy'] and held['Remedy']
+
+
+def test_late_drain_is_named_beside_its_deadline(monkeypatch):
+    row = drain_lists.ListedDrain('a\x1b', 'blue', 'x', False, 3, None, None, 0.0, 1e9, True)
+    monkeypatch.setattr(drain_lists, 'list_drains', lambda session: [row])
+    monkeypatch.setattr(drain.ListDrains, 'open_session',
+                        lambda *arguments: contextlib.nullcontext())
+    shown = drain.ListDrains(None, None)
+    for form, deadline in (('table', '2001-09-09T01:46:40+00:00 (late)'),
+                           ('json', '2001-09-09T01:46:40+00:00')):
+        (cells,) = shown.render_rows(argparse.Namespace(formatter=form))
+        assert cells[:4] == ('a?', 'blue', 3, deadline) and cells[-2] is True

@@ -15,6 +15,8 @@
 import argparse
 import dataclasses
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.cli import failover
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
+from tests.fixtures import terminals
 from tests.unit.cli import test_planned
 from tests.unit.rebalancer.planning import test_failover
 
@@ -40,7 +43,8 @@ def render(request, count=1):
     certificate = failover_checks.certify(
         request, failover_checks._choose_failures(request.cluster, count))
     return list(failover._render_rows(failover_checks.ScopeFailover(
-        'scope', certificate, failover_checks.failover.count_failures(request.cluster, count))))
+        'scope', certificate, failover_checks.failover.count_failures(request.cluster, count)),
+        600.0))
 
 
 def test_safe_cloud_is_one_row():
@@ -83,7 +87,7 @@ def test_more_hosts_than_the_scope_has_are_never_safe():
                     request.cluster, count),
             problem=failover_checks._find_problem(request.cluster, count))
         assert check.state in ('unsafe', 'unknown')
-        assert 'none is left' in list(failover._render_rows(check))[-1][2]
+        assert 'none is left' in list(failover._render_rows(check, 600.0))[-1][2]
     assert failover_checks._find_problem(request.cluster, 1) is None
 
 
@@ -93,7 +97,7 @@ def test_hosts_without_a_failure_domain_are_named(session, monkeypatch):
     for check in failover_checks.check_failover(session, kind='rack'):
         assert check.state != 'safe' and check.uncovered
         assert 'compute-01' not in check.uncovered
-        rows = list(failover._render_rows(check))
+        rows = list(failover._render_rows(check, 600.0))
         assert check.uncovered[0] in rows[-2][2] and rows[-2][1] == 'unknown'
 
 
@@ -106,6 +110,41 @@ def test_all_hosts_of_a_domain_fail_together():
     assert failover_checks.map_domain_hosts(cluster, 'PDU') == {'a': {'h0', 'h1'}}
     with pytest.raises(exception.ConfigError, match='Known kinds: pdu, rack'):
         failover_checks.map_domain_hosts(cluster, 'room')
+
+
+class Clock:
+    """A clock that is one second later with each look."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_sets_that_are_not_searched_in_time_are_unknown_and_counted(session):
+    searched = {check.scope: check for check in failover_checks.check_failover(session)}
+    progress = []
+    checks = failover_checks.check_failover(
+        session, max_seconds=3.5, clock=Clock(),
+        report_progress=lambda what, part: progress.append((what, part)))
+    assert progress[-1] == (f'scope {checks[-1].scope}', 1.0)
+    assert [part for what, part in progress if what == f'scope {checks[0].scope}'] == [
+        n / checks[0].possible for n in range(1, checks[0].possible + 1)]
+    missing = {check.scope: check.list_unsearched() for check in checks}
+    assert missing[checks[0].scope] == sorted(searched[checks[0].scope].certificate.verdicts)[3:]
+    for check in checks:
+        whole = searched[check.scope].certificate
+        for hosts, verdict in check.certificate.verdicts.items():
+            assert hosts in missing[check.scope] or verdict == whole.verdicts[hosts]
+        assert check.state != 'safe'
+        rows = list(failover._render_rows(check, 3.5))
+        assert not {f'host {name}' for (name,) in missing[check.scope]} & {row[0] for row in rows}
+        counted = [detail for what, state, detail in rows
+                   if state == 'unknown' and 'not known within 3.5 s (--max-seconds)' in detail]
+        assert len(counted) == 1 and missing[check.scope][0][0] in counted[0]
+        assert f'{check.possible - len(missing[check.scope])} were tried' in rows[-1][2]
 
 
 def test_unknown_domain_of_a_session_is_an_error(session):
@@ -129,6 +168,36 @@ def test_checker_refuses_a_wrong_certificate(monkeypatch):
     verdict = failover_checks.certify(request, [('h0',)]).verdicts['h0',]
     assert verdict.state == 'unknown' and 'no-room' in verdict.fault
     assert 'no-room' in failover.describe_verdict(verdict)
+
+
+def test_command_ends_in_time_and_says_that_it_does_not_know():
+    rows = test_planned.rows('failover', 'check', '--max-seconds', '0', status=1)
+    assert rows and all(state == 'unknown' for _, _, state, _ in rows)
+    assert sum('not known within 0 s (--max-seconds)' in detail for *_, detail in rows) == len(
+        {scope for scope, *_ in rows})
+    assert '; 0 were tried' in rows[-1][3]
+    for *_, detail in test_planned.rows('failover', 'check', status=1):
+        assert '--max-seconds' not in detail and 'tried' not in detail
+    assert test_planned.ask('failover', 'check', '--max-seconds', 'soon').returncode == 2
+
+
+@pytest.mark.parametrize('is_terminal', [True, False])
+def test_terminal_sees_the_work_and_then_the_bar(is_terminal):
+    program = ('import sys; from kronos_nova import activity; activity.INTERVAL = 0.001; '
+               'from kronos_nova.cli.app import main; sys.exit(main())')
+    terminal = terminals.Terminal()
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', program, 'failover', 'check', '--config-file',
+         'kronos.conf', '--snapshot', 'snapshot'], cwd=EXAMPLE, check=False,
+        stdout=subprocess.PIPE, stderr=terminal.stream if is_terminal else subprocess.PIPE)
+    sent = terminal.close()
+    assert done.returncode == 1 and done.stdout
+    if not is_terminal:
+        assert done.stderr == b''
+        return
+    assert 'Reading the snapshot, 0 s' in sent
+    assert sent.index('Reading') < sent.index('100% scope')
+    assert '100% scope' not in sent.rpartition('\r')[2] and sent.endswith('\r')
 
 
 def test_what_if_shows_the_places_of_a_failed_host():

@@ -48,7 +48,7 @@ def test_each_host_has_its_scope_state_and_load():
     assert (cpu['name'], cpu['score'], hot['Instances']) == ('cpu', 1.0, 13)
     assert {row['Scope'] for row in found('host', 'list', '--scope', 'fast-storage')} == {
         'fast-storage'}
-    table = ask('host', 'list').stdout
+    table = ask('host', 'list', '--wide').stdout
     assert 'cpu: 1.0000, base 0.0000, explained 109 %' in table
 
 

@@ -221,6 +221,19 @@ def test_why_not_shows_refusals_first_with_their_remedies(openstack, publisher):
     assert "no compute host 'bb'" in openstack.fail('why', 'not', A1, 'bb')
 
 
+def test_why_nothing_shows_the_conclusion_with_its_causes(openstack, store, publisher):
+    answer = read_json(openstack, 'why', 'nothing', 'blue')
+    assert answer['plan']['host_count'] == 4 and answer['rejections'] is not None
+    output = openstack.read('why', 'nothing', 'blue')
+    assert re.search(r'\| conclusion +\| nothing: no live executor; a cycle would plan \d', output)
+    assert re.search(r'\| causes +\| no live executor: none that serves scope blue ', output)
+    assert re.search(r'\| plan +\| 4 hosts, 4 instances, \d moves? ', output)
+    store.pauses.pause_scope('blue', store.now(), seconds=60, paused_by='eve\x1b', reason='storm')
+    output = openstack.read('why', 'nothing', 'blue')
+    assert re.search(r'\| holds +\| .*eve\?', output) and '\x1b' not in output
+    assert "'green'" in openstack.fail('why', 'nothing', 'green')
+
+
 def test_what_if_shows_the_plan_of_today_beside_another(openstack, publisher):
     arguments = ('what', 'if', 'blue', '--add', '2:c', '--remove', 'b', '--load-factor', '1.1')
     comparison = read_json(openstack, *arguments)

@@ -33,7 +33,7 @@ HEAVY = {'alembic', 'croniter', 'flask', 'jinja2', 'keystonemiddleware', 'nova',
          'oslo_cache', 'oslo_db', 'oslo_log', 'oslo_messaging', 'oslo_middleware', 'oslo_policy',
          'oslo_reports', 'oslo_service', 'prometheus_client', 'pydantic', 'sqlalchemy', 'webob',
          'werkzeug'}
-ROOMS = {'osc', 'plurals', 'text', 'version'}
+ROOMS = {'activity', 'osc', 'plurals', 'text', 'version'}
 
 
 def run(program, *arguments, **environ):

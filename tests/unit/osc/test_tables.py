@@ -16,13 +16,17 @@ import io
 import json
 import re
 import sys
+import time
 
+from cliff import utils as cliff_utils
 import pytest
 import wcwidth
 
+from kronos_nova import activity
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.osc import client
+from tests.fixtures import terminals
 from tests.unit.rebalancer.store import cases
 
 WIDTH = 100
@@ -119,7 +123,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(('setting', 'more', 'coloured'), [
     (('TERM', 'xterm'), (), True), (('NO_COLOR', '1'), (), False), (('TERM', 'dumb'), (), False),
-    (('TERM', 'xterm'), ('--max-width', '80'), False),
+    (('TERM', 'xterm'), ('--max-width', '80'), True),
     (('TERM', 'xterm'), ('-f', 'json'), False)])
 def test_colours_need_a_terminal_and_a_word(openstack, crowded, monkeypatch, setting, more,
                                             coloured):
@@ -132,3 +136,43 @@ def test_colours_need_a_terminal_and_a_word(openstack, crowded, monkeypatch, set
     openstack.read('task', 'list', *more)
     assert ('\x1b[33mpending\x1b[0m' in terminal.getvalue()) is coloured
     assert re.sub(r'\x1b\[\d+m', '', terminal.getvalue()) == plain
+
+
+def test_a_terminal_sees_that_the_service_has_not_answered_yet(openstack, server, monkeypatch):
+    monkeypatch.setattr(activity, 'INTERVAL', 0.05)
+    monkeypatch.setattr(server, 'answer', answer_late)
+    for arguments, shown in ((('scope', 'list'), True),
+                             (('task', 'show', 'abcd', '--wait'), False)):
+        terminal = terminals.Terminal()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, 'stderr', terminal.stream)
+            openstack.run(*arguments)
+        assert ('Waiting for kronos-api, ' in terminal.close()) is shown
+    assert openstack.run('scope', 'list')[2] == ''
+
+
+def answer_late(environ, start_response):
+    time.sleep(0.3)
+    start_response('200 OK', [('Content-Type', 'application/json')])
+    return [b'{"scopes": [], "tasks": [], "next": null}']
+
+
+def test_a_terminal_of_any_width_shows_the_same_text_with_colours(openstack, crowded, monkeypatch):
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    monkeypatch.setenv('TERM', 'xterm')
+    for columns in (40, 80, 100, 200):
+        shown = {}
+        for colours in (False, True):
+            if not colours:
+                monkeypatch.setenv('NO_COLOR', '1')
+            else:
+                monkeypatch.delenv('NO_COLOR')
+            terminal = terminals.Terminal(columns)
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, 'stdout', terminal.stream)
+                patch.setattr(cliff_utils, 'terminal_width', lambda columns=columns: columns)
+                openstack.read('task', 'list')
+            shown[colours] = terminal.close()
+        assert '\x1b[33m' in shown[True]
+        assert re.sub(r'\x1b\[\d+m', '', shown[True]) == shown[False]
+        assert all(c.isprintable() or c == '\n' for c in shown[False])

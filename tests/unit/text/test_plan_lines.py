@@ -13,6 +13,8 @@
 
 import pathlib
 
+import pytest
+
 import kronos_nova
 from kronos_nova.text import plan_lines
 
@@ -31,3 +33,14 @@ def test_the_phrase_for_a_shutdown_is_written_in_one_place():
 def test_method_has_no_words_where_the_move_is_live_or_its_method_is_not_known():
     assert [plan_lines.format_method(method) for method in ('live', None, 'cold', 'offline')] == [
         '', '', ', cold', f', offline ({plan_lines.SHUT_DOWN})']
+
+
+@pytest.mark.parametrize(('causes', 'holds', 'moves', 'reason', 'expected'), [
+    ((), ('paused: storm',), None, None, 'nothing: paused: storm'),
+    ((), (), 1, None, 'the next cycle would make 1 move'),
+    ((), ('sustain_for',), 0, 'below the thresholds', 'nothing: below the thresholds'),
+    (('no live engine: none', 'no live executor: none'), (), 2, None,
+     'nothing: no live engine, no live executor; a cycle would plan 2 moves'),
+    (('dry run: set',), (), 0, 'balanced', 'nothing: dry run; balanced')])
+def test_conclusion_names_what_stops_the_moves(causes, holds, moves, reason, expected):
+    assert plan_lines.format_conclusion(causes, holds, moves, reason) == expected

@@ -12,12 +12,10 @@
 
 """The progress bar is for people at a terminal."""
 
-import contextlib
 import io
-import os
-import pty
 
 from kronos_nova.text import progress
+from tests.fixtures import terminals
 
 
 def test_progress_is_written_to_terminals_alone():
@@ -30,16 +28,9 @@ def test_progress_is_written_to_terminals_alone():
 
 def on_terminal(use):
     """What a terminal is sent."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, 'w') as stream:
-        use(progress.ProgressLine(stream))
-    # The kernel hands on as much as has come; EIO ends what a closed end has sent.
-    sent = b''
-    with contextlib.suppress(OSError):
-        while part := os.read(ours, 65536):
-            sent += part
-    os.close(ours)
-    return sent.decode()
+    terminal = terminals.Terminal()
+    use(progress.ProgressLine(terminal.stream))
+    return terminal.close()
 
 
 def test_a_terminal_gets_one_line_that_is_written_over_and_cleared():
