@@ -27,6 +27,7 @@ from kronos_nova.conf import freeze
 from kronos_nova.model import maintenance_windows
 from kronos_nova.rebalancer.operations import campaign_calendars
 from kronos_nova.rebalancer.operations import campaign_forecasts
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import drains
@@ -166,7 +167,7 @@ def _list_hosts(cloud: cloud_state.CloudState, hosts: Collection[str],
     """
     names = set(hosts)
     for host in sorted(names):
-        cloud_state.check_host_exists(cloud, host)
+        cloud_lookups.check_host_exists(cloud, host)
     if aggregate is not None:
         if aggregate not in cloud.cluster.aggregates:
             near = difflib.get_close_matches(aggregate, list(cloud.cluster.aggregates), 1, 0.8)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import views
 
@@ -48,7 +49,7 @@ def list_hosts(session: cloud_state.Session, scope: str | None = None) -> list[S
     :raises KronosException: an input cannot be read, or the scope is not planned.
     """
     requests = [session.build_request(cluster)
-                for cluster in cloud_state.list_clusters(session.cloud, scope)]
+                for cluster in cloud_lookups.list_clusters(session.cloud, scope)]
     return [ScopeHosts(request.cluster.scope, views.list_host_portraits(request),
                        request.scores.untrusted)
             for request in requests]
@@ -62,7 +63,7 @@ def read_instance(session: cloud_state.Session, uuid: str) -> InstanceState:
     cloud = session.cloud
     tasks = ([] if session.snapshot is not None
              else session.store.tasks.list_instance_tasks(uuid, TASKS))
-    instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance', 'UUID')
-    cluster = cloud_state.find_instance_cluster(cloud, instance)
+    instance = cloud_lookups.find_instance(cloud, uuid, 'no host has such an instance', 'UUID')
+    cluster = cloud_lookups.find_instance_cluster(cloud, instance)
     return InstanceState(views.build_instance_portrait(session.build_request(cluster), uuid),
                          cluster.scope, cloud.now, tasks)

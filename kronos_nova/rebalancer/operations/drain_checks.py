@@ -22,6 +22,7 @@ from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_deadlines
 from kronos_nova.rebalancer.operations import drains
@@ -142,7 +143,7 @@ def find_host_cluster(cloud: cloud_state.CloudState, host: str) -> model.Cluster
 
     :raises ConfigError: the host does not exist, or no scope plans it.
     """
-    cloud_state.check_host_exists(cloud, host)
+    cloud_lookups.check_host_exists(cloud, host)
     cluster = next((c for c in cloud.map_clusters().values() if host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(

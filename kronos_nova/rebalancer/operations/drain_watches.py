@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.clients import hidden_servers
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import drain_precedence
 from kronos_nova.rebalancer.planning import planning_holds
@@ -210,7 +211,7 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
     if host in services:
         return services[host]
-    raise cloud_state.make_not_found_error('HOST', host, services, 'no such compute host')
+    raise cloud_lookups.make_not_found_error('HOST', host, services, 'no such compute host')
 
 
 def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,

@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.constraints import failure_domains
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import failover
 from kronos_nova.rebalancer.planning import failover_guard
@@ -91,7 +92,7 @@ def check_failover(session: cloud_state.Session, *, count: int = 1, kind: str | 
     """
     ends_at = clock() + max_seconds
     cloud = session.cloud_for_requests
-    clusters = cloud_state.list_clusters(cloud, scope)
+    clusters = cloud_lookups.list_clusters(cloud, scope)
     domains = {} if kind is None else map_domain_hosts(cloud.cluster, kind)
 
     def certify_in_time(cluster: model.Cluster,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.operations import swap_requests
@@ -40,9 +41,9 @@ def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reas
         session.forget_cloud()
     store = session.existing_store
     mark, cloud = store.plans.read_live_work(), session.cloud_for_requests
-    instances = [cloud_state.find_instance(cloud, uuid, 'no such instance')
+    instances = [cloud_lookups.find_instance(cloud, uuid, 'no such instance')
                  for uuid in uuids]
-    cluster = cloud_state.find_instance_cluster(cloud, instances[0])
+    cluster = cloud_lookups.find_instance_cluster(cloud, instances[0])
     answer = swap_requests.plan_swap(session.build_request(cluster, cloud), uuids, parking)
     plan = answer.plan
     if plan.reason is not None:

@@ -17,6 +17,7 @@ import dataclasses
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import quiet_hours
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
 from kronos_nova.rebalancer.operations import why_not
@@ -48,8 +49,8 @@ def judge_move(session: cloud_state.Session, uuid: str, host: str,
     :raises KronosException: an input cannot be read, or the instance or host does not exist.
     """
     cloud = session.cloud
-    instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance')
-    cloud_state.check_host_exists(cloud, host)
+    instance = cloud_lookups.find_instance(cloud, uuid, 'no host has such an instance')
+    cloud_lookups.check_host_exists(cloud, host)
     phase = phase or model.Phase(session.policies.mode)
     request = _build_request(session, cloud, instance, phase)
     return why_not.why_not(request, uuid, host, phase, _make_notes(session, request, uuid, phase))
@@ -103,7 +104,7 @@ def _judge_move_today(session: cloud_state.Session, task_and_plan: TaskAndPlan) 
 def _build_request(session: cloud_state.Session, cloud: cloud_state.CloudState,
                    instance: model.Instance, phase: model.Phase) -> planner.PlanningInput:
     """Build the request of the scope of an instance; only drains wait for quieter hours."""
-    cluster = cloud_state.find_instance_cluster(cloud, instance)
+    cluster = cloud_lookups.find_instance_cluster(cloud, instance)
     if phase is model.Phase.EVACUATE:
         cloud = write_rates.add_cloud_rates(session, cloud, [cluster])
     return session.build_request(cluster, cloud)

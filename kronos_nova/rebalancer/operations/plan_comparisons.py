@@ -22,6 +22,7 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import failover_checks
 from kronos_nova.rebalancer.operations import scope_liveness
@@ -109,7 +110,7 @@ def plan_scopes_today(session: cloud_state.Session,
             for name in cloud.scopes if name not in there and scope in (None, name)]
     if scope in [comparison.name for comparison in lost]:
         return lost
-    clusters = cloud_state.list_clusters(cloud, scope)
+    clusters = cloud_lookups.list_clusters(cloud, scope)
     cloud = write_rates.add_cloud_rates(session, cloud, clusters)
     return lost + [dataclasses.replace(_plan_scope_today(session, cloud, cluster),
                                        causes=causes.get(cluster.scope, ()))
@@ -125,7 +126,7 @@ def compare_plans(session: cloud_state.Session, supposed: Supposition,
     :raises KronosException: an input cannot be read, or the scope or a host does not exist.
     """
     cloud = session.cloud.drop_undecided_plans()
-    clusters = cloud_state.list_clusters(cloud, scope)
+    clusters = cloud_lookups.list_clusters(cloud, scope)
     other, other_set = cloud, session.policies
     if supposed.policies_file is not None:
         other_set = policy_files.load_policies(supposed.policies_file)
@@ -133,7 +134,7 @@ def compare_plans(session: cloud_state.Session, supposed: Supposition,
     named = {*supposed.drained, *supposed.removed, *supposed.failed,
              *(like for _, like in supposed.added)}
     for host in sorted(named):
-        cloud_state.check_host_exists(cloud, host)
+        cloud_lookups.check_host_exists(cloud, host)
     comparisons = []
     for cluster in clusters:
         request = session.build_request(cluster, cloud)

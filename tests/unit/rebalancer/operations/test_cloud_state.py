@@ -23,6 +23,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.operations import cloud_lookups
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import instance_swaps
 from kronos_nova.rebalancer.operations import plan_requests
@@ -155,5 +156,5 @@ def test_an_instance_named_twice_does_not_change_places():
     ('web-1', 'openstack server show NAME -c id prints it'),
     (clouds.uuid_of('7'), 'Give the UUID of an instance.')])
 def test_a_name_in_place_of_a_uuid_has_a_remedy_of_its_own(given, remedy):
-    assert remedy in str(cloud_state.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')],
-                                                     'there is none'))
+    assert remedy in str(cloud_lookups.make_not_found_error(
+        'INSTANCE', given, [clouds.uuid_of('1')], 'there is none'))
