@@ -102,6 +102,28 @@ def budget(run: 'runs.Run') -> Found:
     return None
 
 
+def gave_way(run: 'runs.Run', task_id: str) -> bool:
+    """Return whether an engine has cancelled a task because a drain goes first.
+
+    It is a move for balance that waited for approval: nothing has moved its instance.
+    """
+    task = run.tasks[task_id]
+    return (run.steps[task_id] == ('pending', 'cancelled') and task.phase in IMBALANCE
+            and isinstance(run.writer, processes.EngineProcess)
+            and (task.error or '').startswith('Superseded: '))
+
+
+def find_last_touch(run: 'runs.Run', task: records.Task) -> float:
+    """Return when the instance of a new task was last planned, or its migration ended.
+
+    The cooldown of a move that gave way to a drain does not hold a drain.
+    """
+    passing = run.superseded if task.phase == 'evacuate' else ()
+    return max(run.migrated.get(task.instance, float('-inf')), *(
+        at for task_id, at in run.planned[task.instance].items() if task_id not in passing),
+        float('-inf'))
+
+
 def cooldown(run: 'runs.Run') -> Found:
     """What was planned or has moved is left alone for its cooldown, also after
     a crash; and so is a scope after a plan that followed scores."""
@@ -109,7 +131,7 @@ def cooldown(run: 'runs.Run') -> Found:
     pause = run.confs[0].engine.cooldown - SKEW
     for plan in run.new_plans:
         for task in plan.tasks:
-            left = run.touched.get(task.instance, float('-inf')) + seconds - run.now
+            left = find_last_touch(run, task) + seconds - run.now
             if left > 0:
                 return f'instance {task.instance} is planned {left:.0f} s too early'
         if any(t.phase in IMBALANCE for t in plan.tasks):

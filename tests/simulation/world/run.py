@@ -177,7 +177,11 @@ class Run:
         self.untold: set[str] = set()
         #: Instances that others took to another host without a migration between two hosts.
         self.displaced: set[str] = set()
-        self.touched: dict[str, float] = {}
+        #: When each task of an instance was planned, and when its last migration ended.
+        self.planned: dict[str, dict[str, float]] = collections.defaultdict(dict)
+        self.migrated: dict[str, float] = {}
+        #: Moves for balance that gave way to a drain while they waited for approval.
+        self.superseded: set[str] = set()
         self.balanced: dict[str, float] = {}
         self.moves: collections.Counter[str] = collections.Counter()
         self._last_plan = 0
@@ -391,7 +395,7 @@ class Run:
             # Whoever stood still since it looked at its clock counts from then.
             began = self.now - process.stood
             for task in plan.tasks:
-                self.touched[task.instance] = max(began, self.touched.get(task.instance, began))
+                self.planned[task.instance][task.task_id] = began
                 self.counts[f'{task.phase} tasks'] += 1
             if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
                 self.balanced[plan.scope] = began
@@ -404,7 +408,10 @@ class Run:
                 self.ended.setdefault(task_id, self.now)
             if after in invariants.TERMINAL and _before not in (
                     'pending', 'queued', 'claimed'):
-                self.touched[self.tasks[task_id].instance] = self.now - process.stood
+                self.migrated[self.tasks[task_id].instance] = self.now - process.stood
+            if invariants.gave_way(self, task_id):
+                self.superseded.add(task_id)
+                self.counts['tasks that gave way to a drain'] += 1
 
     @property
     def live(self) -> bool:
