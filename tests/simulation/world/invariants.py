@@ -102,40 +102,35 @@ def budget(run: 'runs.Run') -> Found:
     return None
 
 
-def gave_way(run: 'runs.Run', task_id: str) -> bool:
-    """Return whether an engine has cancelled a task because a drain goes first.
+def list_yielding_tasks(run: 'runs.Run') -> list[records.Task]:
+    """Return the tasks that an engine has just cancelled because a drain goes first.
 
-    It is a move for balance that waited for approval: nothing has moved its instance.
+    Only moves for balance that wait for approval give way.
     """
-    task = run.tasks[task_id]
-    return (run.steps[task_id] == ('pending', 'cancelled') and task.phase in IMBALANCE
-            and isinstance(run.writer, processes.EngineProcess)
-            and (task.error or '').startswith('Superseded: '))
-
-
-def find_last_touch(run: 'runs.Run', task: records.Task) -> float:
-    """Return when the instance of a new task was last planned, or its migration ended.
-
-    The cooldown of a move that gave way to a drain does not hold a drain.
-    """
-    passing = run.superseded if task.phase == 'evacuate' else ()
-    return max(run.migrated.get(task.instance, float('-inf')), *(
-        at for task_id, at in run.planned[task.instance].items() if task_id not in passing),
-        float('-inf'))
+    if not isinstance(run.writer, processes.EngineProcess):
+        return []
+    plans = {run.tasks[task_id].plan_id for task_id in run.steps
+             if (run.tasks[task_id].error or '').startswith('Superseded: ')}
+    return [task for task in (run.tasks[task_id] for task_id, step in run.steps.items()
+                              if step == ('pending', 'cancelled'))
+            if task.plan_id in plans and task.phase in IMBALANCE]
 
 
 def cooldown(run: 'runs.Run') -> Found:
     """What was planned or has moved is left alone for its cooldown, also after
-    a crash; and so is a scope after a plan that followed scores."""
+    a crash; and so is a scope after a plan that followed scores. A move that gave way
+    to a drain cools nothing."""
     seconds = run.confs[0].engine.instance_cooldown - SKEW
     pause = run.confs[0].engine.cooldown - SKEW
+    never = float('-inf')
     for plan in run.new_plans:
         for task in plan.tasks:
-            left = find_last_touch(run, task) + seconds - run.now
+            left = max(run.migrated.get(task.instance, never),
+                       *run.planned[task.instance].values(), never) + seconds - run.now
             if left > 0:
                 return f'instance {task.instance} is planned {left:.0f} s too early'
         if any(t.phase in IMBALANCE for t in plan.tasks):
-            left = run.balanced.get(plan.scope, float('-inf')) + pause - run.now
+            left = max(run.balanced[plan.scope].values(), default=never) + pause - run.now
             if left > 0:
                 return f'scope {plan.scope} is planned {left:.0f} s too early'
     return None
