@@ -13,6 +13,7 @@
 """The whole rebalancer in a simulated cloud in which much fails, seed by seed."""
 
 import collections
+import dataclasses
 import os
 from pathlib import Path
 import subprocess
@@ -23,6 +24,7 @@ import pytest
 from kronos_nova.constraints import contracts
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.engine import lease_keeper
+from kronos_nova.rebalancer.engine import preconditions
 from tests.simulation.world import campaign_faults
 from tests.simulation.world import campaign_invariants
 from tests.simulation.world import campaign_programs
@@ -197,6 +199,18 @@ def test_a_campaign_without_faults_ends_with_each_host_rebooted_once(command):
 @pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)
 def test_earlier_finding_does_not_return(seed, only):
     runs.Run(seed, only=only).go()
+
+
+@pytest.mark.turns(3)
+def test_a_drain_that_goes_first_waits_for_cooldowns_of_other_moves(monkeypatch):
+    """In seed 370 it goes before a move for balance, and two rejected moves cool beside it."""
+    seed, real = 370, preconditions.let_drain_overtake
+    assert runs.Run(seed, campaign=True).go().counts['tasks that gave way to a drain']
+    monkeypatch.setattr(preconditions, 'let_drain_overtake', lambda *args, **settings: (
+        dataclasses.replace(real(*args, **settings), cooling={})))
+    with pytest.raises(runs.Broken) as caught:
+        runs.Run(seed, campaign=True).go()
+    assert caught.value.name == 'cooldown'
 
 
 def _family(name):

@@ -250,7 +250,8 @@ class ScopePlanner:
                   f'{", ".join(hosts)}, and the drain goes first')
         ended = self._store.approvals.supersede_tasks(
             lease, [task.task_id for task in overtaken], self._store.now(),
-            plan_decisions.OperatorDecision(AUTHOR, reason))
+            plan_decisions.OperatorDecision(AUTHOR, reason), cooldown=self._conf.engine.cooldown,
+            instance_cooldown=self._conf.engine.instance_cooldown)
         for task in ended:
             LOG.warning('%s: cancelled: %s (plan %s)', model.format_task(task), reason,
                         task.plan_id)

@@ -174,7 +174,9 @@ def _order_moves(session: cloud_state.Session, host: str, reason: str,
     def supersede_tasks(connection: sa.Connection) -> None:
         ended = plan_approvals.supersede_tasks(
             connection, [task.task_id for task in yielding], store.now(),
-            dataclasses.replace(decision, reason=f'the drain of host {host} goes first'))
+            dataclasses.replace(decision, reason=f'the drain of host {host} goes first'),
+            cooldown=session.conf.engine.cooldown,
+            instance_cooldown=session.conf.engine.instance_cooldown)
         if len(ended) < len(yielding):
             raise exception.PlanConflict(
                 problem='has decisions that were made while the drain was judged',

@@ -256,11 +256,13 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float,
 
 
 def supersede_tasks(connection: sa.Connection, task_ids: Collection[str], now: float,
-                    decision: plan_decisions.OperatorDecision) -> list[model.Task]:
+                    decision: plan_decisions.OperatorDecision, *, cooldown: float,
+                    instance_cooldown: float) -> list[model.Task]:
     """Cancel tasks that still wait for approval, because a drain goes first.
 
-    Their instances do not cool: nothing has moved them.
+    The cooldowns that began with them end: the tasks have moved nothing.
 
+    :param cooldown: seconds, of a scope; ``instance_cooldown``: of an instance.
     :returns: the tasks that ended.
     """
     ended = task_endings.cancel_where(
@@ -270,7 +272,23 @@ def supersede_tasks(connection: sa.Connection, task_ids: Collection[str], now: f
     for plan_id, number in Counter(task.plan_id for task in ended).items():
         plan_decisions.record_decision(connection, plan_id, now, plan_decisions.SUPERSEDED,
                                        decision, number)
+    _end_cooldowns(connection, ended, cooldown, instance_cooldown)
     return ended
+
+
+def _end_cooldowns(connection: sa.Connection, ended: Collection[model.Task], cooldown: float,
+                   instance_cooldown: float) -> None:
+    """End the cooldowns that began with the planning of tasks, and that nothing has lengthened."""
+    begun: dict[tuple[str, str, float], float] = {}
+    for task in ended:
+        for key in ((plans.INSTANCE, task.instance_uuid, instance_cooldown),
+                    (plans.SCOPE, task.aggregate, cooldown)):
+            begun[key] = max(task.created_at, begun.get(key, task.created_at))
+    table = tables.cooldown
+    for (kind, name, seconds), at in sorted(begun.items()):
+        connection.execute(sa.update(table).where(
+            table.c.kind == kind, table.c.name == name, table.c.until > at,
+            table.c.until <= at + seconds).values(until=at))
 
 
 def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
@@ -341,13 +359,15 @@ class ApprovalRepository(transactions.Repository):
             c, plan_id, now, decision, plan_decisions.CANCELLED, instance_cooldown))
 
     def supersede_tasks(self, lease: rows.ScopeLease, task_ids: Collection[str], now: float,
-                        decision: plan_decisions.OperatorDecision) -> list[model.Task]:
-        """Cancel tasks that wait for approval, because a drain goes first.
+                        decision: plan_decisions.OperatorDecision, *, cooldown: float,
+                        instance_cooldown: float) -> list[model.Task]:
+        """Cancel tasks that wait for approval, because a drain goes first; end their cooldowns.
 
         :raises LeaseLost: an operator has decided meanwhile, say; nothing was written.
         """
         return self._runner.run_under_lease(
-            lease, lambda c: supersede_tasks(c, task_ids, now, decision))
+            lease, lambda c: supersede_tasks(c, task_ids, now, decision, cooldown=cooldown,
+                                             instance_cooldown=instance_cooldown))
 
     def pop_unannounced_decisions(self,
                                   lease: rows.ScopeLease) -> list[plan_decisions.StoredDecision]:

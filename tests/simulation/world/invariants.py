@@ -102,18 +102,35 @@ def budget(run: 'runs.Run') -> Found:
     return None
 
 
+def list_yielding_tasks(run: 'runs.Run') -> list[records.Task]:
+    """Return the tasks that an engine has just cancelled because a drain goes first.
+
+    Only moves for balance that wait for approval give way.
+    """
+    if not isinstance(run.writer, processes.EngineProcess):
+        return []
+    plans = {run.tasks[task_id].plan_id for task_id in run.steps
+             if (run.tasks[task_id].error or '').startswith('Superseded: ')}
+    return [task for task in (run.tasks[task_id] for task_id, step in run.steps.items()
+                              if step == ('pending', 'cancelled'))
+            if task.plan_id in plans and task.phase in IMBALANCE]
+
+
 def cooldown(run: 'runs.Run') -> Found:
     """What was planned or has moved is left alone for its cooldown, also after
-    a crash; and so is a scope after a plan that followed scores."""
+    a crash; and so is a scope after a plan that followed scores. A move that gave way
+    to a drain cools nothing."""
     seconds = run.confs[0].engine.instance_cooldown - SKEW
     pause = run.confs[0].engine.cooldown - SKEW
+    never = float('-inf')
     for plan in run.new_plans:
         for task in plan.tasks:
-            left = run.touched.get(task.instance, float('-inf')) + seconds - run.now
+            left = max(run.migrated.get(task.instance, never),
+                       *run.planned[task.instance].values(), never) + seconds - run.now
             if left > 0:
                 return f'instance {task.instance} is planned {left:.0f} s too early'
         if any(t.phase in IMBALANCE for t in plan.tasks):
-            left = run.balanced.get(plan.scope, float('-inf')) + pause - run.now
+            left = max(run.balanced[plan.scope].values(), default=never) + pause - run.now
             if left > 0:
                 return f'scope {plan.scope} is planned {left:.0f} s too early'
     return None

@@ -177,8 +177,11 @@ class Run:
         self.untold: set[str] = set()
         #: Instances that others took to another host without a migration between two hosts.
         self.displaced: set[str] = set()
-        self.touched: dict[str, float] = {}
-        self.balanced: dict[str, float] = {}
+        #: When each task of an instance was planned, and when its last migration ended.
+        self.planned: dict[str, dict[str, float]] = collections.defaultdict(dict)
+        self.migrated: dict[str, float] = {}
+        #: When each plan of a scope that followed scores was made.
+        self.balanced: dict[str, dict[str, float]] = collections.defaultdict(dict)
         self.moves: collections.Counter[str] = collections.Counter()
         self._last_plan = 0
         self._changes = database.version(self.raw)
@@ -391,10 +394,10 @@ class Run:
             # Whoever stood still since it looked at its clock counts from then.
             began = self.now - process.stood
             for task in plan.tasks:
-                self.touched[task.instance] = max(began, self.touched.get(task.instance, began))
+                self.planned[task.instance][task.task_id] = began
                 self.counts[f'{task.phase} tasks'] += 1
             if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
-                self.balanced[plan.scope] = began
+                self.balanced[plan.scope][plan.plan_id] = began
         for task_id, (_before, after) in self.steps.items():
             self._warnings_before[task_id] = len(self._log.texts)
             self.made.setdefault(task_id, self.now)
@@ -404,7 +407,17 @@ class Run:
                 self.ended.setdefault(task_id, self.now)
             if after in invariants.TERMINAL and _before not in (
                     'pending', 'queued', 'claimed'):
-                self.touched[self.tasks[task_id].instance] = self.now - process.stood
+                self.migrated[self.tasks[task_id].instance] = self.now - process.stood
+        for task in invariants.list_yielding_tasks(self):
+            self._forget_planning(task)
+
+    def _forget_planning(self, task: records.Task) -> None:
+        """Let a task that gave way to a drain cool nothing: it has moved nothing."""
+        self.counts['tasks that gave way to a drain'] += 1
+        self.planned[task.instance].pop(task.task_id, None)
+        if not any(other.plan_id == task.plan_id and other.task_id in self.approver.approved
+                   for other in self.tasks.values()):
+            self.balanced[task.scope].pop(task.plan_id, None)
 
     @property
     def live(self) -> bool:

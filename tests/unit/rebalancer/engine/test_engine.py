@@ -17,6 +17,7 @@ import datetime
 import functools
 import json
 import types
+from unittest import mock
 
 import fixtures
 from oslo_config import cfg
@@ -485,6 +486,20 @@ def test_a_drain_supersedes_a_plan_for_balance_that_waits(world, caplog):
         'plan.created', 'plan.created', 'plan.superseded']
 
 
+def test_an_engine_that_dies_before_it_stores_the_drain_delays_it_by_no_cooldown(world):
+    balance, engine, _told = wait_for_balance(world)
+    disable(world, 'a')
+    world.clock.now += 60
+    with mock.patch.object(world.store.plans, 'save_plan', autospec=True,
+                           side_effect=SystemExit), pytest.raises(SystemExit):
+        engine.run_cycle()
+    (ended,) = world.store.tasks.list_plan_tasks(balance.plan_id)
+    assert ended.task.state is model.TaskState.CANCELLED
+    world.clock.now += 60
+    (row,) = engine.run_cycle()
+    assert [(m['instance_uuid'], m['phase']) for m in row['moves']] == [(A0, 'evacuate')]
+
+
 @pytest.mark.parametrize('reason', ['AUTO: libvirt', 'not for us'])
 def test_a_host_that_no_person_drains_supersedes_nothing(world, reason):
     balance, engine, _told = wait_for_balance(world)
@@ -530,12 +545,12 @@ def test_an_approval_before_the_drain_is_stored_wins(world):
     disable(world, 'a')
     supersede = world.store.approvals.supersede_tasks
 
-    def approve_first(*args):
+    def approve_first(*args, **kwargs):
         world.store.approvals.approve_plan(
             balance.plan_id, world.clock(), plan_decisions.OperatorDecision('me'),
             begin_within={}, cooldown=0, instance_cooldown=900,
             approve_task=cases.count_one_approval)
-        return supersede(*args)
+        return supersede(*args, **kwargs)
 
     world.store.approvals.supersede_tasks = approve_first
     engine.run_cycle()

@@ -288,6 +288,33 @@ def test_cooldowns_begin_when_a_plan_is_approved(store):
     assert history.scope_cooling == 600 and history.cooling == {task.instance_uuid: 900}
 
 
+def supersede(store, tasks):
+    return store.approvals.supersede_tasks(
+        lease_of(store), [t.task_id for t in tasks], NOW + 60, SAID, cooldown=600,
+        instance_cooldown=900)
+
+
+def test_cooldowns_of_superseded_moves_end_and_others_last(store):
+    _, (other,), _ = save(store, [pending()], scope='red')
+    _, tasks, _ = chain(store)
+    ended = supersede(store, tasks[:2])
+    assert sorted(t.task_id for t in ended) == sorted(t.task_id for t in tasks[:2])
+    history = store.history.read_history('blue', NOW + 60)
+    assert history.scope_cooling == 0
+    assert history.cooling == dict.fromkeys(
+        (tasks[2].instance_uuid, other.instance_uuid), 840.0)
+    assert store.history.read_history('red', NOW + 60).scope_cooling == 540
+
+
+def test_a_superseded_move_keeps_a_cooldown_that_an_approval_has_begun(store):
+    plan_id, (one, two), _ = save(store, [pending(), pending()])
+    store.approvals.approve_plan(plan_id, NOW + 30, plan_decisions.OperatorDecision(
+        'me', '', [one.instance_uuid]), **LIMITS)
+    assert [t.task_id for t in supersede(store, (one, two))] == [two.task_id]
+    history = store.history.read_history('blue', NOW + 60)
+    assert history.scope_cooling == 570 and history.cooling == {one.instance_uuid: 870}
+
+
 def test_a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     plan_id, (first, _second, alone), _ = chain(store)
     store.approvals.reject_plan(plan_id, NOW,

@@ -285,7 +285,8 @@ UNDER_A_LEASE = {
     'approvals.cancel_lapsed_tasks': lambda store, lease:
         store.approvals.cancel_lapsed_tasks(lease, NOW + 3600),
     'approvals.supersede_tasks': lambda store, lease: store.approvals.supersede_tasks(
-        lease, [cases.new_id()], NOW, plan_decisions.OperatorDecision('me', 'a drain')),
+        lease, [cases.new_id()], NOW, plan_decisions.OperatorDecision('me', 'a drain'),
+        cooldown=600, instance_cooldown=900),
     'outcomes.open_breaker': lambda store, lease: store.outcomes.open_breaker(lease, NOW,
                                                                               seconds=None,
                                                              paused_by='it',
