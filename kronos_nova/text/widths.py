@@ -20,7 +20,7 @@ _MARK = '...'
 
 def measure_width(text: str) -> int:
     """Return the number of cells that a line takes on a terminal."""
-    return sum(map(_measure_character, text))
+    return len(text) if text.isascii() else sum(map(_measure_character, text))
 
 
 def cut_text(text: str, width: int) -> str:
