@@ -42,8 +42,7 @@ def wrap_text(text: str, width: int) -> str:
 def _wrap_line(line: str, width: int) -> Iterator[str]:
     indent = line[:len(line) - len(line.lstrip(' '))][:width // 2]
     rest = line
-    while measure_width(rest) > width:
-        head = _take_prefix(rest, width)
+    while len(head := _take_prefix(rest, width)) < len(rest):
         at = head.rfind(' ') if rest[len(head)] != ' ' else len(head)
         if at <= len(indent):
             at = len(head)
