@@ -13,13 +13,15 @@
 
 """The work that a command is busy with, and for how long: a line on a terminal."""
 
+import contextlib
 import threading
 import time
 from typing import TextIO
 
+from kronos_nova.text import progress
+
 #: Seconds of work before the line appears, and between two changes of the line.
 INTERVAL = 1.0
-_WIDTH = 79
 
 
 class ActivityLine:
@@ -32,12 +34,15 @@ class ActivityLine:
         self._stream = stream
         self._is_terminal = stream is not None and stream.isatty()
         self._lock = threading.Lock()
-        self._work, self._since, self._shown = '', 0.0, False
+        self._work, self._since, self._shown = '', 0.0, 0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def show_work(self, what: str) -> None:
-        """Begin some work, or go on with other work; '': all is done, and the line is erased."""
+    def show_work(self, what: str) -> bool:
+        """Begin some work, or go on with other work; '': all is done, and the line is erased.
+
+        :returns: whether a person can see the line.
+        """
         with self._lock:
             self._erase()
             self._work, self._since = what, time.monotonic()
@@ -49,6 +54,7 @@ class ActivityLine:
             self._ended.clear()
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
+        return self._is_terminal
 
     def write_message(self, text: str) -> None:
         """Write a line that stays."""
@@ -61,15 +67,23 @@ class ActivityLine:
             with self._lock:
                 seconds = time.monotonic() - self._since
                 if self._work and seconds >= INTERVAL:
-                    self._write('\r' + f'{self._work}, {seconds:.0f} s'[:_WIDTH].ljust(_WIDTH))
-                    self._shown = True
+                    self._draw(f', {seconds:.0f} s')
+
+    def _draw(self, ending: str) -> None:
+        if self._stream is not None:
+            width = progress.measure_line(self._stream)
+            line = self._work[:max(0, width - len(ending))] + ending
+            self._write('\r' + line[:width].ljust(width))
+            self._shown = width
 
     def _erase(self) -> None:
         if self._shown:
-            self._write('\r' + ' ' * _WIDTH + '\r')
-            self._shown = False
+            self._write('\r' + ' ' * self._shown + '\r')
+            self._shown = 0
 
     def _write(self, text: str) -> None:
+        """Write to the stream; one that is closed, or a terminal that is gone, ends no command."""
         if self._stream is not None:
-            self._stream.write(text)
-            self._stream.flush()
+            with contextlib.suppress(OSError, ValueError):
+                self._stream.write(text)
+                self._stream.flush()

@@ -199,9 +199,16 @@ class FittedLister(FittedDisplay, lister.Lister):
                 or self.shows_one_vertically and len(rows) == 1
                 or table_layout.measure_table(self.columns, rows) <= self.read_width(args)):
             return self.columns, rows
-        shown = [number for number, head in enumerate(self.columns) if head not in self.wide]
+        sorts = {_fold_head(head) for head in args.sort_columns}
+        shown = [number for number, head in enumerate(self.columns)
+                 if head not in self.wide or _fold_head(head) in sorts]
         return (tuple(self.columns[number] for number in shown),
                 [tuple(row[number] for number in shown) for row in rows])
+
+
+def _fold_head(head: str) -> str:
+    """Return the head of a column as cliff compares it."""
+    return head.lower().strip().replace(' ', '_')
 
 
 class TableCommand(BaseCommand, FittedLister):

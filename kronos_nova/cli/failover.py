@@ -88,8 +88,9 @@ def describe_verdict(verdict: Any) -> str:
 
 def _render_rows(check: Any, max_seconds: float) -> Iterator[tuple[str, str, str]]:
     certificate, unsearched = check.certificate, check.list_unsearched()
+    unknown = set(unsearched)
     doubtful = [v for hosts, v in certificate.verdicts.items()
-                if v.state != 'safe' and hosts not in set(unsearched)]
+                if v.state != 'safe' and hosts not in unknown]
     for number, verdict in enumerate(doubtful):
         hosts = verdict.hosts
         name = check.names.get(hosts)

@@ -59,13 +59,14 @@ class ConfigSession:
     :param files: kronos.conf files; none: those in the places where oslo.config looks.
     :param configure: reads the files into the options.
     :param notify: receives each notice for the operator.
-    :param show_work: receives the name of each long work when it begins; '' when it is over.
+    :param show_work: receives the name of each long work when it begins; '' when it is over. It
+        returns whether a person can see it.
     """
 
     def __init__(self, *files: str,
                  configure: Callable[[cfg.ConfigOpts, Sequence[str]], None] = read_files,
                  notify: Callable[[str], None] = LOG.warning,
-                 show_work: Callable[[str], None] = lambda what: None) -> None:
+                 show_work: Callable[[str], bool] = lambda what: False) -> None:
         self._files = files
         self._configure = configure
         self._notify = notify

@@ -68,7 +68,7 @@ class RebalanceClient:
 
     def __init__(self, connection: adapter.Adapter) -> None:
         self._connection = connection
-        self.show_work: Callable[[str], None] = lambda what: None
+        self.show_work: Callable[[str], object] = lambda what: None
 
     def send(self, method: str, path: str, *, query: Mapping[str, Any] | None = None,
              body: Mapping[str, Any] | None = None) -> Any:

@@ -54,8 +54,8 @@ class RebalanceCommand(command.Command):
         # OpenStackClient adds the attribute, by the name of the plug-in.
         manager: Any = self.app.client_manager
         found: client.RebalanceClient = manager.rebalance
-        if not self.has_bar:
-            found.show_work = self._line.show_work
+        # A shell keeps the client: it may have the line of the command before.
+        found.show_work = (lambda what: None) if self.has_bar else self._line.show_work
         return found
 
     @property

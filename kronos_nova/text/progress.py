@@ -12,19 +12,32 @@
 
 """A progress bar for people: on a terminal only, never on standard output."""
 
+import os
 from typing import Self, TextIO
 
 WIDTH = 40
+#: Most cells of a line that is overwritten.
+_LINE = 79
+
+
+def measure_line(stream: TextIO) -> int:
+    """Return the cells of a line that is overwritten: a longer one would wrap, and stay."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    # A terminal of unknown size says 0.
+    return min(_LINE, columns - 1) if columns > 1 else _LINE
 
 
 class ProgressLine:
     """One line that is overwritten.
 
-    :param stream: standard error; nothing is written unless it is a terminal.
+    :param stream: standard error; nothing is written unless it is a terminal. None: it is closed.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream if stream.isatty() else None
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream if stream is not None and stream.isatty() else None
         self._last = ''
 
     def __enter__(self) -> Self:
@@ -38,15 +51,16 @@ class ProgressLine:
         if self._stream is None:
             return
         filled = int(WIDTH * min(1.0, max(0.0, part)))
-        line = f'[{"#" * filled}{"." * (WIDTH - filled)}] {part:4.0%} {what}'[:79]
+        width = measure_line(self._stream)
+        line = f'[{"#" * filled}{"." * (WIDTH - filled)}] {part:4.0%} {what}'[:width]
         if line != self._last:
-            self._stream.write(f'\r{line:<79}')
+            self._stream.write(f'\r{line:<{width}}')
             self._stream.flush()
             self._last = line
 
     def erase_line(self) -> None:
         """Erase the line."""
         if self._stream is not None and self._last:
-            self._stream.write(f'\r{"":<79}\r')
+            self._stream.write(f'\r{"":<{measure_line(self._stream)}}\r')
             self._stream.flush()
             self._last = ''

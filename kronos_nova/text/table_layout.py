@@ -28,7 +28,7 @@ _FRAME, _EDGE = 3, 1
 _UUID = re.compile(r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 #: A UUID, or one word and a UUID, as the whole cell.
 _ALONE = re.compile(rf'^(?:\w+ )?({_UUID.pattern})$')
-_TIME = re.compile(r'(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d\S*)')
+_TIME = re.compile(r'\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)(?!\w)')
 #: Longest word that keeps its line as long as other columns have room.
 _WORD = 20
 #: Fewest cells of a column of text.

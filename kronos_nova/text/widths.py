@@ -20,7 +20,7 @@ _MARK = '...'
 
 def measure_width(text: str) -> int:
     """Return the number of cells that a line takes on a terminal."""
-    return sum(map(_measure_character, text))
+    return len(text) if text.isascii() else sum(map(_measure_character, text))
 
 
 def cut_text(text: str, width: int) -> str:
@@ -42,8 +42,7 @@ def wrap_text(text: str, width: int) -> str:
 def _wrap_line(line: str, width: int) -> Iterator[str]:
     indent = line[:len(line) - len(line.lstrip(' '))][:width // 2]
     rest = line
-    while measure_width(rest) > width:
-        head = _take_prefix(rest, width)
+    while len(head := _take_prefix(rest, width)) < len(rest):
         at = head.rfind(' ') if rest[len(head)] != ' ' else len(head)
         if at <= len(indent):
             at = len(head)

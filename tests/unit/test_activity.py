@@ -13,7 +13,9 @@
 
 """The line of work: on terminals alone, erased at its end, and never in the way of a message."""
 
+import contextlib
 import io
+import os
 import threading
 import time
 
@@ -93,3 +95,38 @@ def test_long_work_does_not_wrap():
     wait_for(lambda: 'x' in terminal.sent)
     line.show_work('')
     assert all(len(part) < 80 for part in terminal.close().split('\r'))
+
+
+def test_a_narrow_terminal_keeps_one_line_with_the_seconds():
+    terminal = terminals.Terminal(24)
+    line = activity.ActivityLine(terminal.stream)
+    line.show_work('Reading Nova and Placement')
+    wait_for(lambda: 'Reading Nova and P, 0 s' in terminal.sent)
+    line.show_work('')
+    assert {len(part) for part in terminal.close().split('\r')} == {0, 23}
+
+
+def test_a_terminal_that_is_gone_ends_no_command(monkeypatch):
+    failures = []
+    monkeypatch.setattr(threading, 'excepthook', failures.append)
+    ours, descriptor = os.openpty()
+    stream = os.fdopen(descriptor, 'w')
+    line = activity.ActivityLine(stream)
+    line.show_work('Reading')
+    os.close(ours)
+    time.sleep(0.2)
+    line.write_message('note')
+    line.show_work('')
+    with contextlib.suppress(OSError):
+        stream.close()
+    assert failures == []
+
+
+def test_a_caller_learns_whether_a_person_sees_the_line():
+    terminal = terminals.Terminal()
+    line = activity.ActivityLine(terminal.stream)
+    assert line.show_work('Reading') is True
+    line.show_work('')
+    terminal.close()
+    assert activity.ActivityLine(io.StringIO()).show_work('Reading') is False
+    assert activity.ActivityLine(None).show_work('Reading') is False

@@ -313,8 +313,8 @@ class Session(sessions.DatabaseSession):
         store, collector, source = self.store, self.collector, self.metrics_source
         notice = threading.Timer(NOTICE_AFTER, self._notify, [READING])
         notice.daemon = True
-        notice.start()
-        self.show_work('Reading Nova, Placement and metrics')
+        if not self.show_work('Reading Nova, Placement and metrics'):
+            notice.start()
         try:
             cloud = read_cloud(self.conf, policies, store, collector, source)
         finally:

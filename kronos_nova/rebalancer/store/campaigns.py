@@ -250,7 +250,8 @@ class CampaignRepository(campaign_reader.CampaignReader):
         """Change the state of a campaign; return False if it is in none of the states ``before``.
 
         An abort leaves out the hosts that have not begun, and those that are being emptied. A
-        campaign that runs again disables those that another user has enabled.
+        campaign that runs again disables those that another user has enabled, and has no refused
+        steps.
 
         :param command: of the audit row, ``reason``: its reason.
         :param authorization: the new signature; None: the present one stays.
@@ -272,6 +273,7 @@ class CampaignRepository(campaign_reader.CampaignReader):
                     _update_hosts(connection, campaign_id, state, None, state=then.value,
                                   since=now, detail=f'aborted by {by}')
             if after is model.CampaignState.RUNNING:
+                _update_campaign(connection, campaign_id, (after,), refusals=0)
                 # Engines have as long as for others to disable them, and these to come back.
                 _update_hosts(connection, campaign_id, model.CampaignHostState.EMPTYING, None,
                               disabled_at=None, since=now)

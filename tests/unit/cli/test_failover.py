@@ -200,6 +200,15 @@ def test_terminal_sees_the_work_and_then_the_bar(is_terminal):
     assert '100% scope' not in sent.rpartition('\r')[2] and sent.endswith('\r')
 
 
+def test_closed_standard_error_takes_no_answer_away():
+    program = 'import sys; from kronos_nova.cli.app import main; sys.exit(main())'
+    done = subprocess.run(
+        ['sh', '-c', 'exec "$@" 2>&-', 'sh', sys.executable, '-W', 'ignore', '-c', program,
+         'failover', 'check', '--config-file', 'kronos.conf', '--snapshot', 'snapshot'],
+        cwd=EXAMPLE, check=False, stdout=subprocess.PIPE)
+    assert done.returncode == 1 and b'7 of 8 hosts safe' in done.stdout
+
+
 def test_what_if_shows_the_places_of_a_failed_host():
     rows = [row for row in test_planned.rows('what-if', '--fail', 'compute-06')
             if row[0] == model.UNASSIGNED]

@@ -141,3 +141,9 @@ def test_status_of_one_scope_is_vertical_and_whole(store, tmp_path):
     assert [line.split('|')[1].strip() for line in lines[3:-1]] == list(status.ShowStatus.columns)
     store.leases.acquire_lease('red', 'engine', 30, 'hash')
     assert run(tmp_path, 'status').splitlines()[1].split()[1] == 'Scope'
+
+
+def test_a_column_that_sorts_the_rows_is_shown(crowded, tmp_path):
+    shown = run(tmp_path, 'task', 'list', '--sort-column', 'not_before', '--sort-column', 'METHOD')
+    heads = shown.splitlines()[1]
+    assert 'Not before' in heads and 'Method' in heads and 'Instance' not in heads

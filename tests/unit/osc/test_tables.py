@@ -17,6 +17,7 @@ import json
 import re
 import sys
 import time
+import types
 
 from cliff import utils as cliff_utils
 import pytest
@@ -26,6 +27,7 @@ from kronos_nova import activity
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.osc import client
+from kronos_nova.osc import drain
 from tests.fixtures import terminals
 from tests.unit.rebalancer.store import cases
 
@@ -149,6 +151,15 @@ def test_a_terminal_sees_that_the_service_has_not_answered_yet(openstack, server
             openstack.run(*arguments)
         assert ('Waiting for kronos-api, ' in terminal.close()) is shown
     assert openstack.run('scope', 'list')[2] == ''
+
+
+def test_a_command_with_a_bar_leaves_the_line_of_an_earlier_command_alone():
+    """A shell keeps the client from one command to the next."""
+    earlier = activity.ActivityLine(None)
+    kept = types.SimpleNamespace(show_work=earlier.show_work)
+    app = types.SimpleNamespace(client_manager=types.SimpleNamespace(rebalance=kept))
+    watch = drain.WatchDrain(app, None)
+    assert watch.client is kept and kept.show_work != earlier.show_work
 
 
 def answer_late(environ, start_response):

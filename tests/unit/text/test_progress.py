@@ -51,3 +51,24 @@ def test_a_terminal_gets_one_line_that_is_written_over_and_cleared():
 def test_a_long_name_does_not_wrap():
     sent = on_terminal(lambda bar: bar.show_progress('x' * 500, 0.1))
     assert len(sent) == 80
+
+
+def test_a_narrow_terminal_keeps_one_line():
+    terminal = terminals.Terminal(30)
+    bar = progress.ProgressLine(terminal.stream)
+    bar.show_progress('reading', 0.5)
+    bar.erase_line()
+    assert {len(part) for part in terminal.close().split('\r')} == {0, 29}
+
+
+def test_closed_standard_error_gets_nothing():
+    bar = progress.ProgressLine(None)
+    bar.show_progress('reading', 0.5)
+    bar.erase_line()
+
+
+def test_a_terminal_of_unknown_size_has_lines_of_usual_length():
+    terminal = terminals.Terminal(0)
+    assert progress.measure_line(terminal.stream) == 79
+    terminal.close()
+    assert progress.measure_line(io.StringIO()) == 79

@@ -99,3 +99,10 @@ def test_one_row_is_vertical_where_the_command_wants_it():
     table_layout.FittedTable(table.TableFormatter(), 100, True).emit_list(
         ('A', 'B'), [('1', '2'), ('3', '4')], stream, ARGS)
     assert stream.getvalue().splitlines()[1] == '| A | B |'
+
+
+def test_a_name_that_begins_as_a_time_makes_no_table_wide():
+    evil = '2026-11-28T15:00:00' + 'x' * 200
+    (cells,) = table_layout.fit_rows(('Name', 'At'), [(evil, '2026-11-28T15:00:00+00:00')], 60)
+    assert table_layout.measure_table(('Name', 'At'), [cells]) <= 60
+    assert cells[0].replace('\n', '') == evil

@@ -53,3 +53,8 @@ def test_no_line_is_wider_than_asked_for(text, width):
 @given(TEXTS)
 def test_width_is_no_less_than_that_of_the_tables(text):
     assert widths.measure_width(text) >= max(wcwidth.wcswidth(text), 0)
+
+
+def test_a_character_that_is_wider_than_the_line_stays():
+    assert widths.wrap_text('\u6f22\u6f22 a', 1) == '\u6f22\n\u6f22\na'
+    assert widths.wrap_text('\u6f22', 1) == '\u6f22'

@@ -174,6 +174,25 @@ def test_a_session_that_reads_for_long_says_so(path, store, monkeypatch, slow):
     assert notices == [cloud_state.READING] * slow
 
 
+def test_a_person_who_sees_the_line_of_work_gets_no_notice(path, store, monkeypatch):
+    notices, works = [], []
+
+    def show_work(what):
+        works.append(what)
+        return True
+
+    def read(*args):
+        time.sleep(0.2)
+        return 'cloud'
+
+    monkeypatch.setattr(cloud_state, 'NOTICE_AFTER', 0.01)
+    monkeypatch.setattr(cloud_state, 'read_cloud', read)
+    with operations.Session(str(path), notify=notices.append, show_work=show_work) as session:
+        session.collector = session.metrics_source = None
+        assert session.cloud_for_requests == 'cloud'
+    assert notices == [] and works[-1] == '' and len(works) == 3
+
+
 def test_a_requested_plan_marks_the_database_before_reading_the_cloud(path, store, monkeypatch):
     """Or nothing would show that an engine has stored a plan in between."""
     uuid, _tasks, _plan = cases.save(store)

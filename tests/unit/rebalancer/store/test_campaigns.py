@@ -552,6 +552,18 @@ def test_refused_steps_are_counted_in_the_database(store):
     assert read(store).refusals == 2
 
 
+def test_a_campaign_that_resumes_counts_refused_steps_again(store):
+    """Also where the engine that paused it crashed before it could write so."""
+    campaign, lease = start(store), lease_of(store)
+    store.campaigns.record_refusals(lease, campaign.campaign_id, 2)
+    assert store.campaigns.pause_campaign(lease, campaign.campaign_id, 'engine', 'refused')
+    assert read(store).refusals == 2
+    assert store.campaigns.order_state(
+        campaign.campaign_id, [model.CampaignState.PAUSED], model.CampaignState.RUNNING,
+        command='campaign resume', by='ann', reason='')
+    assert read(store).refusals == 0
+
+
 @pytest.mark.parametrize('state', [HOSTS.TO_COME, HOSTS.EMPTYING])
 def test_a_skip_forgets_no_request_of_a_host(store, state):
     """Another campaign must not begin with it meanwhile."""
