@@ -69,6 +69,7 @@ class Cloud:
                            for name, port in ports.items()},
             'database': {'connection': mariadb.url(self.run, database)},
             'mqtt': {'host': '127.0.0.1', 'port': self.broker.port},
+            'signing': {'key_repository': '/etc/kronos/signing-keys'},
             # As doc/source/install/api.rst has it; python-memcached is in no image of ours.
             'keystone_authtoken': {'memcached_servers': ''},
         }))

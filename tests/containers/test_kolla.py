@@ -250,7 +250,7 @@ def test_deployed_api_checks_tokens_over_tls(deployed, podman, cloud):
     assert isinstance(document['plans'], list)
     # The files of the daemons are not in this container.
     assert podman.call('exec', 'kronos_api', 'ls', '/etc/kronos').split() == [
-        'certs', 'kronos-api-uwsgi.ini', 'kronos.conf', 'policies']
+        'certs', 'kronos-api-uwsgi.ini', 'kronos.conf', 'policies', 'signing-keys']
 
 
 def test_dry_run_plans_and_moves_nothing(deployed, cloud):
@@ -363,7 +363,7 @@ def test_deploy_after_destroy_goes_on_with_database(deployed, podman, cloud, mea
 def test_destruction_of_cloud_removes_kronos_as_well(deployed, scheduler, podman, cloud):
     images = podman.call('images', '--quiet')
     # What an operator has in /etc/kolla, where the deployment host is a host of the cloud.
-    kept = {'config', 'globals.yml', 'passwords.yml', 'globals.d'}
+    kept = {'certificates', 'config', 'globals.yml', 'passwords.yml', 'globals.d'}
     shutil.copytree(deployed.config, deployed.node, dirs_exist_ok=True)
     assert {path.name for path in deployed.node.iterdir()} > {*kept, 'kronos.ini'}
     deployed.destroy_cloud()

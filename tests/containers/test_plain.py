@@ -118,6 +118,7 @@ def installation(image, podman, cloud, broker, place):
     install = '\n'.join(command for command in configure if command.startswith('install'))
     made.podman.run('bash', '-euc', install.replace('/etc/kronos', str(made.etc)).replace(
         '/var/lib/kronos', str(made.state)), cwd=made.sources)
+    made.type_commands(configure, r'signing-key create')
     made.type_commands(configure, r'db sync')
     return made
 
