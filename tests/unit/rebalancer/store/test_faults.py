@@ -273,6 +273,7 @@ CAMPAIGN = model.Campaign(cases.new_id(), 'blue', 'why', 1, NOW, 'me', hosts=(
     model.CampaignHost('held', 1, model.CampaignHostState.HELD, NOW)))
 UNDER_A_LEASE = {
     'plans.save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
+    'plans.move_drains': lambda store, lease: store.plans.move_drains(lease, {'h9': 'red'}),
     'outcomes.record_outcome': lambda store, lease: store.outcomes.record_outcome(lease, 0.9, NOW),
     'outcomes.record_imbalance_since': lambda store, lease: store.outcomes.record_imbalance_since(
         lease, NOW),
@@ -394,6 +395,8 @@ def test_a_zombie_writes_nothing(store):
     store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     row = cases.claim(store, 'w2', now=NOW + 60)
     cases.save(store)
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(tables.drain).values(scope='blue', host='h9', since=NOW))
     other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
     assert store.hooks.record_hook(
         pending_hooks.PendingHook(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
