@@ -118,9 +118,17 @@ class CampaignLab:
         for name in self.daemons.names:
             if self.daemons.find_process(name) is not None:
                 self.daemons.stop_in_order(name)
+        self.run.forget(*self.daemons.names)
         rebalancer.write_configuration(self.run, config.merge(
             self.options, {} if has_command else {'campaign': {'command': ''}}))
         self.daemons.start_all()
+
+    def restart_ended_daemons(self):
+        """Start again what has ended by itself, as systemd does: a start without MariaDB fails."""
+        for name in self.daemons.names:
+            if self.daemons.find_process(name) is None:
+                self.run.forget(name)
+                self.daemons.start(name)
 
     def wait_for_services(self):
         """Wait until Nova shows each host as up: RabbitMQ's end stops reports for a minute."""
@@ -355,6 +363,7 @@ class KilledCampaign:
                     held = campaign.select_hosts(STATES.HELD)
                     self._operator.act(campaign, not any(
                         kill.point == 'held' for host in held for kill in self._plan[host]))
+            self._lab.restart_ended_daemons()
             time.sleep(LOOK_SECONDS)
         raise TimeoutError(f'the campaign has not ended: {self._lab.read_campaign()}')
 
