@@ -408,7 +408,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
     assert 'a change' in blue['Paused'] and 'me' in blue['Paused']
     assert (red['Scope'], red['Engine'], red['Reason'], red['Paused']) == (
         'red?[31m', '', 'nothing to gain', '')
-    status, table, error = run('status')
+    status, table, error = run('status', '--wide')
     assert (status, '\x1b' in table) == (0, False), error
     assert 'cpu: measured 0.4000 (threshold 0.1500), planned 0.1000' in table
     assert '1 claimed, 1 queued' in table

@@ -129,8 +129,8 @@ def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.passes(80, by=one)
     assert said(caplog, 'tried again', 'being aborted') == [
         ('WARNING', f'{about(bench)}: {error(exception.NovaClientError)}. It is tried again.'),
-        ('WARNING', f'{about(bench)}: its live migration is past its deadline and is being '
-                    'aborted')]
+        ('WARNING', f'{about(bench)}: its live migration took longer than its deadline and is '
+                    'being aborted')]
 
 
 def test_an_unseen_request_is_watched_then_fails_with_a_warning(bench, caplog):
