@@ -124,7 +124,7 @@ class CampaignLab:
         self.daemons.start_all()
 
     def restart_ended_daemons(self):
-        """Start again what has ended by itself, as systemd does: a start without MariaDB fails."""
+        """Start ended daemons again, as systemd does: without MariaDB no daemon starts."""
         for name in self.daemons.names:
             if self.daemons.find_process(name) is None:
                 self.run.forget(name)
